@@ -1,0 +1,1 @@
+//! The CSI Controller service; the only crate that links the AWS SDK.

@@ -1,0 +1,2 @@
+//! The CSI Controller service; the only crate that links the AWS SDK.
+fn main() {}

@@ -1,0 +1,1 @@
+//! EC2, STS and instance metadata, simulated on loopback.

@@ -1,0 +1,2 @@
+//! EC2, STS and instance metadata, simulated on loopback.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The driver's entry point: runs a mode's processes, routes one socket in mode all.

@@ -1,0 +1,1 @@
+//! One command: simulator, the processes and a small container orchestrator, on loop devices.

@@ -1,0 +1,1 @@
+//! The privileged process: identifies, checks, formats and mounts EBS volumes, and nothing else.

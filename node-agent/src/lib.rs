@@ -1,0 +1,1 @@
+//! The unprivileged CSI Node service.

@@ -1,0 +1,2 @@
+//! The unprivileged CSI Node service.
+fn main() {}

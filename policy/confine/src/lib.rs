@@ -1,0 +1,1 @@
+//! The irreversible step: no_new_privs, rlimits, capabilities, Landlock, seccomp.

@@ -1,0 +1,1 @@
+//! The rules as data: what may be mounted, run, opened and called.

@@ -1,0 +1,1 @@
+//! CSI messages, capabilities, sizes, and the one table from Failure to gRPC status.
