@@ -1,1 +1,27 @@
-//! CSI messages, capabilities, sizes, and the one table from Failure to gRPC status.
+//! CSI messages, capabilities, sizes, and the one table from [`Failure`] to gRPC status.
+//!
+//! Everything about speaking CSI on a socket that the controller and the node-agent share.
+
+pub mod capability;
+pub mod capacity;
+pub mod endpoint;
+pub mod failure;
+pub mod identity;
+pub mod observe;
+pub mod serve;
+mod status;
+
+/// Messages and services of the CSI specification 1.13.0, generated from `csi/csi.proto`.
+pub mod csi {
+    #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+    include!("gen/csi.v1.rs");
+    include!("gen/csi.v1.redacted.rs");
+}
+
+pub use capability::{AccessMode, AccessType, Capability};
+pub use capacity::{Bytes, CapacityRange, GiB};
+pub use endpoint::Endpoint;
+pub use failure::{Condition, Failure};
+
+/// The driver's name, by which Kubernetes objects and AWS tags know it.
+pub const DRIVER_NAME: &str = "ebs.csi.aws.com";

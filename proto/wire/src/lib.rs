@@ -1,1 +1,64 @@
 //! The words that the processes share: identifiers, paths, and the helper's closed request table.
+//!
+//! Everything that comes from another process is parsed here, once, into types that cannot be wrong: below this
+//! crate nobody handles an unchecked path, identifier or option. [`Request`] and [`Reply`] are the checked forms of
+//! the messages in `helper.proto`; [`frame`] carries them over any byte stream.
+//!
+//! ```
+//! use ebs_csi_wire::{Operation, Request, VolumeId, KubeletPath, Unpublish};
+//!
+//! let request = Request {
+//!     id: 7,
+//!     wait: std::time::Duration::from_secs(5),
+//!     operation: Operation::Unpublish(Unpublish {
+//!         volume: VolumeId::parse("vol-0123456789abcdef0")?,
+//!         target: KubeletPath::parse("/var/lib/kubelet/pods/p/volumes/kubernetes.io~csi/v/mount")?,
+//!     }),
+//! };
+//! let mut stream = Vec::new();
+//! ebs_csi_wire::frame::write_frame(&mut stream, &request.encode())?;
+//! let payload = ebs_csi_wire::frame::split(&mut stream)?.ok_or("a whole frame")?;
+//! assert_eq!(Request::decode(&payload)?, request);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod closed;
+pub mod format;
+pub mod frame;
+pub mod ids;
+pub mod malformed;
+pub mod mount;
+pub mod path;
+pub mod refusal;
+pub mod reply;
+pub mod request;
+pub mod step;
+
+pub use format::FormatOptions;
+pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
+pub use malformed::Malformed;
+pub use mount::{FsType, MountFlag};
+pub use path::KubeletPath;
+pub use refusal::Refusal;
+pub use reply::{
+    Done, Expanded, Failed, HeldVolume, Inventory, LogPage, OperationKind, Outcome, Reply,
+    RunningOperation, Staged, ToolEnd, Usage, Welcome,
+};
+pub use request::{
+    Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
+    PublishFilesystem, Request, Stage, Stats, Unpublish, Unstage,
+};
+pub use step::Step;
+
+/// The oldest version of the helper's protocol that this release speaks.
+pub const PROTOCOL_OLDEST: u32 = 1;
+/// The newest version of the helper's protocol that this release speaks.
+pub const PROTOCOL_NEWEST: u32 = 1;
+
+/// The messages as they stand on the wire, generated from `helper.proto`. Nothing in them has been checked.
+pub mod pb {
+    #![allow(missing_docs, unused_qualifications, unreachable_pub, clippy::all)]
+    include!("gen/helper.rs");
+}

@@ -1,0 +1,78 @@
+//! The CSI Identity service, for the controller, the node-agent and the router alike.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use crate::csi;
+use crate::failure::Failure;
+
+/// Answers whether the process can serve: `Ok(true)` ready, `Ok(false)` still starting, or why it cannot.
+pub type Readiness =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<bool, Failure>> + Send>> + Send + Sync>;
+
+/// The Identity service.
+#[derive(Clone)]
+pub struct Identity {
+    version: String,
+    readiness: Readiness,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// With the version that `GetPluginInfo` reports and a readiness check for `Probe`, which must be cheap.
+    pub fn new(version: impl Into<String>, readiness: Readiness) -> Self {
+        Self { version: version.into(), readiness }
+    }
+
+    /// For a process that can serve as soon as it answers at all.
+    pub fn always_ready(version: impl Into<String>) -> Self {
+        Self::new(version, Arc::new(|| Box::pin(std::future::ready(Ok(true)))))
+    }
+}
+
+#[tonic::async_trait]
+impl csi::identity_server::Identity for Identity {
+    async fn get_plugin_info(
+        &self,
+        _: Request<csi::GetPluginInfoRequest>,
+    ) -> Result<Response<csi::GetPluginInfoResponse>, Status> {
+        Ok(Response::new(csi::GetPluginInfoResponse {
+            name: crate::DRIVER_NAME.to_owned(),
+            vendor_version: self.version.clone(),
+            manifest: Default::default(),
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<csi::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
+        use csi::plugin_capability::{Service, Type, service};
+        let offer = |kind: service::Type| csi::PluginCapability {
+            r#type: Some(Type::Service(Service { r#type: kind as i32 })),
+        };
+        // The same in every mode, as the Go driver answers: the node's sidecars look at nothing else.
+        Ok(Response::new(csi::GetPluginCapabilitiesResponse {
+            capabilities: vec![
+                offer(service::Type::ControllerService),
+                offer(service::Type::VolumeAccessibilityConstraints),
+            ],
+        }))
+    }
+
+    async fn probe(
+        &self,
+        _: Request<csi::ProbeRequest>,
+    ) -> Result<Response<csi::ProbeResponse>, Status> {
+        let ready = (self.readiness)().await?;
+        Ok(Response::new(csi::ProbeResponse { ready: Some(ready) }))
+    }
+}

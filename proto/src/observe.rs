@@ -1,0 +1,159 @@
+//! One line for each finished RPC, and logging set up once for all processes.
+//!
+//! The line says method, outcome and duration. Handlers add what they know of the request (`volume.id`, `node.id`) to the
+//! current span with [`note`]. Requests are printed at debug level only, by a `Debug` that cannot print a field which the spec marks
+//! `csi_secret`.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tonic::Code;
+use tower::{Layer, Service};
+use tracing::{Instrument, Span, field};
+
+/// Stands for a secret in `Debug` output: says how many entries there were.
+pub struct Stripped(pub usize);
+
+impl fmt::Debug for Stripped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{} stripped}}", self.0)
+    }
+}
+
+/// Text or JSON lines (`--logging-format`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// One readable line for each event.
+    #[default]
+    Text,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// Installs the process's log on standard error.
+///
+/// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 debug, above that trace. `RUST_LOG`, when set, decides instead.
+/// A second call has no effect.
+pub fn init_log(format: LogFormat, verbosity: u8) {
+    let level = match verbosity {
+        0..=3 => "info",
+        4 | 5 => "debug",
+        _ => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("{level},h2=info,hyper=info,tower=info")));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    let _ = match format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
+
+/// Adds what a handler knows to the line of its RPC. Keys: `volume.id`, `snapshot.id`, `node.id`, `name`, `ec2.request_id`.
+pub fn note(key: &'static str, value: &str) {
+    Span::current().record(key, value);
+}
+
+/// The layer that spans each RPC and writes its line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observe;
+
+impl<S> Layer<S> for Observe {
+    type Service = Observed<S>;
+
+    fn layer(&self, inner: S) -> Observed<S> {
+        Observed { inner }
+    }
+}
+
+/// A service under [`Observe`].
+#[derive(Clone, Debug)]
+pub struct Observed<S> {
+    inner: S,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl<S, B, R> Service<http::Request<B>> for Observed<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: fmt::Display + Send + 'static,
+    R: Send + 'static,
+{
+    type Response = http::Response<R>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let method = request.uri().path().trim_start_matches('/').to_owned();
+        let span = tracing::info_span!(
+            "rpc",
+            method,
+            id = NEXT.fetch_add(1, Ordering::Relaxed),
+            volume.id = field::Empty,
+            snapshot.id = field::Empty,
+            node.id = field::Empty,
+            name = field::Empty,
+            ec2.request_id = field::Empty,
+        );
+        let quiet = method.ends_with("Identity/Probe") || method.ends_with("GetCapabilities");
+        let started = Instant::now();
+        let answering = self.inner.call(request);
+        Box::pin(
+            async move {
+                let answer = answering.await;
+                let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+                match &answer {
+                    // A unary error is an answer without a body: its status stands in the headers.
+                    Ok(response) => match status_of(response.headers()) {
+                        (Code::Ok, _) if quiet => tracing::debug!(milliseconds, outcome = "OK", "rpc"),
+                        (Code::Ok, _) => tracing::info!(milliseconds, outcome = "OK", "rpc"),
+                        (code, text) => tracing::warn!(milliseconds, outcome = ?code, error = %text, "rpc"),
+                    },
+                    Err(e) => tracing::warn!(milliseconds, outcome = "TRANSPORT", error = %e, "rpc"),
+                }
+                answer
+            }
+            .instrument(span),
+        )
+    }
+}
+
+fn status_of(headers: &http::HeaderMap) -> (Code, String) {
+    match tonic::Status::from_header_map(headers) {
+        Some(status) => (status.code(), status.message().to_owned()),
+        None => (Code::Ok, String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::csi;
+
+    #[test]
+    fn a_secret_cannot_be_printed() {
+        let secrets = [("key".to_owned(), "hunter2".to_owned())].into();
+        let printed = format!(
+            "{:?}",
+            csi::CreateVolumeRequest {
+                name: "pvc-1".to_owned(),
+                secrets,
+                ..Default::default()
+            }
+        );
+        assert!(printed.contains("pvc-1") && printed.contains("{1 stripped}"), "{printed}");
+        assert!(!printed.contains("hunter2"), "{printed}");
+    }
+}

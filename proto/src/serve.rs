@@ -1,0 +1,96 @@
+//! Serving a set of gRPC services on a bound listener until told to stop, then draining.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+use crate::endpoint::Listener;
+use crate::observe::Observe;
+
+/// Why serving ended other than by request.
+#[derive(Debug)]
+pub struct ServeError(String);
+
+impl std::fmt::Display for ServeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// Serves `routes` until `stop` resolves, then finishes the calls in flight for at most `grace`.
+///
+/// Must run inside a tokio runtime with I/O and time. A call that is still running after `grace` is cut off; the caller
+/// retries it at the next process, which finds the work by its key.
+///
+/// # Errors
+/// When the listener cannot be used or the transport fails.
+pub async fn serve(
+    listener: Listener,
+    routes: Routes,
+    stop: impl Future<Output = ()> + Send + 'static,
+    grace: Duration,
+) -> Result<(), ServeError> {
+    let (told, mut telling) = tokio::sync::watch::channel(false);
+    let signal = async move {
+        stop.await;
+        let _ = told.send(true);
+    };
+    let router = Server::builder().layer(Observe).add_routes(routes);
+    let fail = |e: &dyn std::error::Error| ServeError(format!("serving gRPC: {e}"));
+    let serving = async move {
+        match listener {
+            Listener::Unix(listener) => {
+                let listener = tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
+                let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+                router
+                    .serve_with_incoming_shutdown(incoming, signal)
+                    .await
+                    .map_err(|e| fail(&e))
+            }
+            Listener::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| fail(&e))?;
+                let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+                router
+                    .serve_with_incoming_shutdown(incoming, signal)
+                    .await
+                    .map_err(|e| fail(&e))
+            }
+        }
+    };
+    tokio::pin!(serving);
+    let overdue = async {
+        // An error means that the sender is gone without having told: then serving itself has ended.
+        if telling.wait_for(|stopping| *stopping).await.is_ok() {
+            tokio::time::sleep(grace).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = &mut serving => ended,
+        () = overdue => {
+            tracing::warn!(grace_seconds = grace.as_secs(), "calls were still running after the grace period; their callers will retry");
+            Ok(())
+        }
+    }
+}
+
+/// Resolves at SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the handlers cannot be installed.
+pub fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
+        }
+    })
+}

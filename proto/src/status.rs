@@ -1,0 +1,53 @@
+//! The only place where a gRPC code is chosen.
+//!
+//! Read it beside `csi/error-tables.csv`, which lists the spec's own tables; `tests/status_table.rs` compares them and names each
+//! deviation with its reason.
+
+use tonic::{Code, Status};
+
+use crate::failure::{Condition, Failure};
+
+impl Condition {
+    /// The gRPC code of this condition.
+    pub fn code(self) -> Code {
+        match self {
+            Self::MissingField | Self::InvalidField | Self::Unsupported => Code::InvalidArgument,
+            Self::NotFound => Code::NotFound,
+            Self::Incompatible => Code::AlreadyExists,
+            Self::InUse
+            | Self::PublishedElsewhere
+            | Self::NotPrepared
+            | Self::ContentRefused
+            | Self::NotReady => Code::FailedPrecondition,
+            Self::CapacityOutOfRange => Code::OutOfRange,
+            Self::OperationPending | Self::BadStartingToken => Code::Aborted,
+            Self::AttachLimit | Self::QuotaExhausted | Self::NoCapacityInTopology => {
+                Code::ResourceExhausted
+            }
+            Self::Throttled | Self::BackendDown | Self::HelperDown => Code::Unavailable,
+            Self::DeadlinePassed => Code::DeadlineExceeded,
+            Self::Unimplemented => Code::Unimplemented,
+            Self::NotPermitted => Code::PermissionDenied,
+            Self::Local | Self::Bug => Code::Internal,
+        }
+    }
+
+    /// Whether sidecars and kubelet read the code as "may still be in progress": they then keep asking, and
+    /// later undo what may have been done. Every other code means "certainly not done".
+    pub fn may_be_in_progress(self) -> bool {
+        matches!(
+            self.code(),
+            Code::Aborted
+                | Code::Unavailable
+                | Code::DeadlineExceeded
+                | Code::ResourceExhausted
+                | Code::Cancelled
+        )
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        Self::new(failure.condition().code(), failure.text())
+    }
+}

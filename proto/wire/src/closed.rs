@@ -1,0 +1,96 @@
+//! One shape for every closed list of the protocol.
+
+/// Defines an enum that mirrors one of `helper.proto`: decoding is total, zero and unknown numbers are errors.
+macro_rules! closed_enum {
+    (
+        $(#[$attribute:meta])*
+        $name:ident mirrors $wire:ident, $field:literal {
+            $($(#[$doc:meta])* $variant:ident => $key:literal,)+
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of the protocol.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// A short name for logs and metric labels.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $key,)+
+                }
+            }
+
+            /// The number on the wire.
+            #[must_use]
+            pub const fn to_wire(self) -> i32 {
+                match self {
+                    $(Self::$variant => crate::pb::$wire::$variant as i32,)+
+                }
+            }
+
+            /// From the number on the wire.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::Malformed) for zero and for a number that this release does not know.
+            pub fn from_wire(number: i32) -> Result<Self, crate::Malformed> {
+                Self::ALL
+                    .iter()
+                    .copied()
+                    .find(|value| value.to_wire() == number)
+                    .ok_or(crate::Malformed::UnknownValue { field: $field, number })
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+pub(crate) use closed_enum;
+
+#[cfg(test)]
+mod tests {
+    use crate::{FsType, OperationKind, Origin, Refusal, Step, pb};
+
+    /// A number that the generated enum knows must be known to the checked one, zero aside.
+    macro_rules! mirrors {
+        ($checked:ident, $wire:ident) => {
+            for number in -2..1000 {
+                let known = pb::$wire::try_from(number).is_ok() && number != 0;
+                assert_eq!(
+                    $checked::from_wire(number).is_ok(),
+                    known,
+                    concat!(stringify!($checked), " {}"),
+                    number
+                );
+            }
+            for value in $checked::ALL {
+                assert_eq!($checked::from_wire(value.to_wire()), Ok(*value));
+            }
+        };
+    }
+
+    #[test]
+    fn every_closed_list_mirrors_its_protocol_enum() {
+        mirrors!(FsType, FsType);
+        mirrors!(Refusal, Refusal);
+        mirrors!(Step, Step);
+        mirrors!(OperationKind, OperationKind);
+        // Zero is a value here: the controller did not say.
+        for number in -2..1000 {
+            assert_eq!(
+                Origin::from_wire(number).is_ok(),
+                pb::Origin::try_from(number).is_ok()
+            );
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Identifiers that EC2 could have issued.
+
+use std::fmt;
+
+/// An identifier that EC2 cannot have issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdError {
+    kind: &'static str,
+    shape: &'static str,
+    given: String,
+}
+
+impl IdError {
+    fn new(kind: &'static str, shape: &'static str, given: &str) -> Self {
+        // Bounded, because it is echoed into logs and statuses.
+        let given = given.chars().take(64).collect();
+        Self { kind, shape, given }
+    }
+}
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, shape, given } = self;
+        write!(f, "{given:?} is not a {kind}: expected {shape}")
+    }
+}
+
+impl std::error::Error for IdError {}
+
+/// EC2 has issued resource ids with 8 digits (until 2018) and 17 digits since; both are in use.
+fn issued(given: &str, prefix: &str) -> bool {
+    given.strip_prefix(prefix).is_some_and(|digits| {
+        matches!(digits.len(), 8 | 17)
+            && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+macro_rules! identifier {
+    ($(#[$attribute:meta])* $name:ident, $kind:literal, $prefix:literal) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// Checks the shape: the prefix and 8 or 17 lower-case hexadecimal digits.
+            ///
+            /// # Errors
+            /// [`IdError`] for a text that EC2 cannot have issued.
+            pub fn parse(given: &str) -> Result<Self, IdError> {
+                if issued(given, $prefix) {
+                    Ok(Self(given.into()))
+                } else {
+                    Err(IdError::new(
+                        $kind,
+                        concat!($prefix, " and 8 or 17 hexadecimal digits in lower case"),
+                        given,
+                    ))
+                }
+            }
+
+            /// The identifier as EC2 writes it.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(given: &str) -> Result<Self, IdError> {
+                Self::parse(given)
+            }
+        }
+    };
+}
+
+identifier!(
+    /// An EBS volume, `vol-…`: the CSI volume handle.
+    VolumeId,
+    "volume id",
+    "vol-"
+);
+identifier!(
+    /// An EBS snapshot, `snap-…`: the CSI snapshot handle.
+    SnapshotId,
+    "snapshot id",
+    "snap-"
+);
+
+impl VolumeId {
+    /// The serial number that the volume's NVMe controller reports: the id without its hyphen.
+    #[must_use]
+    pub fn serial(&self) -> String {
+        self.0.replacen('-', "", 1)
+    }
+}
+
+/// An EC2 instance, `i-…`: the CSI node id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(Box<str>);
+
+impl InstanceId {
+    /// Checks the shape: `i-` and 8 or 17 lower-case hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`IdError`] for a text that EC2 cannot have issued; SageMaker HyperPod's `hyperpod-…` node ids are named as
+    /// not supported.
+    pub fn parse(given: &str) -> Result<Self, IdError> {
+        if issued(given, "i-") {
+            return Ok(Self(given.into()));
+        }
+        let shape = if given.starts_with("hyperpod-") {
+            "an EC2 instance, i- and 8 or 17 hexadecimal digits; SageMaker HyperPod nodes are not supported"
+        } else {
+            "i- and 8 or 17 hexadecimal digits in lower case"
+        };
+        Err(IdError::new("instance id", shape, given))
+    }
+
+    /// The identifier as EC2 writes it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for InstanceId {
+    type Err = IdError;
+
+    fn from_str(given: &str) -> Result<Self, IdError> {
+        Self::parse(given)
+    }
+}
+
+/// The device name that EC2 was told at attach (`/dev/xvdba`). On the node it is a hint, never an identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceName(Box<str>);
+
+impl DeviceName {
+    /// Checks the shape of EC2's device names: `/dev/sd` or `/dev/xvd`, one or two letters, and at most two digits.
+    ///
+    /// # Errors
+    /// [`IdError`] for any other text.
+    pub fn parse(given: &str) -> Result<Self, IdError> {
+        let plausible = ["/dev/xvd", "/dev/sd"]
+            .iter()
+            .find_map(|prefix| given.strip_prefix(prefix))
+            .is_some_and(|rest| {
+                let letters = rest.bytes().take_while(u8::is_ascii_lowercase).count();
+                let digits = &rest.as_bytes()[letters..];
+                matches!(letters, 1 | 2)
+                    && digits.len() <= 2
+                    && digits.iter().all(u8::is_ascii_digit)
+            });
+        if plausible {
+            Ok(Self(given.into()))
+        } else {
+            Err(IdError::new(
+                "device name",
+                "/dev/xvd or /dev/sd, one or two letters and at most two digits",
+                given,
+            ))
+        }
+    }
+
+    /// The name as EC2 was told it, with `/dev/`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last component, for a look-up beneath a held `/dev`.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        self.0.strip_prefix("/dev/").unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_both_lengths_are_accepted() {
+        for good in ["vol-0123456789abcdef0", "vol-1a2b3c4d"] {
+            assert_eq!(VolumeId::parse(good).unwrap().as_str(), good);
+        }
+        assert!(SnapshotId::parse("snap-0123456789abcdef0").is_ok());
+        assert!(InstanceId::parse("i-0123456789abcdef0").is_ok());
+    }
+
+    #[test]
+    fn ids_that_ec2_cannot_have_issued_are_refused() {
+        for bad in [
+            "",
+            "vol-",
+            "vol-0123456789ABCDEF0",
+            "vol-0123456789abcdef",
+            "vol-0123456789abcdef01",
+            "vol-1a2b3c4g",
+            "snap-1a2b3c4d",
+            " vol-1a2b3c4d",
+            "vol-1a2b3c4d\n",
+            "vol-../../etc",
+            "VOL-1a2b3c4d",
+        ] {
+            assert!(VolumeId::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_serial_is_the_id_without_its_hyphen() {
+        let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
+        assert_eq!(volume.serial(), "vol0123456789abcdef0");
+    }
+
+    #[test]
+    fn a_hyperpod_node_is_refused_by_name() {
+        let error = InstanceId::parse("hyperpod-abc-i-0123456789abcdef0").unwrap_err();
+        assert!(error.to_string().contains("HyperPod"), "{error}");
+    }
+
+    #[test]
+    fn device_names_are_checked_by_shape() {
+        for good in ["/dev/xvdba", "/dev/xvdz", "/dev/sdb", "/dev/sda1", "/dev/xvdaa"] {
+            assert!(DeviceName::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "/dev/",
+            "/dev/xvd",
+            "/dev/xvdabc",
+            "/dev/xvdb/../sda",
+            "/dev/nvme0n1",
+            "xvdba",
+            "/dev/sdB",
+            "/dev/sda123",
+            "/dev/sdé",
+        ] {
+            assert!(DeviceName::parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(DeviceName::parse("/dev/xvdba").unwrap().file_name(), "xvdba");
+    }
+
+    #[test]
+    fn an_error_echoes_a_bounded_part_of_the_text() {
+        let error = VolumeId::parse(&"x".repeat(100_000)).unwrap_err();
+        assert!(error.to_string().len() < 300);
+    }
+}

@@ -1,0 +1,122 @@
+//! Why a message was not understood.
+
+use std::fmt;
+
+use crate::format::FormatError;
+use crate::ids::IdError;
+use crate::mount::MountWordError;
+use crate::path::PathError;
+
+/// A message that no correct peer sends. The connection that brought it is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The bytes are not the protobuf message.
+    NotProtobuf,
+    /// A field that the message needs is missing.
+    Missing {
+        /// The field, as in `helper.proto`.
+        field: &'static str,
+    },
+    /// A number that the protocol does not define.
+    UnknownValue {
+        /// The field, as in `helper.proto`.
+        field: &'static str,
+        /// What stood there.
+        number: i32,
+    },
+    /// A list or a text longer than the protocol allows.
+    TooLong {
+        /// The field, as in `helper.proto`.
+        field: &'static str,
+        /// How many entries or bytes there are.
+        given: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+    /// A value outside its range or of the wrong shape.
+    Invalid {
+        /// The field, as in `helper.proto`.
+        field: &'static str,
+    },
+    /// An identifier of the wrong shape.
+    Id(IdError),
+    /// A path of the wrong shape.
+    Path(PathError),
+    /// A mount flag or file system of the wrong shape.
+    MountWord(MountWordError),
+    /// A format option out of range.
+    Format(FormatError),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotProtobuf => f.write_str("not a message of the helper's protocol"),
+            Self::Missing { field } => write!(f, "{field} is missing"),
+            Self::UnknownValue { field, number } => {
+                write!(f, "{field} has the value {number}, which this protocol does not define")
+            }
+            Self::TooLong { field, given, limit } => {
+                write!(f, "{field} is {given} long, the limit is {limit}")
+            }
+            Self::Invalid { field } => write!(f, "{field} is out of range"),
+            Self::Id(_) => f.write_str("an identifier has the wrong shape"),
+            Self::Path(_) => f.write_str("a path has the wrong shape"),
+            Self::MountWord(_) => f.write_str("a mount option has the wrong shape"),
+            Self::Format(_) => f.write_str("a format option is out of range"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Id(error) => Some(error),
+            Self::Path(error) => Some(error),
+            Self::MountWord(error) => Some(error),
+            Self::Format(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<IdError> for Malformed {
+    fn from(error: IdError) -> Self {
+        Self::Id(error)
+    }
+}
+
+impl From<PathError> for Malformed {
+    fn from(error: PathError) -> Self {
+        Self::Path(error)
+    }
+}
+
+impl From<MountWordError> for Malformed {
+    fn from(error: MountWordError) -> Self {
+        Self::MountWord(error)
+    }
+}
+
+impl From<FormatError> for Malformed {
+    fn from(error: FormatError) -> Self {
+        Self::Format(error)
+    }
+}
+
+/// The sub-message, or which one is missing.
+pub(crate) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, Malformed> {
+    value.ok_or(Malformed::Missing { field })
+}
+
+/// A list or a text no longer than `limit`.
+pub(crate) fn bounded(given: usize, limit: usize, field: &'static str) -> Result<(), Malformed> {
+    if given > limit {
+        return Err(Malformed::TooLong {
+            field,
+            given,
+            limit,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Paths that kubelet or another orchestrator names.
+
+use std::fmt;
+use std::path::Path;
+
+/// PATH_MAX of the kernel, less the terminating NUL.
+const PATH_LIMIT: usize = 4095;
+/// NAME_MAX of every file system that matters here.
+const COMPONENT_LIMIT: usize = 255;
+
+/// An absolute path of normal components: none is empty, `.` or `..`, none holds a control character; bounded as
+/// the kernel bounds it. It says nothing about what stands there: symbolic links are the resolver's matter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KubeletPath(Box<str>);
+
+/// What is wrong with a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathError {
+    given: String,
+    problem: PathProblem,
+}
+
+/// The closed list of what can be wrong with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathProblem {
+    /// Does not begin with `/`.
+    NotAbsolute,
+    /// The root directory itself, or nothing.
+    Empty,
+    /// Two slashes in a row, or one at the end.
+    EmptyComponent,
+    /// A `.` or `..`.
+    DotComponent,
+    /// A component above 255 bytes.
+    ComponentTooLong,
+    /// Above 4095 bytes.
+    TooLong,
+    /// A NUL, a newline or another control character.
+    ControlCharacter,
+}
+
+impl PathError {
+    /// Which rule the path breaks.
+    #[must_use]
+    pub const fn problem(&self) -> PathProblem {
+        self.problem
+    }
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.problem {
+            PathProblem::NotAbsolute => "it must begin with /",
+            PathProblem::Empty => "it names no file",
+            PathProblem::EmptyComponent => "it holds // or ends with /",
+            PathProblem::DotComponent => "it holds . or ..",
+            PathProblem::ComponentTooLong => "a component is longer than 255 bytes",
+            PathProblem::TooLong => "it is longer than 4095 bytes",
+            PathProblem::ControlCharacter => "it holds a control character",
+        };
+        write!(f, "{:?} is not a usable path: {why}", self.given)
+    }
+}
+
+impl std::error::Error for PathError {}
+
+impl KubeletPath {
+    /// Checks a path.
+    ///
+    /// # Errors
+    /// [`PathError`] naming the rule that it breaks. A trailing slash breaks one too: two spellings of a path must
+    /// not name two volumes.
+    pub fn parse(given: &str) -> Result<Self, PathError> {
+        match problem_of(given) {
+            None => Ok(Self(given.into())),
+            Some(problem) => Err(PathError {
+                given: given.chars().take(256).collect(),
+                problem,
+            }),
+        }
+    }
+
+    /// The whole path.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The whole path, for the file-system functions.
+    #[must_use]
+    pub fn as_path(&self) -> &Path {
+        Path::new(&*self.0)
+    }
+
+    /// The part beneath `root`; `None` when the path is elsewhere or is the root itself.
+    #[must_use]
+    pub fn strip_root(&self, root: &Self) -> Option<RelativePath<'_>> {
+        self.0
+            .strip_prefix(&*root.0)
+            .and_then(|rest| rest.strip_prefix('/'))
+            .map(RelativePath)
+    }
+}
+
+impl fmt::Display for KubeletPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for KubeletPath {
+    type Err = PathError;
+
+    fn from_str(given: &str) -> Result<Self, PathError> {
+        Self::parse(given)
+    }
+}
+
+/// The part of a [`KubeletPath`] beneath a root: one or more normal components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RelativePath<'a>(&'a str);
+
+impl<'a> RelativePath<'a> {
+    /// The path, without a leading slash.
+    #[must_use]
+    pub const fn as_str(self) -> &'a str {
+        self.0
+    }
+
+    /// Its components, from the root downwards.
+    pub fn components(self) -> impl DoubleEndedIterator<Item = &'a str> + Clone {
+        self.0.split('/')
+    }
+
+    /// The directory that holds the last component (`None`: the root) and the last component.
+    #[must_use]
+    pub fn parent_and_name(self) -> (Option<RelativePath<'a>>, &'a str) {
+        match self.0.rsplit_once('/') {
+            Some((parent, name)) => (Some(RelativePath(parent)), name),
+            None => (None, self.0),
+        }
+    }
+}
+
+impl fmt::Display for RelativePath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+fn problem_of(given: &str) -> Option<PathProblem> {
+    if given.len() > PATH_LIMIT {
+        return Some(PathProblem::TooLong);
+    }
+    if given.is_empty() || given == "/" {
+        return Some(PathProblem::Empty);
+    }
+    let Some(relative) = given.strip_prefix('/') else {
+        return Some(PathProblem::NotAbsolute);
+    };
+    if given.chars().any(char::is_control) {
+        return Some(PathProblem::ControlCharacter);
+    }
+    relative.split('/').find_map(|component| match component {
+        "" => Some(PathProblem::EmptyComponent),
+        "." | ".." => Some(PathProblem::DotComponent),
+        long if long.len() > COMPONENT_LIMIT => Some(PathProblem::ComponentTooLong),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_absolute_paths_are_accepted() {
+        for good in [
+            "/a",
+            "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount",
+            "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount",
+            "/...",
+            "/with space/and é",
+        ] {
+            assert_eq!(KubeletPath::parse(good).unwrap().as_str(), good);
+        }
+        assert!(KubeletPath::parse(&format!("/{}", "x".repeat(255))).is_ok());
+    }
+
+    #[test]
+    fn each_rule_refuses_its_own_breach() {
+        let long_component = format!("/{}", "x".repeat(256));
+        let long_path = "/x".repeat(2048);
+        for (bad, problem) in [
+            ("", PathProblem::Empty),
+            ("/", PathProblem::Empty),
+            ("var/lib", PathProblem::NotAbsolute),
+            ("/var//lib", PathProblem::EmptyComponent),
+            ("/var/lib/", PathProblem::EmptyComponent),
+            ("/var/../etc", PathProblem::DotComponent),
+            ("/var/..", PathProblem::DotComponent),
+            ("/./var", PathProblem::DotComponent),
+            ("/a\0b", PathProblem::ControlCharacter),
+            ("/a\nb", PathProblem::ControlCharacter),
+            ("/a\u{9b}b", PathProblem::ControlCharacter),
+            (&long_component, PathProblem::ComponentTooLong),
+            (&long_path, PathProblem::TooLong),
+        ] {
+            let error = KubeletPath::parse(bad).unwrap_err();
+            assert_eq!(error.problem(), problem, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_root_is_stripped_at_a_component_boundary_only() {
+        let root = KubeletPath::parse("/var/lib/kubelet").unwrap();
+        let inside = KubeletPath::parse("/var/lib/kubelet/pods/u/mount").unwrap();
+        let beside = KubeletPath::parse("/var/lib/kubelet-other/pods").unwrap();
+        let relative = inside.strip_root(&root).unwrap();
+        assert_eq!(relative.as_str(), "pods/u/mount");
+        assert_eq!(relative.components().collect::<Vec<_>>(), ["pods", "u", "mount"]);
+        let (parent, name) = relative.parent_and_name();
+        assert_eq!((parent.unwrap().as_str(), name), ("pods/u", "mount"));
+        assert_eq!(parent.unwrap().parent_and_name().0.unwrap().parent_and_name(), (None, "pods"));
+        assert!(beside.strip_root(&root).is_none());
+        assert!(root.strip_root(&root).is_none());
+    }
+}
