@@ -73,7 +73,10 @@ impl CapacityRange {
         if let Some(limit) = limit.filter(|limit| *limit < required) {
             return Err(Failure::new(
                 Condition::CapacityOutOfRange,
-                format!("capacity_range: limit_bytes {} is below required_bytes {}", limit.0, required.0),
+                format!(
+                    "capacity_range: limit_bytes {} is below required_bytes {}",
+                    limit.0, required.0
+                ),
             ));
         }
         Ok(Self { required, limit })
@@ -93,7 +96,10 @@ impl CapacityRange {
             self.required.to_gib_rounding_up().ok_or_else(|| {
                 Failure::new(
                     Condition::CapacityOutOfRange,
-                    format!("capacity_range.required_bytes: {} is larger than EC2 can express", self.required),
+                    format!(
+                        "capacity_range.required_bytes: {} is larger than EC2 can express",
+                        self.required
+                    ),
                 )
             })?
         };
@@ -124,24 +130,37 @@ mod tests {
             (1 << 30, 0, Ok(1)),
             ((1 << 30) + 1, 0, Ok(2)),
             ((1 << 30) + 1, 1 << 31, Ok(2)),
-            ((1 << 30) + 1, (1 << 30) + 2, Err(Condition::CapacityOutOfRange)),
+            (
+                (1 << 30) + 1,
+                (1 << 30) + 2,
+                Err(Condition::CapacityOutOfRange),
+            ),
             (0, 1 << 33, Ok(8)),
             (0, 1, Err(Condition::CapacityOutOfRange)),
             (i64::MAX, 0, Err(Condition::CapacityOutOfRange)),
             (-1, 0, Err(Condition::InvalidField)),
         ];
         for (required_bytes, limit_bytes, want) in rows {
-            let got = CapacityRange::parse(&csi::CapacityRange { required_bytes, limit_bytes })
-                .and_then(|range| range.size_or(GiB::DEFAULT))
-                .map(|gib| gib.0)
-                .map_err(|failure| failure.condition());
+            let got = CapacityRange::parse(&csi::CapacityRange {
+                required_bytes,
+                limit_bytes,
+            })
+            .and_then(|range| range.size_or(GiB::DEFAULT))
+            .map(|gib| gib.0)
+            .map_err(|failure| failure.condition());
             assert_eq!(got, want, "required {required_bytes} limit {limit_bytes}");
         }
     }
 
     #[test]
     fn a_limit_below_the_requirement_is_out_of_range() {
-        let wire = csi::CapacityRange { required_bytes: 2, limit_bytes: 1 };
-        assert_eq!(CapacityRange::parse(&wire).unwrap_err().condition(), Condition::CapacityOutOfRange);
+        let wire = csi::CapacityRange {
+            required_bytes: 2,
+            limit_bytes: 1,
+        };
+        assert_eq!(
+            CapacityRange::parse(&wire).unwrap_err().condition(),
+            Condition::CapacityOutOfRange
+        );
     }
 }

@@ -22,14 +22,19 @@ pub struct Identity {
 
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
     }
 }
 
 impl Identity {
     /// With the version that `GetPluginInfo` reports and a readiness check for `Probe`, which must be cheap.
     pub fn new(version: impl Into<String>, readiness: Readiness) -> Self {
-        Self { version: version.into(), readiness }
+        Self {
+            version: version.into(),
+            readiness,
+        }
     }
 
     /// For a process that can serve as soon as it answers at all.
@@ -57,7 +62,9 @@ impl csi::identity_server::Identity for Identity {
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
         use csi::plugin_capability::{Service, Type, service};
         let offer = |kind: service::Type| csi::PluginCapability {
-            r#type: Some(Type::Service(Service { r#type: kind as i32 })),
+            r#type: Some(Type::Service(Service {
+                r#type: kind as i32,
+            })),
         };
         // The same in every mode, as the Go driver answers: the node's sidecars look at nothing else.
         Ok(Response::new(csi::GetPluginCapabilitiesResponse {

@@ -44,8 +44,9 @@ pub fn init_log(format: LogFormat, verbosity: u8) {
         4 | 5 => "debug",
         _ => "trace",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("{level},h2=info,hyper=info,tower=info")));
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        tracing_subscriber::EnvFilter::new(format!("{level},h2=info,hyper=info,tower=info"))
+    });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -118,11 +119,17 @@ where
                 match &answer {
                     // A unary error is an answer without a body: its status stands in the headers.
                     Ok(response) => match status_of(response.headers()) {
-                        (Code::Ok, _) if quiet => tracing::debug!(milliseconds, outcome = "OK", "rpc"),
+                        (Code::Ok, _) if quiet => {
+                            tracing::debug!(milliseconds, outcome = "OK", "rpc")
+                        }
                         (Code::Ok, _) => tracing::info!(milliseconds, outcome = "OK", "rpc"),
-                        (code, text) => tracing::warn!(milliseconds, outcome = ?code, error = %text, "rpc"),
+                        (code, text) => {
+                            tracing::warn!(milliseconds, outcome = ?code, error = %text, "rpc")
+                        }
                     },
-                    Err(e) => tracing::warn!(milliseconds, outcome = "TRANSPORT", error = %e, "rpc"),
+                    Err(e) => {
+                        tracing::warn!(milliseconds, outcome = "TRANSPORT", error = %e, "rpc")
+                    }
                 }
                 answer
             }
@@ -153,7 +160,10 @@ mod tests {
                 ..Default::default()
             }
         );
-        assert!(printed.contains("pvc-1") && printed.contains("{1 stripped}"), "{printed}");
+        assert!(
+            printed.contains("pvc-1") && printed.contains("{1 stripped}"),
+            "{printed}"
+        );
         assert!(!printed.contains("hunter2"), "{printed}");
     }
 }

@@ -44,7 +44,8 @@ pub async fn serve(
     let serving = async move {
         match listener {
             Listener::Unix(listener) => {
-                let listener = tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
+                let listener =
+                    tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
                 let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
                 router
                     .serve_with_incoming_shutdown(incoming, signal)

@@ -1,0 +1,168 @@
+//! The driver's codes against the spec's own error tables.
+//!
+//! `csi/error-tables.csv` lists each row of spec.md with the [`Condition`] that this driver answers with, and the reason where its code
+//! is another one or the call is not offered.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use ebs_csi_proto::Condition;
+
+const SPEC_MODULE: &str = "github.com/container-storage-interface/spec@v1.13.0";
+
+struct Row {
+    rpc: String,
+    condition: String,
+    spec_code: String,
+    failure: String,
+    deviation: String,
+}
+
+/// Fields of one CSV line; a field with a comma is quoted.
+fn fields(line: &str) -> Vec<String> {
+    let (mut out, mut quoted) = (vec![String::new()], false);
+    for c in line.chars() {
+        match (c, quoted) {
+            ('"', _) => quoted = !quoted,
+            (',', false) => out.push(String::new()),
+            _ => out.last_mut().expect("never empty").push(c),
+        }
+    }
+    out
+}
+
+fn rows() -> Vec<Row> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("csi/error-tables.csv");
+    let text = std::fs::read_to_string(path).expect("error-tables.csv");
+    text.lines()
+        .skip(1)
+        .map(|line| match &fields(line)[..] {
+            [rpc, condition, spec_code, failure, deviation] => Row {
+                rpc: rpc.clone(),
+                condition: condition.clone(),
+                spec_code: spec_code.clone(),
+                failure: failure.clone(),
+                deviation: deviation.clone(),
+            },
+            other => panic!("a row of five fields, not {other:?}"),
+        })
+        .collect()
+}
+
+fn code_name(condition: Condition) -> String {
+    let mut out = String::new();
+    for c in format!("{:?}", condition.code()).chars() {
+        if c.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_uppercase());
+    }
+    out
+}
+
+#[test]
+fn each_code_is_the_spec_s_or_has_a_reason() {
+    for row in rows() {
+        let what = format!("{}: {}", row.rpc, row.condition);
+        if row.failure == "-" {
+            assert!(
+                !row.deviation.is_empty(),
+                "{what}: not answered, and no reason"
+            );
+            continue;
+        }
+        let ours = Condition::ALL
+            .into_iter()
+            .find(|c| format!("{c:?}") == row.failure)
+            .unwrap_or_else(|| panic!("{what}: {} is no condition", row.failure));
+        let same = code_name(ours) == row.spec_code;
+        assert_eq!(
+            same,
+            row.deviation.is_empty(),
+            "{what}: {} against {}",
+            code_name(ours),
+            row.spec_code
+        );
+    }
+}
+
+#[test]
+fn the_table_lists_every_row_of_the_spec() {
+    let scratch = tempfile::tempdir().expect("temporary directory");
+    let fetched = Command::new("go")
+        .args(["mod", "download", "-json", SPEC_MODULE])
+        .current_dir(scratch.path())
+        .output();
+    let dir = fetched.ok().filter(|o| o.status.success()).and_then(|o| {
+        String::from_utf8_lossy(&o.stdout).lines().find_map(|l| {
+            l.trim()
+                .strip_prefix("\"Dir\": \"")?
+                .split('"')
+                .next()
+                .map(str::to_owned)
+        })
+    });
+    let Some(dir) = dir else {
+        println!("skipped: the Go module {SPEC_MODULE} cannot be fetched here");
+        return;
+    };
+    let spec = std::fs::read_to_string(Path::new(&dir).join("spec.md")).expect("spec.md");
+    let have: BTreeSet<_> = rows()
+        .into_iter()
+        .map(|row| (row.rpc, row.condition, row.spec_code))
+        .collect();
+    let want = spec_rows(&spec);
+    assert!(
+        want.len() > 60,
+        "spec.md was not understood: {} rows",
+        want.len()
+    );
+    assert_eq!(have, want);
+}
+
+/// `| condition | 3 INVALID_ARGUMENT | …` below a heading "… Errors" or "Error Scheme".
+fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
+    let (mut rpc, mut out) = (None, BTreeSet::new());
+    for line in spec.lines() {
+        if line.starts_with('#') {
+            let heading = line.trim_start_matches('#').trim();
+            rpc = match heading.strip_suffix(" Errors") {
+                Some(name) => Some(name.to_owned()),
+                None => (heading == "Error Scheme").then(|| "*".to_owned()),
+            };
+        } else if let (Some(rpc), true) = (&rpc, line.starts_with('|')) {
+            let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+            if let [condition, code, ..] = cells[..]
+                && let Some((number, name)) = code.split_once(' ')
+                && number.parse::<u8>().is_ok()
+            {
+                out.insert((rpc.clone(), condition.to_owned(), name.to_owned()));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn sidecars_retry_exactly_what_may_be_in_progress() {
+    let may: Vec<_> = Condition::ALL
+        .into_iter()
+        .filter(|c| c.may_be_in_progress())
+        .collect();
+    use Condition::*;
+    assert_eq!(
+        may,
+        [
+            OperationPending,
+            BadStartingToken,
+            AttachLimit,
+            QuotaExhausted,
+            NoCapacityInTopology,
+            Throttled,
+            BackendDown,
+            HelperDown,
+            DeadlinePassed
+        ]
+    );
+}
