@@ -1,1 +1,1 @@
-//! Tests of the real processes together.
+//! Tests of the real processes together, and of the repository's own rules: see `tests/`.

@@ -1,0 +1,265 @@
+//! Who may import whom: the arrows of the design, read from `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Our crates and which of ours each may depend on (normal and build dependencies).
+const ARROWS: &[(&str, &[&str])] = &[
+    ("ebs-csi-wire", &[]),
+    ("ebs-csi-policy", &["ebs-csi-wire"]),
+    ("ebs-csi-confine", &["ebs-csi-policy"]),
+    ("ebs-csi-proto", &["ebs-csi-wire"]),
+    (
+        "ebs-csi-mount-helper",
+        &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"],
+    ),
+    (
+        "ebs-csi-node-agent",
+        &[
+            "ebs-csi-proto",
+            "ebs-csi-wire",
+            "ebs-csi-policy",
+            "ebs-csi-confine",
+        ],
+    ),
+    (
+        "ebs-csi-controller",
+        &[
+            "ebs-csi-proto",
+            "ebs-csi-wire",
+            "ebs-csi-policy",
+            "ebs-csi-confine",
+        ],
+    ),
+    ("ec2-sim", &[]),
+    (
+        "aws-ebs-csi-driver",
+        &[
+            "ebs-csi-proto",
+            "ebs-csi-wire",
+            "ebs-csi-policy",
+            "ebs-csi-confine",
+        ],
+    ),
+    (
+        "ebs-csi-sandbox",
+        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ec2-sim"],
+    ),
+    (
+        "ebs-csi-e2e",
+        &[
+            "ebs-csi-proto",
+            "ebs-csi-wire",
+            "ebs-csi-policy",
+            "ebs-csi-sandbox",
+            "ec2-sim",
+        ],
+    ),
+];
+
+/// Crates that these of ours must not link at run time, directly or through others.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("ebs-csi-wire", &["tokio", "tonic", "serde"]),
+    (
+        "ebs-csi-policy",
+        &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"],
+    ),
+    (
+        "ebs-csi-confine",
+        &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"],
+    ),
+    (
+        "ebs-csi-mount-helper",
+        &["tokio", "tonic", "serde", "toml", "tracing", "hyper"],
+    ),
+    (
+        "ebs-csi-node-agent",
+        &[
+            "aws-config",
+            "aws-sdk-ec2",
+            "aws-sdk-sts",
+            "kube",
+            "reqwest",
+            "rustls",
+        ],
+    ),
+    ("ebs-csi-controller", &["kube", "k8s-openapi"]),
+    ("ec2-sim", &["aws-sdk-ec2", "aws-config"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+fn metadata() -> Value {
+    let out = cargo()
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--locked",
+            "--offline",
+        ])
+        .output()
+        .expect("cargo metadata");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// What a crate links at run time: normal dependencies, without the macros that run in the compiler.
+fn linked(package: &str) -> BTreeSet<String> {
+    let out = cargo()
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "-p",
+            package,
+            "-e",
+            "normal,no-proc-macro",
+        ])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .output()
+        .expect("cargo tree");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .filter(|name| !name.is_empty() && *name != package)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn our_crates_import_only_along_the_arrows_of_the_design() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let ours: BTreeMap<&str, &Value> = packages
+        .iter()
+        .filter(|p| p["source"].is_null())
+        .filter_map(|p| Some((p["name"].as_str()?, p)))
+        .collect();
+    let known: BTreeSet<_> = ARROWS.iter().map(|(name, _)| *name).collect();
+    let have: BTreeSet<_> = ours.keys().copied().collect();
+    assert_eq!(
+        have, known,
+        "a crate was added or removed: decide its arrows here"
+    );
+
+    for (name, allowed) in ARROWS {
+        for dependency in ours[name]["dependencies"].as_array().expect("dependencies") {
+            let target = dependency["name"].as_str().expect("name");
+            let is_test = dependency["kind"].as_str() == Some("dev");
+            if !known.contains(target) || is_test {
+                continue;
+            }
+            assert!(
+                allowed.contains(&target),
+                "{name} must not depend on {target}: the design has no such arrow"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_crate_links_what_its_trust_level_forbids() {
+    for (name, forbidden) in FORBIDDEN {
+        let linked = linked(name);
+        for bad in *forbidden {
+            assert!(!linked.contains(*bad), "{name} links {bad}");
+        }
+    }
+}
+
+#[test]
+fn only_the_controller_links_the_aws_sdk() {
+    for (name, _) in ARROWS
+        .iter()
+        .filter(|(name, _)| *name != "ebs-csi-controller")
+    {
+        let sdk: Vec<_> = linked(name)
+            .into_iter()
+            .filter(|c| c.starts_with("aws-"))
+            .collect();
+        assert!(sdk.is_empty(), "{name} links {sdk:?}");
+    }
+}
+
+#[test]
+fn the_helper_links_only_the_crates_on_its_list() {
+    let path = root().join("policy/supply-chain/helper-crates.txt");
+    let text = std::fs::read_to_string(&path).expect("helper-crates.txt");
+    let mut listed = BTreeSet::new();
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+    {
+        let (name, why) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        assert!(
+            !why.trim().is_empty(),
+            "{name} stands on the list without a justification"
+        );
+        listed.insert(name.trim_end_matches(':').to_owned());
+    }
+    let linked = linked("ebs-csi-mount-helper");
+    let unlisted: Vec<_> = linked.difference(&listed).collect();
+    let unused: Vec<_> = listed.difference(&linked).collect();
+    assert!(
+        unlisted.is_empty(),
+        "linked without a line in {}: {unlisted:?}",
+        path.display()
+    );
+    assert!(unused.is_empty(), "listed but not linked: {unused:?}");
+}
+
+#[test]
+fn nothing_outside_deploy_imports_a_binary_crate() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let binaries: BTreeSet<&str> = packages
+        .iter()
+        .filter(|p| p["source"].is_null())
+        .filter(|p| {
+            p["targets"].as_array().is_some_and(|targets| {
+                targets
+                    .iter()
+                    .any(|t| t["name"] == p["name"] && t["kind"][0] == "bin")
+            })
+        })
+        .filter_map(|p| p["name"].as_str())
+        .collect();
+    for package in packages.iter().filter(|p| p["source"].is_null()) {
+        let manifest = package["manifest_path"].as_str().unwrap_or_default();
+        if manifest.contains("/deploy/") {
+            continue;
+        }
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let target = dependency["name"].as_str().unwrap_or_default();
+            let is_test = dependency["kind"].as_str() == Some("dev");
+            assert!(
+                !binaries.contains(target) || is_test,
+                "{} imports the binary crate {target}",
+                package["name"]
+            );
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Rules of the tree that a reader would otherwise have to remember.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Files under version control with one of these endings; in an export without git, none.
+fn tracked(endings: &[&str]) -> Vec<PathBuf> {
+    let out = Command::new("git")
+        .arg("ls-files")
+        .current_dir(root())
+        .output();
+    let Some(out) = out.ok().filter(|o| o.status.success()) else {
+        println!("skipped: this is not a git checkout");
+        return Vec::new();
+    };
+    String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter(|name| endings.iter().any(|e| name.ends_with(e)))
+        .map(PathBuf::from)
+        .filter(|path| root().join(path).exists())
+        .collect()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_default()
+}
+
+fn is_generated(path: &Path) -> bool {
+    path.components().any(|c| c.as_os_str() == "gen")
+}
+
+#[test]
+fn unsafe_code_stands_in_one_named_file_per_crate() {
+    let window = concat!("allow(", "unsafe_code)");
+    for path in tracked(&[".rs"]) {
+        if read(&path).contains(window) {
+            // The one file may be opened either in itself or where it is declared.
+            let text = read(&path);
+            let declares = text
+                .lines()
+                .any(|line| line.trim_end().ends_with("mod sys;"));
+            assert!(
+                path.ends_with("sys.rs") || declares,
+                "{} opens unsafe code outside sys.rs",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn no_file_is_named_after_nothing() {
+    let banned = [
+        "util", "utils", "common", "helpers", "misc", "manager", "mod", "types", "base",
+    ];
+    for path in tracked(&[".rs"]) {
+        let stem = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            !banned.contains(&stem.as_str()),
+            "{}: name it after what it does",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let marks = ["todo!(", "unimplemented!(", "FIXME", "XXX:"];
+    for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
+        if path.ends_with("house_rules.rs") {
+            continue;
+        }
+        let text = read(&path);
+        for mark in marks {
+            assert!(!text.contains(mark), "{} contains {mark}", path.display());
+        }
+    }
+}
+
+#[test]
+fn scripts_are_executable_and_stop_at_errors() {
+    for path in tracked(&[
+        "deploy/test",
+        "deploy/setup",
+        "sandbox/demo",
+        "sandbox/up",
+        ".ci/run",
+    ]) {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(root().join(&path))
+            .expect("metadata")
+            .permissions()
+            .mode();
+        assert!(mode & 0o111 != 0, "{} is not executable", path.display());
+        assert!(
+            read(&path).contains("set -"),
+            "{} does not set its error mode",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn commands_that_the_readme_names_exist() {
+    for path in tracked(&["README.md"]) {
+        let text = read(&path);
+        for word in text.split(|c: char| c.is_whitespace() || "`()[],;".contains(c)) {
+            if let Some(name) = word.strip_prefix("./deploy/") {
+                let name = name.trim_end_matches(['.', ':']);
+                assert!(
+                    root().join("deploy").join(name).exists(),
+                    "{} names ./deploy/{name}, which does not exist",
+                    path.display()
+                );
+            }
+        }
+    }
+}
