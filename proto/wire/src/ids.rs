@@ -31,7 +31,9 @@ impl std::error::Error for IdError {}
 fn issued(given: &str, prefix: &str) -> bool {
     given.strip_prefix(prefix).is_some_and(|digits| {
         matches!(digits.len(), 8 | 17)
-            && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+            && digits
+                .bytes()
+                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
@@ -241,7 +243,13 @@ mod tests {
 
     #[test]
     fn device_names_are_checked_by_shape() {
-        for good in ["/dev/xvdba", "/dev/xvdz", "/dev/sdb", "/dev/sda1", "/dev/xvdaa"] {
+        for good in [
+            "/dev/xvdba",
+            "/dev/xvdz",
+            "/dev/sdb",
+            "/dev/sda1",
+            "/dev/xvdaa",
+        ] {
             assert!(DeviceName::parse(good).is_ok(), "{good}");
         }
         for bad in [
@@ -257,7 +265,10 @@ mod tests {
         ] {
             assert!(DeviceName::parse(bad).is_err(), "{bad}");
         }
-        assert_eq!(DeviceName::parse("/dev/xvdba").unwrap().file_name(), "xvdba");
+        assert_eq!(
+            DeviceName::parse("/dev/xvdba").unwrap().file_name(),
+            "xvdba"
+        );
     }
 
     #[test]

@@ -54,9 +54,16 @@ impl fmt::Display for Malformed {
             Self::NotProtobuf => f.write_str("not a message of the helper's protocol"),
             Self::Missing { field } => write!(f, "{field} is missing"),
             Self::UnknownValue { field, number } => {
-                write!(f, "{field} has the value {number}, which this protocol does not define")
+                write!(
+                    f,
+                    "{field} has the value {number}, which this protocol does not define"
+                )
             }
-            Self::TooLong { field, given, limit } => {
+            Self::TooLong {
+                field,
+                given,
+                limit,
+            } => {
                 write!(f, "{field} is {given} long, the limit is {limit}")
             }
             Self::Invalid { field } => write!(f, "{field} is out of range"),

@@ -218,10 +218,21 @@ mod tests {
         let beside = KubeletPath::parse("/var/lib/kubelet-other/pods").unwrap();
         let relative = inside.strip_root(&root).unwrap();
         assert_eq!(relative.as_str(), "pods/u/mount");
-        assert_eq!(relative.components().collect::<Vec<_>>(), ["pods", "u", "mount"]);
+        assert_eq!(
+            relative.components().collect::<Vec<_>>(),
+            ["pods", "u", "mount"]
+        );
         let (parent, name) = relative.parent_and_name();
         assert_eq!((parent.unwrap().as_str(), name), ("pods/u", "mount"));
-        assert_eq!(parent.unwrap().parent_and_name().0.unwrap().parent_and_name(), (None, "pods"));
+        assert_eq!(
+            parent
+                .unwrap()
+                .parent_and_name()
+                .0
+                .unwrap()
+                .parent_and_name(),
+            (None, "pods")
+        );
         assert!(beside.strip_root(&root).is_none());
         assert!(root.strip_root(&root).is_none());
     }

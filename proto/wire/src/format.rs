@@ -1,0 +1,316 @@
+//! Numbers that shape a new file system.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use crate::FsType;
+
+/// How to make a file system; `None` leaves the choice to the tool. Every number given is within the tool's own range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FormatOptions {
+    block_size: Option<NonZeroU64>,
+    inode_size: Option<NonZeroU64>,
+    bytes_per_inode: Option<NonZeroU64>,
+    number_of_inodes: Option<NonZeroU64>,
+    ext4_bigalloc: bool,
+    ext4_cluster_size: Option<NonZeroU64>,
+    ext4_encryption: bool,
+    legacy_xfs: bool,
+}
+
+/// The numbers as they are given, before any check; 0 stands for "not given".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UncheckedFormatOptions {
+    /// Bytes in a block of the file system.
+    pub block_size: u64,
+    /// Bytes in an inode.
+    pub inode_size: u64,
+    /// Bytes of space for each inode that is made.
+    pub bytes_per_inode: u64,
+    /// Inodes in the whole file system.
+    pub number_of_inodes: u64,
+    /// ext4's cluster allocation.
+    pub ext4_bigalloc: bool,
+    /// Bytes in an allocation cluster.
+    pub ext4_cluster_size: u64,
+    /// ext4's per-file encryption feature.
+    pub ext4_encryption: bool,
+    /// Leave out XFS features that kernels before 5.10 cannot mount.
+    pub legacy_xfs: bool,
+}
+
+/// A format option out of range, or one that the file system does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatError {
+    /// A number that the tools would refuse.
+    OutOfRange {
+        /// The StorageClass key.
+        key: &'static str,
+        /// What was given.
+        given: u64,
+        /// The range, in words.
+        range: &'static str,
+    },
+    /// `ext4ClusterSize` without `ext4BigAlloc`.
+    ClusterWithoutBigalloc,
+    /// The file system has no such option.
+    NotOffered {
+        /// The StorageClass key.
+        key: &'static str,
+        /// The file system asked for.
+        fs: FsType,
+    },
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { key, given, range } => {
+                write!(f, "{key} is {given}, it must be {range}")
+            }
+            Self::ClusterWithoutBigalloc => {
+                f.write_str("ext4ClusterSize needs ext4BigAlloc to be true")
+            }
+            Self::NotOffered { key, fs } => {
+                write!(
+                    f,
+                    "{key} is not an option of {fs}: leave it out or choose another file system"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for FormatError {}
+
+/// mke2fs(8) takes blocks of 1 to 64 KiB, mkfs.xfs(8) of 512 bytes to 64 KiB.
+const BLOCK_SIZE: (u64, u64, &str) = (512, 65_536, "a power of two from 512 to 65536");
+/// mke2fs(8): from 128 bytes to the block size; mkfs.xfs(8): 256 to 2048.
+const INODE_SIZE: (u64, u64, &str) = (128, 65_536, "a power of two from 128 to 65536");
+/// mke2fs(8): a ratio from 1 KiB to 64 MiB.
+const BYTES_PER_INODE: (u64, u64, &str) = (1024, 67_108_864, "from 1024 to 67108864");
+/// Inode numbers of ext4 have 32 bits.
+const NUMBER_OF_INODES: (u64, u64, &str) = (1, 4_294_967_295, "from 1 to 4294967295");
+/// mke2fs(8): 2 KiB to 256 MiB.
+const CLUSTER_SIZE: (u64, u64, &str) = (2048, 268_435_456, "a power of two from 2048 to 268435456");
+
+impl FormatOptions {
+    /// Checks each number against the range that the tools document.
+    ///
+    /// # Errors
+    /// [`FormatError::OutOfRange`] or [`FormatError::ClusterWithoutBigalloc`].
+    pub fn check(given: UncheckedFormatOptions) -> Result<Self, FormatError> {
+        if given.ext4_cluster_size != 0 && !given.ext4_bigalloc {
+            return Err(FormatError::ClusterWithoutBigalloc);
+        }
+        Ok(Self {
+            block_size: power_of_two("blockSize", given.block_size, BLOCK_SIZE)?,
+            inode_size: power_of_two("inodeSize", given.inode_size, INODE_SIZE)?,
+            bytes_per_inode: within("bytesPerInode", given.bytes_per_inode, BYTES_PER_INODE)?,
+            number_of_inodes: within("numberOfInodes", given.number_of_inodes, NUMBER_OF_INODES)?,
+            ext4_bigalloc: given.ext4_bigalloc,
+            ext4_cluster_size: power_of_two(
+                "ext4ClusterSize",
+                given.ext4_cluster_size,
+                CLUSTER_SIZE,
+            )?,
+            ext4_encryption: given.ext4_encryption,
+            legacy_xfs: given.legacy_xfs,
+        })
+    }
+
+    /// Whether `fs` has every option that is set. The `legacy_xfs` setting belongs to the node, not to the volume,
+    /// so other file systems ignore it.
+    ///
+    /// # Errors
+    /// [`FormatError::NotOffered`] naming the first option that the file system does not have.
+    pub fn check_for(&self, fs: FsType) -> Result<(), FormatError> {
+        let only_ext4 = [
+            ("ext4BigAlloc", self.ext4_bigalloc),
+            ("ext4ClusterSize", self.ext4_cluster_size.is_some()),
+            ("ext4EncryptionSupport", self.ext4_encryption),
+        ];
+        let only_ext = [
+            ("bytesPerInode", self.bytes_per_inode.is_some()),
+            ("numberOfInodes", self.number_of_inodes.is_some()),
+        ];
+        let refused = match fs {
+            FsType::Ext4 => None,
+            FsType::Ext3 => only_ext4.iter().find(|(_, set)| *set),
+            FsType::Xfs => only_ext4.iter().chain(&only_ext).find(|(_, set)| *set),
+        };
+        match refused {
+            Some((key, _)) => Err(FormatError::NotOffered { key, fs }),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes in a block.
+    #[must_use]
+    pub const fn block_size(&self) -> Option<NonZeroU64> {
+        self.block_size
+    }
+
+    /// Bytes in an inode.
+    #[must_use]
+    pub const fn inode_size(&self) -> Option<NonZeroU64> {
+        self.inode_size
+    }
+
+    /// Bytes of space for each inode.
+    #[must_use]
+    pub const fn bytes_per_inode(&self) -> Option<NonZeroU64> {
+        self.bytes_per_inode
+    }
+
+    /// Inodes in the file system.
+    #[must_use]
+    pub const fn number_of_inodes(&self) -> Option<NonZeroU64> {
+        self.number_of_inodes
+    }
+
+    /// ext4's cluster allocation.
+    #[must_use]
+    pub const fn ext4_bigalloc(&self) -> bool {
+        self.ext4_bigalloc
+    }
+
+    /// Bytes in an allocation cluster.
+    #[must_use]
+    pub const fn ext4_cluster_size(&self) -> Option<NonZeroU64> {
+        self.ext4_cluster_size
+    }
+
+    /// ext4's per-file encryption feature.
+    #[must_use]
+    pub const fn ext4_encryption(&self) -> bool {
+        self.ext4_encryption
+    }
+
+    /// Leave out XFS features that kernels before 5.10 cannot mount.
+    #[must_use]
+    pub const fn legacy_xfs(&self) -> bool {
+        self.legacy_xfs
+    }
+
+    /// The numbers again, 0 for "not given".
+    #[must_use]
+    pub fn unchecked(&self) -> UncheckedFormatOptions {
+        let number = |value: Option<NonZeroU64>| value.map_or(0, NonZeroU64::get);
+        UncheckedFormatOptions {
+            block_size: number(self.block_size),
+            inode_size: number(self.inode_size),
+            bytes_per_inode: number(self.bytes_per_inode),
+            number_of_inodes: number(self.number_of_inodes),
+            ext4_bigalloc: self.ext4_bigalloc,
+            ext4_cluster_size: number(self.ext4_cluster_size),
+            ext4_encryption: self.ext4_encryption,
+            legacy_xfs: self.legacy_xfs,
+        }
+    }
+}
+
+fn within(
+    key: &'static str,
+    given: u64,
+    (low, high, range): (u64, u64, &'static str),
+) -> Result<Option<NonZeroU64>, FormatError> {
+    match NonZeroU64::new(given) {
+        Some(number) if !(low..=high).contains(&given) => Err(FormatError::OutOfRange {
+            key,
+            given: number.get(),
+            range,
+        }),
+        number => Ok(number),
+    }
+}
+
+fn power_of_two(
+    key: &'static str,
+    given: u64,
+    range: (u64, u64, &'static str),
+) -> Result<Option<NonZeroU64>, FormatError> {
+    if given != 0 && !given.is_power_of_two() {
+        return Err(FormatError::OutOfRange {
+            key,
+            given,
+            range: range.2,
+        });
+    }
+    within(key, given, range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(set: impl Fn(&mut UncheckedFormatOptions)) -> Result<FormatOptions, FormatError> {
+        let mut given = UncheckedFormatOptions::default();
+        set(&mut given);
+        FormatOptions::check(given)
+    }
+
+    #[test]
+    fn nothing_given_is_fine_for_every_file_system() {
+        for fs in FsType::ALL {
+            assert_eq!(FormatOptions::default().check_for(*fs), Ok(()));
+        }
+    }
+
+    #[test]
+    fn each_number_has_its_range() {
+        assert!(with(|o| o.block_size = 4096).is_ok());
+        assert!(with(|o| o.block_size = 256).is_err());
+        assert!(with(|o| o.block_size = 4095).is_err());
+        assert!(with(|o| o.block_size = 131_072).is_err());
+        assert!(with(|o| o.inode_size = 512).is_ok());
+        assert!(with(|o| o.inode_size = 64).is_err());
+        assert!(with(|o| o.inode_size = 300).is_err());
+        assert!(with(|o| o.bytes_per_inode = 5000).is_ok());
+        assert!(with(|o| o.bytes_per_inode = 1023).is_err());
+        assert!(with(|o| o.number_of_inodes = 1).is_ok());
+        assert!(with(|o| o.number_of_inodes = 1 << 32).is_err());
+        let error = with(|o| o.block_size = 3000).unwrap_err().to_string();
+        assert!(
+            error.contains("blockSize is 3000") && error.contains("power of two"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_cluster_size_needs_bigalloc() {
+        assert_eq!(
+            with(|o| o.ext4_cluster_size = 65_536),
+            Err(FormatError::ClusterWithoutBigalloc)
+        );
+        assert!(
+            with(|o| {
+                o.ext4_cluster_size = 65_536;
+                o.ext4_bigalloc = true;
+            })
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn options_are_offered_per_file_system() {
+        let inodes = with(|o| o.number_of_inodes = 1000).unwrap();
+        assert!(inodes.check_for(FsType::Ext3).is_ok());
+        assert!(inodes.check_for(FsType::Xfs).is_err());
+        let ratio = with(|o| o.bytes_per_inode = 4096).unwrap();
+        assert!(ratio.check_for(FsType::Ext4).is_ok());
+        assert!(ratio.check_for(FsType::Xfs).is_err());
+        for set in [
+            (|o| o.ext4_bigalloc = true) as fn(&mut UncheckedFormatOptions),
+            |o| o.ext4_encryption = true,
+        ] {
+            let options = with(set).unwrap();
+            assert!(options.check_for(FsType::Ext4).is_ok());
+            assert!(options.check_for(FsType::Ext3).is_err());
+            assert!(options.check_for(FsType::Xfs).is_err());
+        }
+        let legacy = with(|o| o.legacy_xfs = true).unwrap();
+        assert!(legacy.check_for(FsType::Ext4).is_ok());
+        assert!(legacy.check_for(FsType::Xfs).is_ok());
+    }
+}

@@ -1,0 +1,133 @@
+//! Why the helper will not do what it was asked.
+
+use crate::closed::closed_enum;
+
+closed_enum! {
+    /// The policy or the facts forbid a request; the same request gets the same answer until something changes.
+    Refusal mirrors Refusal, "reason" {
+        /// A path is not beneath the kubelet directories that the policy allows for this operation.
+        PathOutside => "path-outside",
+        /// A component of the path is missing, a symbolic link, or not a directory.
+        PathNotPlain => "path-not-plain",
+        /// A mount flag that the policy does not allow for this file system and place.
+        MountFlag => "mount-flag",
+        /// A file system that the policy does not allow.
+        FsType => "fs-type",
+        /// A format option that the file system does not have, or a combination that it cannot have.
+        FormatOption => "format-option",
+        /// No disk with the volume's serial appeared in time.
+        DeviceNotFound => "device-not-found",
+        /// Two disks claim the serial.
+        DeviceAmbiguous => "device-ambiguous",
+        /// Another serial, model, kind or disk sequence than it must have.
+        DeviceMismatch => "device-mismatch",
+        /// Smaller than the volume was when it was attached.
+        DeviceTooSmall => "device-too-small",
+        /// The disk holds a partition table, and the whole disk was asked for.
+        PartitionTable => "partition-table",
+        /// A signature of something that is not the file system asked for.
+        ForeignContent => "foreign-content",
+        /// Bytes that are neither zero nor a known signature.
+        UnknownContent => "unknown-content",
+        /// A volume from a snapshot or a clone without a file system: never formatted.
+        CopyWithoutFilesystem => "copy-without-filesystem",
+        /// Formatting was needed on a read-only request.
+        ReadOnlyBlank => "read-only-blank",
+        /// The checker found errors that it may not repair by itself.
+        FilesystemErrors => "filesystem-errors",
+        /// Something else is mounted at the path, or the volume is mounted in another way.
+        MountedDifferently => "mounted-differently",
+        /// The volume is staged at another path.
+        StagedElsewhere => "staged-elsewhere",
+        /// The staging path is not the volume's verified mount.
+        NotStaged => "not-staged",
+        /// A directory in the way that is not empty, or a file of another kind.
+        TargetOccupied => "target-occupied",
+        /// Another holder (mount, opener, mapper) keeps the disk.
+        StillHeld => "still-held",
+        /// The device is smaller than the request requires, or larger than its limit.
+        SizeOutOfRange => "size-out-of-range",
+        /// Nothing is mounted at the path, or not this volume.
+        VolumeNotAtPath => "volume-not-at-path",
+        /// Not offered for this device (no NVMe log page, or a raw block volume).
+        Unsupported => "unsupported",
+        /// Another operation on the volume runs; ask again.
+        Busy => "busy",
+        /// The protocol versions do not overlap.
+        Version => "version",
+    }
+}
+
+impl Refusal {
+    /// What the reason means and what to do about it, for a person who reads a status or an event.
+    #[must_use]
+    pub const fn explain(self) -> &'static str {
+        match self {
+            Self::PathOutside => {
+                "the path is not beneath the kubelet directories that the policy allows for this operation; check --kubelet-root and the CO's paths"
+            }
+            Self::PathNotPlain => {
+                "a component of the path is missing, a symbolic link, or not a directory; symbolic links are never followed, name the real path"
+            }
+            Self::MountFlag => {
+                "a mount flag is not allowed here; remove it from the StorageClass or PersistentVolume (policy/mounts.toml lists what is allowed)"
+            }
+            Self::FsType => "the file system is not allowed; use ext3, ext4 or xfs",
+            Self::FormatOption => {
+                "a format option does not fit the file system; correct the StorageClass"
+            }
+            Self::DeviceNotFound => {
+                "no disk with the volume's serial appeared; check that the volume is attached to this instance, then retry"
+            }
+            Self::DeviceAmbiguous => {
+                "two disks claim the volume's serial; nothing is touched until one is gone"
+            }
+            Self::DeviceMismatch => {
+                "the disk is not the volume, or changed while it was looked at; check the attachment, then retry"
+            }
+            Self::DeviceTooSmall => {
+                "the disk is smaller than the volume was when it was attached; it is not formatted, check the attachment"
+            }
+            Self::PartitionTable => {
+                "the disk holds a partition table; name a partition in the volume attributes, or use another volume"
+            }
+            Self::ForeignContent => {
+                "the disk holds something else than the file system asked for; name the file system that is there, or use another volume"
+            }
+            Self::UnknownContent => {
+                "the disk is neither blank nor a known file system, so it is not formatted; erase it by hand if its content is not wanted"
+            }
+            Self::CopyWithoutFilesystem => {
+                "the volume comes from a snapshot or a clone and holds no file system; a copy is never formatted, check its source"
+            }
+            Self::ReadOnlyBlank => {
+                "the disk is blank and the request is read-only; stage it writable once so that it is formatted"
+            }
+            Self::FilesystemErrors => {
+                "the file system has errors that are not repaired without a person; run its repair tool on the volume"
+            }
+            Self::MountedDifferently => {
+                "something else is mounted at the path, or the volume is mounted there in another way; unpublish it first"
+            }
+            Self::StagedElsewhere => "the volume is staged at another path; unstage it there first",
+            Self::NotStaged => "the staging path is not a mount of the volume; stage it first",
+            Self::TargetOccupied => {
+                "the target path holds a file, or a directory that is not empty; nothing is removed, look at what is there"
+            }
+            Self::StillHeld => {
+                "the disk is still mounted or open elsewhere on the node; end what holds it, then retry"
+            }
+            Self::SizeOutOfRange => {
+                "the disk is smaller than the size required, or larger than the limit; wait for the volume's modification, then retry"
+            }
+            Self::VolumeNotAtPath => "the volume is not mounted at the path",
+            Self::Unsupported => "this device does not offer what was asked",
+            Self::Busy => "another operation on the volume is running; retry",
+            Self::Version => {
+                "node-agent and mount-helper do not speak a common protocol version; bring both to neighbouring releases"
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,498 @@
+//! What the mount-helper answers.
+
+use std::num::{NonZeroI32, NonZeroU8};
+
+use prost::Message;
+
+use crate::closed::closed_enum;
+use crate::frame::MAX_FRAME;
+use crate::malformed::{Malformed, bounded, required};
+use crate::{KubeletPath, Refusal, Step, VolumeId, pb};
+
+/// Bytes in the text of a release.
+const RELEASE_LIMIT: usize = 64;
+/// Hexadecimal digits of a SHA-256 digest.
+const DIGEST_LENGTH: usize = 64;
+/// Bytes in a log page; page 0xD0 has 4096.
+const LOG_PAGE_LIMIT: usize = 4096;
+/// Entries in a list of the inventory.
+const INVENTORY_LIMIT: usize = 256;
+/// The kernel's MAX_ERRNO.
+const ERRNO_LIMIT: i32 = 4095;
+/// Signals are numbered to 64.
+const SIGNAL_LIMIT: i32 = 64;
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The id of the request.
+    pub id: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// The closed list of answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// To Hello.
+    Welcome(Welcome),
+    /// To Stage.
+    Staged(Staged),
+    /// To Unstage, PublishFilesystem, PublishBlock and Unpublish.
+    Done(Done),
+    /// To Expand.
+    Expanded(Expanded),
+    /// To Stats.
+    Usage(Usage),
+    /// To NvmeStatistics.
+    LogPage(LogPage),
+    /// To Inspect.
+    Inventory(Inventory),
+    /// The policy or the facts forbid it.
+    Refused(Refusal),
+    /// Something that should have worked did not; a retry may.
+    Failed(Failed),
+    /// Still running when the caller's wait had passed; a repeated request joins it.
+    Pending,
+}
+
+/// To Hello: what the helper is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version that this connection speaks from now on.
+    pub version: u32,
+    /// The helper's release: 1 to 64 printable ASCII characters.
+    pub release: String,
+    /// SHA-256 of the policy that is enforced: 64 lower-case hexadecimal digits.
+    pub policy_digest: String,
+    /// The policy recognises simulated devices.
+    pub sandbox: bool,
+}
+
+/// To Stage: what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Staged {
+    /// The disk was mounted there before, as asked: nothing was done.
+    pub already: bool,
+    /// A file system was made.
+    pub formatted: bool,
+    /// A checker ran.
+    pub checked: bool,
+    /// The checker repaired something.
+    pub repaired: bool,
+    /// The file system was grown to the size of the disk.
+    pub grown: bool,
+    /// Size of the disk, in bytes.
+    pub device_bytes: u64,
+}
+
+/// An operation without further result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// It had been done before.
+    pub already: bool,
+}
+
+/// To Expand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expanded {
+    /// Size of the disk, in bytes.
+    pub device_bytes: u64,
+    /// Size of the file system, in bytes; 0 for a raw block volume.
+    pub filesystem_bytes: u64,
+}
+
+/// To Stats. For a raw block volume only `total_bytes` is set and `block` is true.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// A raw block volume.
+    pub block: bool,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes that an unprivileged user can still take.
+    pub available_bytes: u64,
+    /// Inodes in all; 0 when the file system does not count them.
+    pub total_inodes: u64,
+    /// Inodes in use.
+    pub used_inodes: u64,
+    /// Inodes that can still be taken.
+    pub available_inodes: u64,
+}
+
+/// To NvmeStatistics: log page 0xD0 as the device gave it, at most 4096 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPage {
+    /// The page.
+    pub page: Vec<u8>,
+}
+
+/// To Inspect: one page of what the helper holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Volumes from the asked-for position on.
+    pub volumes: Vec<HeldVolume>,
+    /// Running operations.
+    pub operations: Vec<RunningOperation>,
+    /// Volumes follow behind these.
+    pub more: bool,
+}
+
+/// A place where a volume is staged or published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldVolume {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The staging or target path.
+    pub path: KubeletPath,
+    /// It cannot be written there.
+    pub read_only: bool,
+    /// Staged (true) or published.
+    pub staged: bool,
+}
+
+/// An operation that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningOperation {
+    /// The volume.
+    pub volume: VolumeId,
+    /// What runs.
+    pub kind: OperationKind,
+    /// For how long, in milliseconds.
+    pub running_ms: u64,
+}
+
+closed_enum! {
+    /// What runs on a volume.
+    OperationKind mirrors OperationKind, "kind" {
+        /// Stage.
+        Stage => "stage",
+        /// Unstage.
+        Unstage => "unstage",
+        /// Either publish.
+        Publish => "publish",
+        /// Unpublish.
+        Unpublish => "unpublish",
+        /// Expand.
+        Expand => "expand",
+        /// Stats.
+        Stats => "stats",
+    }
+}
+
+/// Something that should have worked did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What was being done.
+    pub step: Step,
+    /// The error of the system call, errno(3), 1 to 4095; `None` when no system call failed.
+    pub errno: Option<NonZeroI32>,
+    /// How the tool ended, when a tool failed.
+    pub tool: Option<ToolEnd>,
+}
+
+/// How a tool ended that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolEnd {
+    /// By itself, with this status.
+    Exited(NonZeroU8),
+    /// By this signal, 1 to 64.
+    Signalled(NonZeroU8),
+}
+
+impl Failed {
+    /// A system call failed with `errno`; anything that is not an errno counts as none.
+    #[must_use]
+    pub fn call(step: Step, errno: i32) -> Self {
+        let errno =
+            NonZeroI32::new(errno).filter(|number| (1..=ERRNO_LIMIT).contains(&number.get()));
+        Self {
+            step,
+            errno,
+            tool: None,
+        }
+    }
+
+    /// A tool ended badly.
+    #[must_use]
+    pub const fn tool(step: Step, end: ToolEnd) -> Self {
+        Self {
+            step,
+            errno: None,
+            tool: Some(end),
+        }
+    }
+}
+
+impl Inventory {
+    /// One page: as many of `held` from `first` on as a frame takes, beside the operations (at most 64 of them).
+    #[must_use]
+    pub fn page(held: &[HeldVolume], operations: &[RunningOperation], first: u32) -> Self {
+        // Each entry: its strings and what the encoding adds to them, rounded up.
+        const ENTRY_OVERHEAD: usize = 64;
+        let operations = operations
+            .get(..operations.len().min(64))
+            .unwrap_or_default()
+            .to_vec();
+        let mut room = MAX_FRAME - 256 - operations.len() * ENTRY_OVERHEAD;
+        let start = usize::try_from(first).unwrap_or(usize::MAX).min(held.len());
+        let fitting = held[start..]
+            .iter()
+            .take(INVENTORY_LIMIT)
+            .take_while(|entry| {
+                let size = entry.path.as_str().len() + ENTRY_OVERHEAD;
+                let fits = size <= room;
+                room = room.saturating_sub(size);
+                fits
+            })
+            .count();
+        Self {
+            volumes: held[start..start + fitting].to_vec(),
+            operations,
+            more: start + fitting < held.len(),
+        }
+    }
+}
+
+impl Reply {
+    /// Reads a message of the wire.
+    ///
+    /// # Errors
+    /// [`Malformed`] for bytes that no correct helper sends; the connection is of no further use then.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        pb::Reply::decode(bytes)
+            .map_err(|_| Malformed::NotProtobuf)?
+            .try_into()
+    }
+
+    /// Writes the message of the wire.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        pb::Reply::from(self.clone()).encode_to_vec()
+    }
+}
+
+impl TryFrom<pb::Reply> for Reply {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Reply) -> Result<Self, Malformed> {
+        use pb::reply::Result as Wire;
+        let outcome = match required(wire.result, "result")? {
+            Wire::Welcome(answer) => Outcome::Welcome(answer.try_into()?),
+            Wire::Staged(answer) => Outcome::Staged(Staged {
+                already: answer.already,
+                formatted: answer.formatted,
+                checked: answer.checked,
+                repaired: answer.repaired,
+                grown: answer.grown,
+                device_bytes: answer.device_bytes,
+            }),
+            Wire::Done(answer) => Outcome::Done(Done {
+                already: answer.already,
+            }),
+            Wire::Expanded(answer) => Outcome::Expanded(Expanded {
+                device_bytes: answer.device_bytes,
+                filesystem_bytes: answer.filesystem_bytes,
+            }),
+            Wire::Usage(answer) => Outcome::Usage(Usage {
+                block: answer.block,
+                total_bytes: answer.total_bytes,
+                used_bytes: answer.used_bytes,
+                available_bytes: answer.available_bytes,
+                total_inodes: answer.total_inodes,
+                used_inodes: answer.used_inodes,
+                available_inodes: answer.available_inodes,
+            }),
+            Wire::LogPage(answer) => {
+                bounded(answer.page.len(), LOG_PAGE_LIMIT, "page")?;
+                Outcome::LogPage(LogPage { page: answer.page })
+            }
+            Wire::Inventory(answer) => Outcome::Inventory(answer.try_into()?),
+            Wire::Refused(answer) => Outcome::Refused(Refusal::from_wire(answer.reason)?),
+            Wire::Failed(answer) => Outcome::Failed(answer.try_into()?),
+            Wire::Pending(pb::Pending {}) => Outcome::Pending,
+        };
+        Ok(Self {
+            id: wire.id,
+            outcome,
+        })
+    }
+}
+
+impl From<Reply> for pb::Reply {
+    fn from(reply: Reply) -> Self {
+        use pb::reply::Result as Wire;
+        let result = match reply.outcome {
+            Outcome::Welcome(answer) => Wire::Welcome(pb::Welcome {
+                version: answer.version,
+                release: answer.release,
+                policy_digest: answer.policy_digest,
+                sandbox: answer.sandbox,
+            }),
+            Outcome::Staged(answer) => Wire::Staged(pb::Staged {
+                already: answer.already,
+                formatted: answer.formatted,
+                checked: answer.checked,
+                repaired: answer.repaired,
+                grown: answer.grown,
+                device_bytes: answer.device_bytes,
+            }),
+            Outcome::Done(answer) => Wire::Done(pb::Done {
+                already: answer.already,
+            }),
+            Outcome::Expanded(answer) => Wire::Expanded(pb::Expanded {
+                device_bytes: answer.device_bytes,
+                filesystem_bytes: answer.filesystem_bytes,
+            }),
+            Outcome::Usage(answer) => Wire::Usage(pb::Usage {
+                block: answer.block,
+                total_bytes: answer.total_bytes,
+                used_bytes: answer.used_bytes,
+                available_bytes: answer.available_bytes,
+                total_inodes: answer.total_inodes,
+                used_inodes: answer.used_inodes,
+                available_inodes: answer.available_inodes,
+            }),
+            Outcome::LogPage(answer) => Wire::LogPage(pb::LogPage { page: answer.page }),
+            Outcome::Inventory(answer) => Wire::Inventory(answer.into()),
+            Outcome::Refused(reason) => Wire::Refused(pb::Refused {
+                reason: reason.to_wire(),
+            }),
+            Outcome::Failed(answer) => Wire::Failed(answer.into()),
+            Outcome::Pending => Wire::Pending(pb::Pending {}),
+        };
+        Self {
+            id: reply.id,
+            result: Some(result),
+        }
+    }
+}
+
+impl TryFrom<pb::Welcome> for Welcome {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Welcome) -> Result<Self, Malformed> {
+        bounded(wire.release.len(), RELEASE_LIMIT, "release")?;
+        if wire.release.is_empty() || !wire.release.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Malformed::Invalid { field: "release" });
+        }
+        let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        if wire.policy_digest.len() != DIGEST_LENGTH || !wire.policy_digest.bytes().all(hexadecimal)
+        {
+            return Err(Malformed::Invalid {
+                field: "policy_digest",
+            });
+        }
+        if wire.version == 0 {
+            return Err(Malformed::Invalid { field: "version" });
+        }
+        Ok(Self {
+            version: wire.version,
+            release: wire.release,
+            policy_digest: wire.policy_digest,
+            sandbox: wire.sandbox,
+        })
+    }
+}
+
+impl TryFrom<pb::Inventory> for Inventory {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Inventory) -> Result<Self, Malformed> {
+        bounded(wire.volumes.len(), INVENTORY_LIMIT, "volumes")?;
+        bounded(wire.operations.len(), INVENTORY_LIMIT, "operations")?;
+        let volumes = wire.volumes.into_iter().map(|held| {
+            Ok(HeldVolume {
+                volume: VolumeId::parse(&held.volume_id)?,
+                path: KubeletPath::parse(&held.path)?,
+                read_only: held.read_only,
+                staged: held.staged,
+            })
+        });
+        let operations = wire.operations.into_iter().map(|running| {
+            Ok(RunningOperation {
+                volume: VolumeId::parse(&running.volume_id)?,
+                kind: OperationKind::from_wire(running.kind)?,
+                running_ms: running.running_ms,
+            })
+        });
+        Ok(Self {
+            volumes: volumes.collect::<Result<_, Malformed>>()?,
+            operations: operations.collect::<Result<_, Malformed>>()?,
+            more: wire.more,
+        })
+    }
+}
+
+impl From<Inventory> for pb::Inventory {
+    fn from(inventory: Inventory) -> Self {
+        Self {
+            volumes: inventory
+                .volumes
+                .into_iter()
+                .map(|held| pb::HeldVolume {
+                    volume_id: held.volume.to_string(),
+                    path: held.path.to_string(),
+                    read_only: held.read_only,
+                    staged: held.staged,
+                })
+                .collect(),
+            operations: inventory
+                .operations
+                .into_iter()
+                .map(|running| pb::RunningOperation {
+                    volume_id: running.volume.to_string(),
+                    kind: running.kind.to_wire(),
+                    running_ms: running.running_ms,
+                })
+                .collect(),
+            more: inventory.more,
+        }
+    }
+}
+
+impl TryFrom<pb::Failed> for Failed {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Failed) -> Result<Self, Malformed> {
+        if !(0..=ERRNO_LIMIT).contains(&wire.errno) {
+            return Err(Malformed::Invalid { field: "errno" });
+        }
+        if !(0..=SIGNAL_LIMIT).contains(&wire.tool_signal) {
+            return Err(Malformed::Invalid {
+                field: "tool_signal",
+            });
+        }
+        let byte = |number: i32| u8::try_from(number).ok().and_then(NonZeroU8::new);
+        let tool = match (wire.tool_exit, byte(wire.tool_signal)) {
+            (0, None) => None,
+            (-1, Some(signal)) => Some(ToolEnd::Signalled(signal)),
+            (status, None) => Some(ToolEnd::Exited(
+                byte(status).ok_or(Malformed::Invalid { field: "tool_exit" })?,
+            )),
+            (_, Some(_)) => return Err(Malformed::Invalid { field: "tool_exit" }),
+        };
+        Ok(Self {
+            step: Step::from_wire(wire.step)?,
+            errno: NonZeroI32::new(wire.errno),
+            tool,
+        })
+    }
+}
+
+impl From<Failed> for pb::Failed {
+    fn from(failed: Failed) -> Self {
+        let (tool_exit, tool_signal) = match failed.tool {
+            None => (0, 0),
+            Some(ToolEnd::Exited(status)) => (i32::from(status.get()), 0),
+            Some(ToolEnd::Signalled(signal)) => (-1, i32::from(signal.get())),
+        };
+        Self {
+            step: failed.step.to_wire(),
+            errno: failed.errno.map_or(0, NonZeroI32::get),
+            tool_exit,
+            tool_signal,
+        }
+    }
+}
