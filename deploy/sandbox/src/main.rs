@@ -1,2 +1,167 @@
-//! One command: simulator, the processes and a small container orchestrator, on loop devices.
-fn main() {}
+//! `ebs-csi-sandbox`: demo, up, clean.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::{World, WorldOptions, clean, keeper};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A world for the driver on this machine: EC2 simulator, controller, two nodes, real block devices.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show a volume's whole life, verify each step, and end without a trace.
+    Demo(Programs),
+    /// Keep the world running until interrupted; prints the sockets' paths.
+    Up(Programs),
+    /// Remove what dead worlds left behind.
+    Clean {
+        /// State directory; without it, all whose world is dead.
+        state_dir: Option<PathBuf>,
+    },
+    /// Wait for the end of standard input, then clean a state directory (started by the others).
+    #[command(name = keeper::COMMAND, hide = true)]
+    Keep {
+        /// State directory.
+        state_dir: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Programs {
+    /// Directory of the driver's programs when it is not this program's own, for example of a release build.
+    #[arg(long, value_name = "DIR")]
+    driver_dir: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(e) if !e.use_stderr() => {
+            print!("{e}");
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            let text = e.to_string();
+            return fail(64, text.lines().next().unwrap_or("bad usage"));
+        }
+    };
+    let binaries = match Binaries::beside_this_program() {
+        Ok(binaries) => binaries,
+        Err(e) => return fail(1, &e.to_string()),
+    };
+    match command.what {
+        What::Keep { state_dir } => match keeper::run(&state_dir, &binaries) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => fail(1, &format!("cleaning {}: {e}", state_dir.display())),
+        },
+        What::Clean { state_dir } => clean_up(state_dir, &binaries),
+        What::Demo(programs) => in_runtime(demo(options(programs, binaries))),
+        What::Up(programs) => in_runtime(up(options(programs, binaries))),
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where this program speaks on standard error"
+)]
+fn fail(code: u8, text: &str) -> ExitCode {
+    eprintln!("ebs-csi-sandbox: {text}");
+    ExitCode::from(code)
+}
+
+fn options(programs: Programs, binaries: Binaries) -> WorldOptions {
+    let mut options = WorldOptions::new(binaries);
+    options.driver = programs.driver_dir.map(Binaries::at);
+    options
+}
+
+fn clean_up(state_dir: Option<PathBuf>, binaries: &Binaries) -> ExitCode {
+    let directories = state_dir.map_or_else(clean::abandoned, |directory| vec![directory]);
+    let mut code = ExitCode::SUCCESS;
+    for directory in directories {
+        let cleaned = clean::clean(&directory, binaries);
+        println!("{}: {cleaned}", directory.display());
+        if !cleaned.problems.is_empty() {
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+fn in_runtime(work: impl Future<Output = Result<(), String>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(1, &format!("starting the runtime: {e}")),
+    };
+    match runtime.block_on(work) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => fail(1, &text),
+    }
+}
+
+/// Resolves at SIGINT, SIGTERM or SIGHUP.
+async fn interrupted() -> Result<&'static str, String> {
+    let fail = |e: std::io::Error| format!("waiting for signals: {e}");
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(fail)?;
+    Ok(tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+        _ = hangup.recv() => "SIGHUP",
+    })
+}
+
+async fn demo(_options: WorldOptions) -> Result<(), String> {
+    Err("not there".to_owned())
+}
+
+async fn up(options: WorldOptions) -> Result<(), String> {
+    let mut world = tokio::select! {
+        world = World::start(options) => world.map_err(|e| e.to_string())?,
+        signal = interrupted() => return Err(format!("{} before the world was up", signal?)),
+    };
+    println!("simulator   {}", world.simulator.ec2());
+    println!("control     {}", world.simulator.control_socket().display());
+    println!("controller  unix://{}", world.controller_socket().display());
+    for node in &world.nodes {
+        println!("{:<11} unix://{}", node.name, node.csi_socket.display());
+        println!("  instance  {}", node.instance);
+        println!("  kubelet   {}", node.kubelet_root.display());
+    }
+    println!("logs        {}", world.state_dir().join("log").display());
+    println!("ctrl-c ends it");
+    let stop = interrupted();
+    tokio::pin!(stop);
+    let mut ended = loop {
+        tokio::select! {
+            signal = &mut stop => {
+                signal?;
+                break world.shutdown().await.map_err(|e| e.to_string())?;
+            }
+            () = tokio::time::sleep(std::time::Duration::from_millis(500)) => {
+                for name in world.revive().await.map_err(|e| e.to_string())? {
+                    println!("{name} had ended and was started again");
+                }
+            }
+        }
+    };
+    ended.leftovers.append(&mut ended.cleaned.problems);
+    if ended.leftovers.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("left behind: {}", ended.leftovers.join("; ")))
+    }
+}

@@ -1,0 +1,423 @@
+//! What the kernel says of the live processes, beside what the design allows each.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::proc;
+use crate::world::{World, capability};
+
+/// The design's kinds of process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Speaks to EC2.
+    Controller,
+    /// Speaks to kubelet.
+    NodeAgent,
+    /// First process of the helper.
+    Supervisor,
+    /// Mounts.
+    Broker,
+    /// Makes and removes target directories.
+    Directories,
+    /// Runs one tool for one job.
+    Runner,
+    /// Parses a disk.
+    Tool,
+}
+
+/// What a tier may have.
+struct Allowed {
+    uid: Option<u32>,
+    capabilities: u64,
+    /// Of these, what it must have.
+    needed: u64,
+}
+
+impl Tier {
+    fn allowed(self) -> Allowed {
+        let nothing = |uid| Allowed {
+            uid,
+            capabilities: 0,
+            needed: 0,
+        };
+        match self {
+            Self::Controller => nothing(None),
+            Self::NodeAgent => nothing(Some(65532)),
+            Self::Supervisor | Self::Runner | Self::Tool => nothing(Some(65533)),
+            Self::Directories => nothing(Some(0)),
+            Self::Broker => Allowed {
+                uid: Some(65531),
+                capabilities: capability::SYS_ADMIN
+                    | capability::SYS_RESOURCE
+                    | capability::DAC_READ_SEARCH,
+                needed: capability::SYS_ADMIN,
+            },
+        }
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::NodeAgent => "node-agent",
+            Self::Supervisor => "supervisor",
+            Self::Broker => "broker",
+            Self::Directories => "directories",
+            Self::Runner => "runner",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// One live process.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What it is.
+    pub tier: Tier,
+    /// Where it belongs: `controller`, `node-a`, …
+    pub place: String,
+    /// Process id.
+    pub pid: i32,
+    /// Name of its program.
+    pub program: String,
+    /// Real, effective and saved user.
+    pub uids: Vec<u32>,
+    /// Effective, permitted, bounding, ambient and inheritable capabilities.
+    pub effective: u64,
+    /// As above.
+    pub permitted: u64,
+    /// As above.
+    pub bounding: u64,
+    /// As above.
+    pub ambient: u64,
+    /// 2 is a filter.
+    pub seccomp: u32,
+    /// Whether exec can no longer give privileges.
+    pub no_new_privs: bool,
+    /// Proportional set size in KiB.
+    pub pss_kib: u64,
+    /// Threads whose confinement differs from the main thread's.
+    pub odd_threads: usize,
+    /// In what it differs from the design; empty when it does not.
+    pub deviations: Vec<String>,
+}
+
+/// Looks at one process.
+///
+/// # Errors
+/// When it ends meanwhile.
+pub fn look(tier: Tier, place: &str, pid: i32) -> io::Result<Seen> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let mut seen = Seen {
+        tier,
+        place: place.to_owned(),
+        pid,
+        program: proc::name(pid).unwrap_or_default(),
+        uids: numbers(&status, "Uid"),
+        effective: mask(&status, "CapEff")?,
+        permitted: mask(&status, "CapPrm")?,
+        bounding: mask(&status, "CapBnd")?,
+        ambient: mask(&status, "CapAmb")?,
+        seccomp: numbers(&status, "Seccomp").first().copied().unwrap_or(0),
+        no_new_privs: numbers(&status, "NoNewPrivs").first() == Some(&1),
+        pss_kib: pss_kib(pid)?,
+        odd_threads: odd_threads(pid, &status),
+        deviations: Vec::new(),
+    };
+    seen.deviations = deviations(&seen);
+    Ok(seen)
+}
+
+fn deviations(seen: &Seen) -> Vec<String> {
+    let allowed = seen.tier.allowed();
+    let mut found = Vec::new();
+    match allowed.uid {
+        Some(uid) if seen.uids.iter().take(3).any(|has| *has != uid) => {
+            found.push(format!("uid {:?}, not {uid}", seen.uids));
+        }
+        None if seen.uids.contains(&0) => found.push("runs as root".to_owned()),
+        _ => {}
+    }
+    for (set, has) in [
+        ("CapEff", seen.effective),
+        ("CapPrm", seen.permitted),
+        ("CapBnd", seen.bounding),
+        ("CapAmb", seen.ambient),
+    ] {
+        let extra = has & !allowed.capabilities;
+        if extra != 0 {
+            found.push(format!("{set} has {extra:x} beyond the design"));
+        }
+    }
+    if seen.effective & allowed.needed != allowed.needed {
+        found.push(format!(
+            "CapEff lacks {:x}",
+            allowed.needed & !seen.effective
+        ));
+    }
+    if seen.seccomp != 2 {
+        found.push(format!("Seccomp is {}, not 2", seen.seccomp));
+    }
+    if !seen.no_new_privs {
+        found.push("NoNewPrivs is 0".to_owned());
+    }
+    if seen.odd_threads > 0 {
+        found.push(format!(
+            "{} threads are confined in another way",
+            seen.odd_threads
+        ));
+    }
+    found
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
+}
+
+fn numbers(status: &str, name: &str) -> Vec<u32> {
+    field(status, name)
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+fn mask(status: &str, name: &str) -> io::Result<u64> {
+    field(status, name)
+        .and_then(|text| u64::from_str_radix(text, 16).ok())
+        .ok_or_else(|| io::Error::other(format!("/proc/PID/status shows no {name}")))
+}
+
+fn odd_threads(pid: i32, main: &str) -> usize {
+    let confinement = |status: &str| -> Vec<String> {
+        [
+            "Uid",
+            "Gid",
+            "CapEff",
+            "CapPrm",
+            "CapBnd",
+            "Seccomp",
+            "NoNewPrivs",
+        ]
+        .iter()
+        .map(|name| field(status, name).unwrap_or_default().to_owned())
+        .collect()
+    };
+    let expected = confinement(main);
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
+        .filter(|status| confinement(status) != expected)
+        .count()
+}
+
+/// Proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
+///
+/// # Errors
+/// When it ends meanwhile.
+pub fn pss_kib(pid: i32) -> io::Result<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    Ok(field(&rollup, "Pss")
+        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .unwrap_or(0))
+}
+
+/// Looks at every process of the driver in `world`.
+///
+/// The helper's processes are told apart by their users: the design gives each tier its own.
+///
+/// # Errors
+/// When one ends meanwhile, or a tier that must run does not.
+pub fn survey(world: &World) -> io::Result<Vec<Seen>> {
+    let gone = |name: &str| io::Error::other(format!("{name} does not run"));
+    let mut seen = Vec::new();
+    seen.push(look(
+        Tier::Controller,
+        "controller",
+        world
+            .controller
+            .pid()
+            .ok_or_else(|| gone("the controller"))?,
+    )?);
+    for node in &world.nodes {
+        let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
+        seen.push(look(Tier::NodeAgent, &node.name, agent)?);
+        let family = node.helper.family();
+        let supervisor = *family.first().ok_or_else(|| gone(node.helper.name()))?;
+        let mut tiers = BTreeSet::new();
+        for pid in family {
+            let Some(tier) = tier(pid, supervisor) else {
+                continue;
+            };
+            // A runner or a tool may end while it is looked at.
+            match look(tier, &node.name, pid) {
+                Ok(process) => {
+                    tiers.insert(tier);
+                    seen.push(process);
+                }
+                Err(e) if !matches!(tier, Tier::Runner | Tier::Tool) => return Err(e),
+                Err(_) => {}
+            }
+        }
+        for needed in [Tier::Supervisor, Tier::Broker, Tier::Directories] {
+            if !tiers.contains(&needed) {
+                return Err(gone(&format!("{} of {}", needed.name(), node.name)));
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// What `pid` is in the tree of the helper whose first process is `supervisor`.
+pub(crate) fn tier(pid: i32, supervisor: i32) -> Option<Tier> {
+    if pid == supervisor {
+        return Some(Tier::Supervisor);
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let helper = proc::name(pid)? == proc::name(supervisor)?;
+    Some(match numbers(&status, "Uid").first()? {
+        65531 => Tier::Broker,
+        0 => Tier::Directories,
+        _ if helper => Tier::Runner,
+        _ => Tier::Tool,
+    })
+}
+
+/// The table, one line per process.
+pub fn table(seen: &[Seen]) -> String {
+    let mut text = format!(
+        "{:<11} {:<11} {:>7} {:>6}  {:<16} {:<16} {:<16} {:>7} {:>5} {:>9}  {}\n",
+        "where",
+        "process",
+        "pid",
+        "uid",
+        "CapEff",
+        "CapPrm",
+        "CapBnd",
+        "seccomp",
+        "nnp",
+        "PSS KiB",
+        "as designed"
+    );
+    for process in seen {
+        let verdict = if process.deviations.is_empty() {
+            "yes".to_owned()
+        } else {
+            process.deviations.join(", ")
+        };
+        text.push_str(&format!(
+            "{:<11} {:<11} {:>7} {:>6}  {:016x} {:016x} {:016x} {:>7} {:>5} {:>9}  {verdict}\n",
+            process.place,
+            if process.tier == Tier::Tool {
+                &process.program
+            } else {
+                process.tier.name()
+            },
+            process.pid,
+            process.uids.first().copied().unwrap_or_default(),
+            process.effective,
+            process.permitted,
+            process.bounding,
+            process.seccomp,
+            u8::from(process.no_new_privs),
+            process.pss_kib,
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(tier: Tier) -> Seen {
+        let allowed = tier.allowed();
+        Seen {
+            tier,
+            place: "node-a".to_owned(),
+            pid: 1,
+            program: "x".to_owned(),
+            uids: vec![allowed.uid.unwrap_or(1000); 4],
+            effective: allowed.needed,
+            permitted: allowed.capabilities,
+            bounding: allowed.capabilities,
+            ambient: 0,
+            seccomp: 2,
+            no_new_privs: true,
+            pss_kib: 1,
+            odd_threads: 0,
+            deviations: Vec::new(),
+        }
+    }
+
+    const TIERS: [Tier; 7] = [
+        Tier::Controller,
+        Tier::NodeAgent,
+        Tier::Supervisor,
+        Tier::Broker,
+        Tier::Directories,
+        Tier::Runner,
+        Tier::Tool,
+    ];
+
+    #[test]
+    fn every_tier_as_designed_has_no_deviation() {
+        for tier in TIERS {
+            assert_eq!(deviations(&process(tier)), Vec::<String>::new(), "{tier:?}");
+        }
+    }
+
+    #[test]
+    fn every_excess_is_a_deviation() {
+        type Change = fn(&mut Seen);
+        let changes: [(&str, Change); 8] = [
+            ("CapEff", |seen| seen.effective |= capability::SETUID),
+            ("CapPrm", |seen| seen.permitted |= capability::SETUID),
+            ("CapBnd", |seen| seen.bounding |= capability::SETUID),
+            ("CapAmb", |seen| seen.ambient |= capability::SETUID),
+            ("Seccomp", |seen| seen.seccomp = 0),
+            ("NoNewPrivs", |seen| seen.no_new_privs = false),
+            ("threads", |seen| seen.odd_threads = 1),
+            ("uid", |seen| seen.uids = vec![12; 4]),
+        ];
+        for tier in TIERS {
+            for (name, change) in changes {
+                let mut seen = process(tier);
+                change(&mut seen);
+                let found = deviations(&seen);
+                if name == "uid" && tier == Tier::Controller {
+                    assert!(
+                        found.is_empty(),
+                        "any user but root will do for the controller"
+                    );
+                } else {
+                    assert!(
+                        found.iter().any(|text| text.contains(name)),
+                        "{tier:?} {name}: {found:?}"
+                    );
+                }
+            }
+        }
+        let mut root = process(Tier::Controller);
+        root.uids = vec![0; 4];
+        assert_eq!(deviations(&root), ["runs as root"]);
+    }
+
+    #[test]
+    fn the_own_process_can_be_looked_at() {
+        let own = look(
+            Tier::Controller,
+            "test",
+            i32::try_from(std::process::id()).unwrap(),
+        )
+        .unwrap();
+        assert!(own.pss_kib > 0);
+        assert_eq!(own.odd_threads, 0);
+    }
+}

@@ -1,0 +1,312 @@
+//! Deadlines, retries and their record: how a sidecar or kubelet repeats a call until it is done.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use tonic::{Code, Status};
+
+/// How long to wait for one answer, and how to repeat.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Deadline of one RPC, also sent to the server (`grpc-timeout`).
+    pub deadline: Duration,
+    /// Wait before the second attempt; doubles from there.
+    pub first_wait: Duration,
+    /// Longest wait between two attempts.
+    pub longest_wait: Duration,
+    /// After this much time no further attempt is made.
+    pub give_up: Duration,
+}
+
+impl Patience {
+    /// external-provisioner and external-resizer in the driver's chart: 60 s, retries from 1 s.
+    pub const PROVISIONER: Self = Self::of(60, 1_000, 300);
+    /// external-attacher in the driver's chart: 6 min, retries from 1 s.
+    pub const ATTACHER: Self = Self::of(360, 1_000, 300);
+    /// kubelet: 2 min, retries from 500 ms, at most 2 min 2 s apart.
+    pub const KUBELET: Self = Self::of(120, 500, 122);
+
+    const fn of(deadline_s: u64, first_wait_ms: u64, longest_wait_s: u64) -> Self {
+        Self {
+            deadline: Duration::from_secs(deadline_s),
+            first_wait: Duration::from_millis(first_wait_ms),
+            longest_wait: Duration::from_secs(longest_wait_s),
+            give_up: Duration::from_secs(180),
+        }
+    }
+
+    /// The same deadline, but a single attempt.
+    #[must_use]
+    pub const fn once(mut self) -> Self {
+        self.give_up = Duration::ZERO;
+        self
+    }
+
+    /// The same, with another deadline per RPC.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+}
+
+/// What the driver could not do.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CoError {
+    /// The driver's last answer.
+    #[error("{rpc} failed after {attempts} attempts in {:.1} s: {code:?}: {message}", elapsed.as_secs_f64())]
+    Refused {
+        /// Name of the RPC.
+        rpc: &'static str,
+        /// gRPC code of the last answer.
+        code: Code,
+        /// Its message.
+        message: String,
+        /// How often the call was made.
+        attempts: u32,
+        /// Time since the first attempt.
+        elapsed: Duration,
+    },
+    /// The answer or the state after it is not what the specification promises.
+    #[error("{rpc} answered OK, but {what}")]
+    Untrue {
+        /// Name of the RPC.
+        rpc: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// The orchestrator's own work failed.
+    #[error("{what}: {why}")]
+    Own {
+        /// What it did.
+        what: String,
+        /// The system's words.
+        why: String,
+    },
+    /// The socket's path cannot be used.
+    #[error("CSI socket {}: {why}", socket.display())]
+    Socket {
+        /// The path.
+        socket: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+impl CoError {
+    /// The gRPC code, when the driver answered with one.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn own(what: impl Into<String>, why: impl ToString) -> Self {
+        Self::Own {
+            what: what.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+/// One call, from its first attempt to its end.
+#[derive(Clone, Debug)]
+pub struct CallRecord {
+    /// Name of the RPC.
+    pub rpc: &'static str,
+    /// Wall clock at the first attempt.
+    pub began: SystemTime,
+    /// Wall clock when the last attempt began.
+    pub last_began: SystemTime,
+    /// Until the last answer.
+    pub elapsed: Duration,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Codes of the answers before the last, in order.
+    pub retried: Vec<Code>,
+    /// Whether it ended well.
+    pub ok: bool,
+}
+
+/// The record of all calls made through one orchestrator, shared by its clones.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts {
+    records: Arc<Mutex<Vec<CallRecord>>>,
+}
+
+impl Attempts {
+    /// The records so far.
+    pub fn all(&self) -> Vec<CallRecord> {
+        self.records
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The latest call of `rpc`.
+    pub fn last(&self, rpc: &str) -> Option<CallRecord> {
+        self.all()
+            .into_iter()
+            .rev()
+            .find(|record| record.rpc == rpc)
+    }
+
+    /// Makes the call until it succeeds, the answer is final, or patience ends.
+    pub(crate) async fn run<T, F>(
+        &self,
+        rpc: &'static str,
+        patience: Patience,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, CoError>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let began = SystemTime::now();
+        let clock = Instant::now();
+        let mut wait = patience.first_wait;
+        let mut retried = Vec::new();
+        loop {
+            let last_began = SystemTime::now();
+            // The margin lets the server's own answer at the deadline arrive.
+            let limit = patience.deadline + Duration::from_millis(500);
+            let answer = match tokio::time::timeout(limit, call()).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Status::deadline_exceeded("no answer within the deadline")),
+            };
+            let attempts = u32::try_from(retried.len())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1);
+            let note = |ok: bool, retried: Vec<Code>| {
+                let record = CallRecord {
+                    rpc,
+                    began,
+                    last_began,
+                    elapsed: clock.elapsed(),
+                    attempts,
+                    retried,
+                    ok,
+                };
+                self.records
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push(record);
+            };
+            match answer {
+                Ok(reply) => {
+                    note(true, retried);
+                    return Ok(reply.into_inner());
+                }
+                Err(status)
+                    if worth_repeating(status.code())
+                        && clock.elapsed() + wait < patience.give_up =>
+                {
+                    retried.push(status.code());
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(patience.longest_wait);
+                }
+                Err(status) => {
+                    note(false, retried);
+                    return Err(CoError::Refused {
+                        rpc,
+                        code: status.code(),
+                        message: status.message().to_owned(),
+                        attempts,
+                        elapsed: clock.elapsed(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A sidecar repeats any failure, but these answers say that the same request cannot succeed.
+fn worth_repeating(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::InvalidArgument
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+    )
+}
+
+/// A request that carries its deadline.
+pub(crate) fn request<T>(message: T, patience: Patience) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(patience.deadline);
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Patience = Patience {
+        deadline: Duration::from_secs(1),
+        first_wait: Duration::from_secs(1),
+        longest_wait: Duration::from_secs(4),
+        give_up: Duration::from_secs(100),
+    };
+
+    async fn codes(patience: Patience, answers: &[Code]) -> (Result<(), CoError>, Vec<CallRecord>) {
+        let attempts = Attempts::default();
+        let mut answers = answers.iter();
+        let result = attempts
+            .run("Probe", patience, || {
+                let answer = match answers.next() {
+                    None => Ok(tonic::Response::new(())),
+                    Some(code) => Err(Status::new(*code, "said")),
+                };
+                async move { answer }
+            })
+            .await;
+        (result, attempts.all())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_may_change_are_repeated_and_recorded() {
+        let (result, records) =
+            codes(QUICK, &[Code::Aborted, Code::Unavailable, Code::Internal]).await;
+        result.unwrap();
+        assert_eq!(records.len(), 1);
+        assert_eq!(records[0].attempts, 4);
+        assert_eq!(
+            records[0].retried,
+            [Code::Aborted, Code::Unavailable, Code::Internal]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn final_answers_end_the_call() {
+        for code in [Code::InvalidArgument, Code::OutOfRange, Code::AlreadyExists] {
+            let (result, records) = codes(QUICK, &[Code::Aborted, code, Code::Aborted]).await;
+            let error = result.unwrap_err();
+            assert_eq!(error.code(), Some(code));
+            assert!(error.to_string().contains("after 2 attempts"), "{error}");
+            assert!(!records[0].ok);
+        }
+    }
+
+    #[tokio::test]
+    async fn once_means_once() {
+        let (result, records) = codes(Patience::KUBELET.once(), &[Code::Unavailable]).await;
+        assert_eq!(result.unwrap_err().code(), Some(Code::Unavailable));
+        assert_eq!(records[0].attempts, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_hangs_is_left_at_the_deadline() {
+        let attempts = Attempts::default();
+        let error = attempts
+            .run("NodeStageVolume", QUICK.once(), || {
+                std::future::pending::<Result<tonic::Response<()>, Status>>()
+            })
+            .await
+            .unwrap_err();
+        assert_eq!(error.code(), Some(Code::DeadlineExceeded));
+    }
+}

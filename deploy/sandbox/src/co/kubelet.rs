@@ -1,0 +1,324 @@
+//! A node's side: what kubelet asks of the CSI Node service, and what it makes and removes itself around each call.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use csi::identity_client::IdentityClient;
+use csi::node_client::NodeClient;
+use ebs_csi_proto::{DRIVER_NAME, csi};
+use tonic::transport::Channel;
+
+use super::attempt::{Attempts, CoError, Patience, request};
+use super::sidecars::Attachment;
+use super::volume::Volume;
+use super::{channel, kubelet_paths};
+
+/// One node's kubelet.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    node: NodeClient<Channel>,
+    identity: IdentityClient<Channel>,
+    root: PathBuf,
+    /// How each call is repeated.
+    pub patience: Patience,
+    /// Every call that was made.
+    pub attempts: Attempts,
+}
+
+/// A staged volume.
+#[derive(Clone, Debug)]
+pub struct Staged {
+    /// The staging path.
+    pub path: PathBuf,
+}
+
+/// A volume in a pod.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The target path: a directory, or a device's file.
+    pub path: PathBuf,
+}
+
+impl Kubelet {
+    /// For the node plugin at `socket` and the kubelet directory `root`.
+    ///
+    /// # Errors
+    /// When the path cannot be a socket's address. It connects with the first call.
+    pub fn new(socket: &Path, root: &Path) -> Result<Self, CoError> {
+        let channel = channel(socket)?;
+        Ok(Self {
+            node: NodeClient::new(channel.clone()),
+            identity: IdentityClient::new(channel),
+            root: root.to_owned(),
+            patience: Patience::KUBELET,
+            attempts: Attempts::default(),
+        })
+    }
+
+    /// The generated client, for calls that this type does not make.
+    pub fn node(&self) -> NodeClient<Channel> {
+        self.node.clone()
+    }
+
+    /// The generated Identity client.
+    pub fn identity(&self) -> IdentityClient<Channel> {
+        self.identity.clone()
+    }
+
+    /// The kubelet directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// NodeGetInfo.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
+        self.attempts
+            .run("NodeGetInfo", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(csi::NodeGetInfoRequest {}, self.patience);
+                async move { client.node_get_info(request).await }
+            })
+            .await
+    }
+
+    /// Where `volume` is staged on this node.
+    pub fn staging_path(&self, volume: &Volume) -> PathBuf {
+        if volume.is_block() {
+            kubelet_paths::block_staging(&self.root, &volume.name)
+        } else {
+            kubelet_paths::staging(&self.root, &volume.id)
+        }
+    }
+
+    /// Where `volume` appears for `pod`.
+    pub fn target_path(&self, volume: &Volume, pod: &str) -> PathBuf {
+        if volume.is_block() {
+            kubelet_paths::block_target(&self.root, pod, &volume.name)
+        } else {
+            kubelet_paths::target(&self.root, pod, &volume.name)
+        }
+    }
+
+    /// The request that [`stage`](Self::stage) sends.
+    pub fn stage_request(
+        &self,
+        volume: &Volume,
+        attachment: &Attachment,
+    ) -> Result<csi::NodeStageVolumeRequest, CoError> {
+        Ok(csi::NodeStageVolumeRequest {
+            volume_id: volume.id.clone(),
+            publish_context: attachment.context.clone(),
+            staging_target_path: text(&self.staging_path(volume))?,
+            volume_capability: Some(volume.capability()),
+            volume_context: volume.context.clone(),
+            ..Default::default()
+        })
+    }
+
+    /// Makes the staging directory, as kubelet does before it stages. [`stage`](Self::stage) calls it.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn prepare_stage(&self, volume: &Volume) -> Result<PathBuf, CoError> {
+        let path = self.staging_path(volume);
+        make_directory(&path)?;
+        if !volume.is_block() {
+            let note = serde_json::json!({ "driverName": DRIVER_NAME, "volumeHandle": volume.id });
+            let file =
+                kubelet_paths::device_mount_parent(&self.root, &volume.id).join("vol_data.json");
+            fs::write(&file, note.to_string())
+                .map_err(|e| CoError::own(format!("writing {}", file.display()), e))?;
+        }
+        Ok(path)
+    }
+
+    /// NodeStageVolume.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn stage(&self, volume: &Volume, attachment: &Attachment) -> Result<Staged, CoError> {
+        let path = self.prepare_stage(volume)?;
+        let message = self.stage_request(volume, attachment)?;
+        self.attempts
+            .run("NodeStageVolume", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(message.clone(), self.patience);
+                async move { client.node_stage_volume(request).await }
+            })
+            .await?;
+        Ok(Staged { path })
+    }
+
+    /// NodePublishVolume into `pod`.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn publish(
+        &self,
+        volume: &Volume,
+        attachment: &Attachment,
+        pod: &str,
+        readonly: bool,
+    ) -> Result<Published, CoError> {
+        let path = self.target_path(volume, pod);
+        // Kubelet makes the parent, the driver the target itself (csi.proto, NodePublishVolumeRequest.target_path).
+        if let Some(parent) = path.parent() {
+            make_directory(parent)?;
+        }
+        let message = csi::NodePublishVolumeRequest {
+            volume_id: volume.id.clone(),
+            publish_context: attachment.context.clone(),
+            staging_target_path: text(&self.staging_path(volume))?,
+            target_path: text(&path)?,
+            volume_capability: Some(volume.capability()),
+            readonly,
+            volume_context: volume.context.clone(),
+            ..Default::default()
+        };
+        self.attempts
+            .run("NodePublishVolume", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(message.clone(), self.patience);
+                async move { client.node_publish_volume(request).await }
+            })
+            .await?;
+        Ok(Published { path })
+    }
+
+    /// NodeUnpublishVolume from `pod`, then removes the pod's directory of the volume.
+    ///
+    /// # Errors
+    /// The driver's last answer; `Untrue` when the target is still there.
+    pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<(), CoError> {
+        let path = self.target_path(volume, pod);
+        let message = csi::NodeUnpublishVolumeRequest {
+            volume_id: volume.id.clone(),
+            target_path: text(&path)?,
+        };
+        self.attempts
+            .run("NodeUnpublishVolume", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(message.clone(), self.patience);
+                async move { client.node_unpublish_volume(request).await }
+            })
+            .await?;
+        if fs::symlink_metadata(&path).is_ok() {
+            return Err(CoError::Untrue {
+                rpc: "NodeUnpublishVolume",
+                what: format!("{} still exists", path.display()),
+            });
+        }
+        path.parent().map_or(Ok(()), remove_directory)
+    }
+
+    /// NodeUnstageVolume, then removes the staging directory.
+    ///
+    /// # Errors
+    /// The driver's last answer; `Own` when the directory cannot be removed, as when something is still mounted there.
+    pub async fn unstage(&self, volume: &Volume) -> Result<(), CoError> {
+        let path = self.staging_path(volume);
+        let message = csi::NodeUnstageVolumeRequest {
+            volume_id: volume.id.clone(),
+            staging_target_path: text(&path)?,
+        };
+        self.attempts
+            .run("NodeUnstageVolume", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(message.clone(), self.patience);
+                async move { client.node_unstage_volume(request).await }
+            })
+            .await?;
+        remove_directory(&path)?;
+        if volume.is_block() {
+            return Ok(());
+        }
+        let parent = kubelet_paths::device_mount_parent(&self.root, &volume.id);
+        let note = parent.join("vol_data.json");
+        match fs::remove_file(&note) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(CoError::own(format!("removing {}", note.display()), e));
+            }
+            _ => {}
+        }
+        remove_directory(&parent)
+    }
+
+    /// NodeExpandVolume of a published volume, to the size in `volume`. Answers the size that the node reports, in bytes.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn expand(&self, volume: &Volume, target: &Published) -> Result<i64, CoError> {
+        let message = csi::NodeExpandVolumeRequest {
+            volume_id: volume.id.clone(),
+            volume_path: text(&target.path)?,
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: volume.bytes,
+                limit_bytes: 0,
+            }),
+            staging_target_path: text(&self.staging_path(volume))?,
+            volume_capability: Some(volume.capability()),
+            ..Default::default()
+        };
+        let reply = self
+            .attempts
+            .run("NodeExpandVolume", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(message.clone(), self.patience);
+                async move { client.node_expand_volume(request).await }
+            })
+            .await?;
+        Ok(reply.capacity_bytes)
+    }
+
+    /// NodeGetVolumeStats of a published volume.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn stats(
+        &self,
+        volume: &Volume,
+        target: &Published,
+    ) -> Result<Vec<csi::VolumeUsage>, CoError> {
+        let message = csi::NodeGetVolumeStatsRequest {
+            volume_id: volume.id.clone(),
+            volume_path: text(&target.path)?,
+            staging_target_path: text(&self.staging_path(volume))?,
+        };
+        let reply = self
+            .attempts
+            .run("NodeGetVolumeStats", self.patience, || {
+                let mut client = self.node.clone();
+                let request = request(message.clone(), self.patience);
+                async move { client.node_get_volume_stats(request).await }
+            })
+            .await?;
+        Ok(reply.usage)
+    }
+}
+
+fn text(path: &Path) -> Result<String, CoError> {
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| CoError::own(format!("naming {}", path.display()), "it is not UTF-8"))
+}
+
+fn make_directory(path: &Path) -> Result<(), CoError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+        .map_err(|e| CoError::own(format!("making {}", path.display()), e))
+}
+
+fn remove_directory(path: &Path) -> Result<(), CoError> {
+    match fs::remove_dir(path) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(CoError::own(format!("removing {}", path.display()), e)),
+    }
+}

@@ -1,0 +1,355 @@
+//! The controller's side: what external-provisioner, -attacher, -resizer and -snapshotter ask of it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use csi::controller_client::ControllerClient;
+use csi::identity_client::IdentityClient;
+use ebs_csi_proto::csi;
+use tonic::transport::Channel;
+
+use super::attempt::{Attempts, CoError, Patience, request};
+use super::channel;
+use super::volume::{Claim, Volume};
+
+/// The topology key of a zone.
+pub(crate) const ZONE_KEY: &str = "topology.kubernetes.io/zone";
+
+/// The sidecars of one controller.
+#[derive(Clone, Debug)]
+pub struct Co {
+    controller: ControllerClient<Channel>,
+    identity: IdentityClient<Channel>,
+    zone: String,
+    /// How creating, deleting, resizing and snapshots are repeated.
+    pub provisioner: Patience,
+    /// How attaching and detaching are repeated.
+    pub attacher: Patience,
+    /// Every call that was made.
+    pub attempts: Attempts,
+}
+
+/// A volume on a node, as the VolumeAttachment remembers it.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    /// The node's id.
+    pub node_id: String,
+    /// `publish_context`.
+    pub context: HashMap<String, String>,
+}
+
+/// A snapshot.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Snapshot handle (`snap-…`).
+    pub id: String,
+    /// Size in bytes.
+    pub bytes: i64,
+    /// Whether a volume can be made of it.
+    pub ready: bool,
+}
+
+impl Co {
+    /// For the controller at `socket`; new volumes are asked for in `zone`.
+    ///
+    /// # Errors
+    /// When the path cannot be a socket's address. It connects with the first call.
+    pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
+        let channel = channel(socket)?;
+        Ok(Self {
+            controller: ControllerClient::new(channel.clone()),
+            identity: IdentityClient::new(channel),
+            zone: zone.to_owned(),
+            provisioner: Patience::PROVISIONER,
+            attacher: Patience::ATTACHER,
+            attempts: Attempts::default(),
+        })
+    }
+
+    /// The generated client, for calls that this type does not make.
+    pub fn controller(&self) -> ControllerClient<Channel> {
+        self.controller.clone()
+    }
+
+    /// The generated Identity client.
+    pub fn identity(&self) -> IdentityClient<Channel> {
+        self.identity.clone()
+    }
+
+    /// The request that [`create`](Self::create) sends.
+    pub fn create_request(&self, claim: &Claim) -> csi::CreateVolumeRequest {
+        let segments = HashMap::from([(ZONE_KEY.to_owned(), self.zone.clone())]);
+        let zone = csi::Topology { segments };
+        csi::CreateVolumeRequest {
+            name: claim.name.clone(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: claim.bytes,
+                limit_bytes: 0,
+            }),
+            volume_capabilities: vec![claim.capability()],
+            parameters: claim.parameters.clone(),
+            mutable_parameters: claim.mutable_parameters.clone(),
+            volume_content_source: claim.content_source(),
+            accessibility_requirements: Some(csi::TopologyRequirement {
+                requisite: vec![zone.clone()],
+                preferred: vec![zone],
+            }),
+            ..csi::CreateVolumeRequest::default()
+        }
+    }
+
+    /// CreateVolume.
+    ///
+    /// # Errors
+    /// The driver's last answer, or a reply without a volume.
+    pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
+        let message = self.create_request(claim);
+        let reply = self
+            .attempts
+            .run("CreateVolume", self.provisioner, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.provisioner);
+                async move { client.create_volume(request).await }
+            })
+            .await?;
+        let untrue = |what: String| CoError::Untrue {
+            rpc: "CreateVolume",
+            what,
+        };
+        let volume = reply
+            .volume
+            .ok_or_else(|| untrue("the reply has no volume".to_owned()))?;
+        if volume.volume_id.is_empty() {
+            return Err(untrue("the volume id is empty".to_owned()));
+        }
+        if volume.capacity_bytes < claim.bytes {
+            return Err(untrue(format!(
+                "{} bytes were asked for and {} made",
+                claim.bytes, volume.capacity_bytes
+            )));
+        }
+        Ok(Volume {
+            name: claim.name.clone(),
+            id: volume.volume_id,
+            bytes: volume.capacity_bytes,
+            context: volume.volume_context,
+            topology: volume
+                .accessible_topology
+                .into_iter()
+                .next()
+                .unwrap_or_default()
+                .segments,
+            content: claim.content.clone(),
+            mode: claim.mode,
+        })
+    }
+
+    /// DeleteVolume.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
+        let message = csi::DeleteVolumeRequest {
+            volume_id: volume_id.to_owned(),
+            ..Default::default()
+        };
+        self.attempts
+            .run("DeleteVolume", self.provisioner, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.provisioner);
+                async move { client.delete_volume(request).await }
+            })
+            .await
+            .map(drop)
+    }
+
+    /// ControllerPublishVolume.
+    ///
+    /// # Errors
+    /// The driver's last answer, or a reply without `devicePath`.
+    pub async fn attach(&self, volume: &Volume, node_id: &str) -> Result<Attachment, CoError> {
+        let message = csi::ControllerPublishVolumeRequest {
+            volume_id: volume.id.clone(),
+            node_id: node_id.to_owned(),
+            volume_capability: Some(volume.capability()),
+            volume_context: volume.context.clone(),
+            ..Default::default()
+        };
+        let reply = self
+            .attempts
+            .run("ControllerPublishVolume", self.attacher, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.attacher);
+                async move { client.controller_publish_volume(request).await }
+            })
+            .await?;
+        if !reply.publish_context.contains_key("devicePath") {
+            return Err(CoError::Untrue {
+                rpc: "ControllerPublishVolume",
+                what: "publish_context lacks devicePath".to_owned(),
+            });
+        }
+        Ok(Attachment {
+            node_id: node_id.to_owned(),
+            context: reply.publish_context,
+        })
+    }
+
+    /// ControllerUnpublishVolume.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn detach(&self, volume_id: &str, node_id: &str) -> Result<(), CoError> {
+        let message = csi::ControllerUnpublishVolumeRequest {
+            volume_id: volume_id.to_owned(),
+            node_id: node_id.to_owned(),
+            ..Default::default()
+        };
+        self.attempts
+            .run("ControllerUnpublishVolume", self.attacher, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.attacher);
+                async move { client.controller_unpublish_volume(request).await }
+            })
+            .await
+            .map(drop)
+    }
+
+    /// ControllerExpandVolume to at least `bytes`. Answers whether the node must grow the file system, and notes the size in `volume`.
+    ///
+    /// # Errors
+    /// The driver's last answer, or a size below the one asked for.
+    pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool, CoError> {
+        let message = csi::ControllerExpandVolumeRequest {
+            volume_id: volume.id.clone(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: bytes,
+                limit_bytes: 0,
+            }),
+            volume_capability: Some(volume.capability()),
+            ..Default::default()
+        };
+        let reply = self
+            .attempts
+            .run("ControllerExpandVolume", self.provisioner, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.provisioner);
+                async move { client.controller_expand_volume(request).await }
+            })
+            .await?;
+        if reply.capacity_bytes < bytes {
+            return Err(CoError::Untrue {
+                rpc: "ControllerExpandVolume",
+                what: format!(
+                    "{bytes} bytes were asked for and {} reported",
+                    reply.capacity_bytes
+                ),
+            });
+        }
+        volume.bytes = reply.capacity_bytes;
+        Ok(reply.node_expansion_required)
+    }
+
+    /// ControllerModifyVolume.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn modify(
+        &self,
+        volume_id: &str,
+        parameters: &HashMap<String, String>,
+    ) -> Result<(), CoError> {
+        let message = csi::ControllerModifyVolumeRequest {
+            volume_id: volume_id.to_owned(),
+            mutable_parameters: parameters.clone(),
+            ..Default::default()
+        };
+        self.attempts
+            .run("ControllerModifyVolume", self.provisioner, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.provisioner);
+                async move { client.controller_modify_volume(request).await }
+            })
+            .await
+            .map(drop)
+    }
+
+    /// CreateSnapshot once: the snapshot may not be ready.
+    ///
+    /// # Errors
+    /// The driver's last answer, or a reply without a snapshot.
+    pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
+        let message = csi::CreateSnapshotRequest {
+            source_volume_id: volume_id.to_owned(),
+            name: name.to_owned(),
+            ..Default::default()
+        };
+        let reply = self
+            .attempts
+            .run("CreateSnapshot", self.provisioner, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.provisioner);
+                async move { client.create_snapshot(request).await }
+            })
+            .await?;
+        let snapshot = reply.snapshot.ok_or_else(|| CoError::Untrue {
+            rpc: "CreateSnapshot",
+            what: "the reply has no snapshot".to_owned(),
+        })?;
+        Ok(Snapshot {
+            id: snapshot.snapshot_id,
+            bytes: snapshot.size_bytes,
+            ready: snapshot.ready_to_use,
+        })
+    }
+
+    /// CreateSnapshot, repeated as external-snapshotter does until the snapshot is ready.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot); `Untrue` when the id changes between answers or it is not ready in two minutes.
+    pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
+        let untrue = |what: String| CoError::Untrue {
+            rpc: "CreateSnapshot",
+            what,
+        };
+        let first = self.snapshot(name, volume_id).await?;
+        let mut found = first.clone();
+        for _ in 0..240 {
+            if found.id != first.id {
+                return Err(untrue(format!(
+                    "the same name gave {} and then {}",
+                    first.id, found.id
+                )));
+            }
+            if found.ready {
+                return Ok(found);
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            found = self.snapshot(name, volume_id).await?;
+        }
+        Err(untrue(format!(
+            "{} is not ready after two minutes",
+            first.id
+        )))
+    }
+
+    /// DeleteSnapshot.
+    ///
+    /// # Errors
+    /// The driver's last answer.
+    pub async fn delete_snapshot(&self, snapshot_id: &str) -> Result<(), CoError> {
+        let message = csi::DeleteSnapshotRequest {
+            snapshot_id: snapshot_id.to_owned(),
+            ..Default::default()
+        };
+        self.attempts
+            .run("DeleteSnapshot", self.provisioner, || {
+                let mut client = self.controller.clone();
+                let request = request(message.clone(), self.provisioner);
+                async move { client.delete_snapshot(request).await }
+            })
+            .await
+            .map(drop)
+    }
+}

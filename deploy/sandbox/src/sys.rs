@@ -1,0 +1,100 @@
+//! The calls of this crate that the compiler cannot check: what a child does between fork and exec, and a thread's mount namespace.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What a container runtime would give a process before it runs.
+#[derive(Debug, Default)]
+pub(crate) struct Birth {
+    /// Mount namespace to enter.
+    pub(crate) namespace: Option<OwnedFd>,
+    /// Capability bounding set, one bit each; `None` leaves it as it is.
+    pub(crate) bounding: Option<u64>,
+    /// User and group; `None` leaves them.
+    pub(crate) identity: Option<(u32, u32)>,
+    /// Refuse privileges by exec from now on.
+    pub(crate) no_new_privs: bool,
+}
+
+/// Makes `command` start its process in a session of its own and as `birth` says.
+pub(crate) fn born(command: &mut Command, birth: Birth) {
+    // SAFETY: the closure runs in the forked child and makes system calls only; it allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || enter(&birth));
+    }
+}
+
+fn enter(birth: &Birth) -> io::Result<()> {
+    let checked = |result: libc::c_int| {
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    };
+    // SAFETY: takes no pointer.
+    checked(unsafe { libc::setsid() })?;
+    if let Some(namespace) = &birth.namespace {
+        // SAFETY: the descriptor is open as long as `birth` lives; the child has one thread.
+        checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) })?;
+    }
+    if let Some(keep) = birth.bounding {
+        for capability in 0..64_u64 {
+            if keep >> capability & 1 == 0 {
+                // SAFETY: takes numbers only. EINVAL says that the kernel has no such capability.
+                let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+                if dropped < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+        }
+    }
+    if let Some((uid, gid)) = birth.identity {
+        // SAFETY: an empty list needs no pointer; the others take numbers only.
+        checked(unsafe { libc::setgroups(0, std::ptr::null()) })?;
+        // SAFETY: as above.
+        checked(unsafe { libc::setresgid(gid, gid, gid) })?;
+        // SAFETY: as above.
+        checked(unsafe { libc::setresuid(uid, uid, uid) })?;
+    }
+    if birth.no_new_privs {
+        // SAFETY: takes numbers only.
+        checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    }
+    Ok(())
+}
+
+/// Gives the calling thread a copy of the mount namespace, of its own.
+pub(crate) fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: changes only what this thread sees; no memory is involved.
+    let result = unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Detaches the calling process from its terminal and session.
+pub(crate) fn own_session() {
+    // SAFETY: takes no pointer; failing (already a leader) is fine.
+    unsafe { libc::setsid() };
+}
+
+/// Ignores the signals that a terminal or a service manager sends to end a program.
+pub(crate) fn ignore_ending_signals() {
+    for signal in [
+        libc::SIGINT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGQUIT,
+        libc::SIGPIPE,
+    ] {
+        // SAFETY: SIG_IGN installs no handler that could run.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
