@@ -1,0 +1,126 @@
+//! How many IOPS to ask for: StorageClasses name rates that not every size allows, and EC2 refuses what it does not allow.
+
+use ebs_csi_proto::GiB;
+
+/// What EC2 allows for one volume type. Zero: no limit of that kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IopsLimits {
+    /// The least that may be asked for.
+    pub minimum: u32,
+    /// The most that may be asked for, whatever the size.
+    pub maximum: u32,
+    /// The most for each GiB.
+    pub per_gib: u32,
+}
+
+impl IopsLimits {
+    /// No limits: types that take no IOPS, where EC2's own answer is the clearest.
+    pub const NONE: Self = Self {
+        minimum: 0,
+        maximum: 0,
+        per_gib: 0,
+    };
+
+    /// The limits of a type as documented (EBS volume types page), and so conservative that every zone has them. A zone may allow
+    /// more: [`IopsLimits::of`] with a larger `maximum` is what a look-up may put in.
+    pub fn of(volume_type: &str) -> Self {
+        let (minimum, maximum, per_gib) = match volume_type.to_ascii_lowercase().as_str() {
+            "io1" => (100, 64_000, 50),
+            "io2" => (100, 256_000, 1_000),
+            "gp3" => (3_000, 16_000, 500),
+            _ => return Self::NONE,
+        };
+        Self {
+            minimum,
+            maximum,
+            per_gib,
+        }
+    }
+
+    /// Whether a request for `wanted` IOPS depends on a maximum that only the zone knows.
+    pub fn needs_the_zones_maximum(self, wanted: u32) -> bool {
+        self.maximum > 0 && wanted > self.maximum
+    }
+
+    /// The IOPS to ask EC2 for.
+    ///
+    /// A rate below the minimum is raised only when `raise` says so (`allowAutoIOPSPerGBIncrease`); one above a maximum is lowered. The
+    /// limit by size is not applied where it lies below the minimum: gp3 gives its 3,000 to the smallest volume.
+    pub fn fit(self, wanted: u32, size: GiB, raise: bool) -> u32 {
+        let mut iops = wanted;
+        if raise && iops < self.minimum {
+            iops = self.minimum;
+        }
+        if self.maximum > 0 && iops > self.maximum {
+            iops = self.maximum;
+        }
+        let by_size = self.per_gib.saturating_mul(size.0);
+        if by_size > 0 && iops > by_size && by_size >= self.minimum {
+            iops = by_size;
+        }
+        iops
+    }
+}
+
+/// `iopsPerGB` for a size; `None` beyond what EC2's 32-bit numbers can say.
+pub fn per_gib(rate: u32, size: GiB) -> Option<u32> {
+    rate.checked_mul(size.0)
+        .filter(|iops| i32::try_from(*iops).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_fitted_as_the_go_driver_fits_them() {
+        // type, wanted, GiB, raise, result
+        let rows = [
+            ("gp3", 3_000, 4, false, 3_000),
+            ("gp3", 5_000, 4, false, 5_000), // cap by size 2,000 lies below the minimum: EC2 answers
+            ("gp3", 5_000, 8, false, 4_000),
+            ("gp3", 100, 100, false, 100),
+            ("gp3", 100, 100, true, 3_000),
+            ("gp3", 20_000, 100, false, 16_000),
+            ("io1", 50, 4, true, 100),
+            ("io1", 10_000, 10, false, 500),
+            ("io1", 1_000, 1, false, 1_000),
+            ("io2", 300_000, 1_000, false, 256_000),
+            ("IO2", 300_000, 10, false, 10_000),
+            ("gp2", 9, 1, true, 9),
+            ("st1", 1_000_000, 1, true, 1_000_000),
+        ];
+        for (kind, wanted, size, raise, want) in rows {
+            assert_eq!(
+                IopsLimits::of(kind).fit(wanted, GiB(size), raise),
+                want,
+                "{kind} {wanted} at {size} GiB"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_rate_above_the_documented_maximum_needs_the_zones() {
+        assert!(!IopsLimits::of("gp3").needs_the_zones_maximum(16_000));
+        assert!(IopsLimits::of("gp3").needs_the_zones_maximum(16_001));
+        assert!(!IopsLimits::of("gp2").needs_the_zones_maximum(1_000_000));
+    }
+
+    #[test]
+    fn a_product_that_ec2_cannot_express_is_none() {
+        assert_eq!(per_gib(3, GiB(100)), Some(300));
+        assert_eq!(per_gib(u32::MAX, GiB(2)), None);
+        assert_eq!(per_gib(1 << 16, GiB(1 << 15)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn fitting_twice_changes_nothing(wanted in 0u32..2_000_000, size in 1u32..65_536, raise: bool, kind in "io1|io2|gp3|gp2") {
+            let limits = IopsLimits::of(&kind);
+            let once = limits.fit(wanted, GiB(size), raise);
+            prop_assert_eq!(limits.fit(once, GiB(size), raise), once);
+            prop_assert!(limits.maximum == 0 || once <= limits.maximum.max(limits.minimum));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The parameters that users write into StorageClasses, VolumeAttributesClasses and VolumeSnapshotClasses.
+//!
+//! Keys of StorageClasses and VolumeSnapshotClasses count in any letter case, keys of VolumeAttributesClasses in one only; values always as
+//! written. A key that is not listed is an error that names it. One StorageClass may serve thousands of claims, so every error text is the
+//! same for the same class.
+
+mod format;
+mod snapshot_class;
+mod storage_class;
+mod volume_attributes;
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::Failure;
+
+pub use format::FormatKeys;
+pub use snapshot_class::{Lock, LockMode, SnapshotClaim, SnapshotParameters};
+pub use storage_class::{VolumeParameters, WAIT_UNTIL_INITIALIZED};
+pub use volume_attributes::VolumeAttributes;
+
+use crate::template::Fields;
+
+/// Prefix of a key whose value is a tag, `key=value`.
+const TAG_SPECIFICATION: &str = "tagSpecification";
+/// Prefix of a key whose value is the key of a tag to delete.
+const TAG_DELETION: &str = "tagDeletion";
+
+const PVC_NAME: &str = "csi.storage.k8s.io/pvc/name";
+const PVC_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
+const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
+
+/// The claim that a volume is made for, as the provisioner's `--extra-create-metadata` tells it. Empty when it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// Name of the PersistentVolumeClaim.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Name of the PersistentVolume.
+    pub volume: String,
+}
+
+impl Claim {
+    /// Takes one of the three keys; false for any other key.
+    fn take(&mut self, key: &str, value: &str) -> bool {
+        let place = match key {
+            PVC_NAME => &mut self.name,
+            PVC_NAMESPACE => &mut self.namespace,
+            PV_NAME => &mut self.volume,
+            _ => return false,
+        };
+        value.clone_into(place);
+        true
+    }
+
+    /// Fills what is empty here from `other`.
+    pub fn or(mut self, other: &Self) -> Self {
+        for (mine, theirs) in [
+            (&mut self.name, &other.name),
+            (&mut self.namespace, &other.namespace),
+            (&mut self.volume, &other.volume),
+        ] {
+            if mine.is_empty() {
+                theirs.clone_into(mine);
+            }
+        }
+        self
+    }
+}
+
+impl Fields for Claim {
+    fn field(&self, name: &str) -> Option<&str> {
+        match name {
+            "PVCName" => Some(&self.name),
+            "PVCNamespace" => Some(&self.namespace),
+            "PVName" => Some(&self.volume),
+            _ => None,
+        }
+    }
+
+    fn names(&self) -> &'static str {
+        ".PVCName, .PVCNamespace and .PVName"
+    }
+}
+
+/// The entries in the order of their keys, so that the same class always reads the same way.
+fn sorted(entries: &HashMap<String, String>) -> Vec<(&str, &str)> {
+    let mut entries: Vec<_> = entries
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    entries.sort_unstable();
+    entries
+}
+
+fn unknown(list: &str, key: &str, known: &str) -> Failure {
+    Failure::invalid(
+        list,
+        format!(
+            "{:?} is not a parameter of this driver; known are {known}",
+            short(key)
+        ),
+    )
+}
+
+/// A whole number from 0 to 2,147,483,647. Zero reads as "not given", as the Go driver has it.
+fn number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failure> {
+    match value.parse::<i32>() {
+        Ok(parsed) if parsed >= 0 => Ok(Some(parsed.unsigned_abs()).filter(|n| *n > 0)),
+        _ => Err(Failure::invalid(
+            &format!("{list}.{key}"),
+            format!(
+                "{:?} is not a whole number from 0 to {}",
+                short(value),
+                i32::MAX
+            ),
+        )),
+    }
+}
+
+/// Only `true` is true. Another word than `false` is most likely a mistake, which existing classes rely on to mean false.
+fn boolean(list: &str, key: &str, value: &str) -> bool {
+    if !matches!(value, "true" | "false" | "") {
+        tracing::warn!(
+            parameter = format!("{list}.{key}"),
+            value = short(value),
+            "reads as false: only \"true\" is true"
+        );
+    }
+    value == "true"
+}
+
+/// A bounded part of what a user wrote, for an error text.
+fn short(text: &str) -> String {
+    text.chars().take(128).collect()
+}
+
+/// `iops` and `iopsPerGB` in one class.
+fn exclude_both(list: &str, iops: Option<u32>, per_gib: Option<u32>) -> Result<(), Failure> {
+    if iops.is_some() && per_gib.is_some() {
+        return Err(Failure::invalid(
+            list,
+            "iops and iopsPerGB exclude each other; keep one of them",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,383 @@
+//! The tags that the driver puts on what it makes. IAM policies, look-ups and other clusters' tools rely on every byte.
+
+use std::collections::BTreeMap;
+
+use ebs_csi_proto::{DRIVER_NAME, Failure};
+
+use crate::parameters::{Claim, SnapshotParameters, VolumeAttributes, VolumeParameters};
+use crate::template::{self, Fields, TemplateError};
+
+/// Tags, sorted, so that the same request is the same bytes.
+pub type Tags = BTreeMap<String, String>;
+
+/// Holds the name of the CreateVolume request: by it a half-finished create is found again.
+pub const VOLUME_NAME: &str = "CSIVolumeName";
+/// Holds the name of the CreateSnapshot request.
+pub const SNAPSHOT_NAME: &str = "CSIVolumeSnapshotName";
+/// `true` on all that this driver made; IAM policies compare it.
+pub const CLUSTER: &str = "ebs.csi.aws.com/cluster";
+/// Holds the cluster's id; cluster-scoped IAM policies compare it.
+pub const CLUSTER_NAME: &str = "ebs.csi.aws.com/cluster-name";
+/// Holds `iopsPerGB`, so that a later resize keeps the ratio.
+pub const IOPS_PER_GIB: &str = "ebs.csi.aws.com/IOPSPerGb";
+/// Holds `true` when a resize may raise the IOPS by the ratio.
+pub const RAISE_IOPS_ON_MODIFY: &str = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify";
+
+/// Whether a tag is the driver's own, which users cannot set or delete.
+pub fn is_reserved(key: &str) -> bool {
+    [VOLUME_NAME, SNAPSHOT_NAME, CLUSTER_NAME].contains(&key)
+        || key.starts_with("kubernetes.io")
+        || key
+            .strip_prefix(DRIVER_NAME)
+            .is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The settings that shape every tag set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagSettings {
+    /// `--extra-tags`: on everything that is made; they win over those of a class.
+    pub extra: Tags,
+    /// `--k8s-tag-cluster-id`.
+    pub cluster_id: Option<String>,
+    /// `--warn-on-invalid-tag`: leave a bad tag out instead of refusing the request.
+    pub warn_on_invalid: bool,
+}
+
+impl TagSettings {
+    /// Reads `--extra-tags`: `key=value,key=value`.
+    ///
+    /// # Errors
+    /// One line that names what is wrong: an entry without `=`, an empty or reserved key, or a template that cannot be read.
+    pub fn parse_extra(text: &str) -> Result<Tags, String> {
+        let mut tags = Tags::new();
+        for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+            let (key, value) = entry
+                .split_once('=')
+                .ok_or_else(|| format!("{entry:?} is not key=value"))?;
+            if key.is_empty() {
+                return Err(format!("{entry:?} has no key"));
+            }
+            if is_reserved(key) {
+                return Err(format!(
+                    "the tag {key:?} is the driver's own; use another key"
+                ));
+            }
+            template::render(value, &Claim::default()).map_err(|e| format!("{entry:?}: {e}"))?;
+            if tags.insert(key.to_owned(), value.to_owned()).is_some() {
+                return Err(format!("the tag {key:?} is given twice"));
+            }
+        }
+        Ok(tags)
+    }
+
+    /// The tags that every request that makes something must carry, or IAM policies refuse it.
+    pub fn identity(&self) -> Tags {
+        let mut tags = Tags::from([(CLUSTER.to_owned(), "true".to_owned())]);
+        if let Some(id) = &self.cluster_id {
+            tags.insert(CLUSTER_NAME.to_owned(), id.clone());
+            tags.insert(format!("kubernetes.io/cluster/{id}"), "owned".to_owned());
+        }
+        tags
+    }
+
+    /// The tags of a volume.
+    ///
+    /// Later ones win: the driver's, the cluster's, the StorageClass's, the VolumeAttributesClass's, `--extra-tags`.
+    ///
+    /// # Errors
+    /// A tag that is not `key=value`, is reserved, or whose template fails (the last two are left out under `--warn-on-invalid-tag`).
+    pub fn of_volume(
+        &self,
+        name: &str,
+        class: &VolumeParameters,
+        attributes: &VolumeAttributes,
+    ) -> Result<Tags, Failure> {
+        let mut tags = self.identity();
+        tags.insert(VOLUME_NAME.to_owned(), name.to_owned());
+        if let Some(id) = &self.cluster_id {
+            tags.insert("Name".to_owned(), format!("{id}-dynamic-{name}"));
+            tags.insert("KubernetesCluster".to_owned(), id.clone());
+        }
+        for (key, value) in [
+            ("pvc/name", &class.claim.name),
+            ("pvc/namespace", &class.claim.namespace),
+            ("pv/name", &class.claim.volume),
+        ] {
+            if !value.is_empty() {
+                tags.insert(format!("kubernetes.io/created-for/{key}"), value.clone());
+            }
+        }
+        let claim = attributes.claim.clone().or(&class.claim);
+        tags.extend(self.user_tags("parameters", &class.tags, &claim)?);
+        for key in &attributes.tag_deletions {
+            tags.remove(key);
+        }
+        tags.extend(self.user_tags("mutable_parameters", &attributes.tags, &claim)?);
+        for (key, value) in &self.extra {
+            match template::render(value, &claim) {
+                Ok(value) => {
+                    tags.insert(key.clone(), value);
+                }
+                Err(error) => self.unusable(key, &error)?,
+            }
+        }
+        // An explicit rate of the VolumeAttributesClass ends a ratio of the StorageClass.
+        let per_gib = match attributes.iops {
+            Some(_) => None,
+            None => attributes.iops_per_gib.or(class.iops_per_gib),
+        };
+        let raise = attributes
+            .raise_iops_on_modify
+            .or(class.raise_iops_on_modify);
+        tags.extend(iops_tags(per_gib, raise));
+        Ok(tags)
+    }
+
+    /// The tags of a snapshot, with the same order: the driver's, the cluster's, the class's, `--extra-tags` (as written: the fields of
+    /// their templates are a volume's).
+    ///
+    /// # Errors
+    /// As [`TagSettings::of_volume`].
+    pub fn of_snapshot(&self, name: &str, class: &SnapshotParameters) -> Result<Tags, Failure> {
+        let mut tags = self.identity();
+        tags.insert(SNAPSHOT_NAME.to_owned(), name.to_owned());
+        if let Some(id) = &self.cluster_id {
+            tags.insert("Name".to_owned(), format!("{id}-dynamic-{name}"));
+        }
+        tags.extend(self.user_tags("parameters", &class.tags, &class.claim)?);
+        tags.extend(self.extra.clone());
+        Ok(tags)
+    }
+
+    /// The tags that a modification sets.
+    ///
+    /// # Errors
+    /// As [`TagSettings::of_volume`], and strict whatever the settings: the volume keeps its tags.
+    pub fn of_modification(attributes: &VolumeAttributes) -> Result<Tags, Failure> {
+        let strict = Self::default();
+        let mut tags =
+            strict.user_tags("mutable_parameters", &attributes.tags, &attributes.claim)?;
+        tags.extend(iops_tags(
+            attributes.iops_per_gib,
+            attributes.raise_iops_on_modify,
+        ));
+        Ok(tags)
+    }
+
+    fn user_tags(
+        &self,
+        list: &str,
+        specifications: &[String],
+        fields: &dyn Fields,
+    ) -> Result<Tags, Failure> {
+        let mut tags = Tags::new();
+        for specification in specifications {
+            let Some((key, value)) = specification.split_once('=') else {
+                return Err(Failure::invalid(
+                    &format!("{list}.tagSpecification"),
+                    format!("{specification:?} is not key=value"),
+                ));
+            };
+            let read = if is_reserved(key) {
+                Err(Failure::invalid(
+                    &format!("{list}.tagSpecification"),
+                    format!("the tag {key:?} is the driver's own; use another key"),
+                ))
+            } else {
+                template::render(value, fields).map_err(|error| {
+                    Failure::invalid(
+                        &format!("{list}.tagSpecification"),
+                        format!("{specification:?}: {error}"),
+                    )
+                })
+            };
+            match read {
+                Ok(value) => {
+                    tags.insert(key.to_owned(), value);
+                }
+                Err(failure) if self.warn_on_invalid => {
+                    tracing::warn!(tag = specification, %failure, "left out");
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(tags)
+    }
+
+    fn unusable(&self, key: &str, error: &TemplateError) -> Result<(), Failure> {
+        if self.warn_on_invalid {
+            tracing::warn!(tag = key, %error, "left out");
+            return Ok(());
+        }
+        Err(Failure::invalid("--extra-tags", format!("{key}: {error}")))
+    }
+}
+
+fn iops_tags(per_gib: Option<u32>, raise: Option<bool>) -> impl Iterator<Item = (String, String)> {
+    let per_gib = per_gib.map(|rate| (IOPS_PER_GIB.to_owned(), rate.to_string()));
+    let raise = raise.map(|raise| (RAISE_IOPS_ON_MODIFY.to_owned(), raise.to_string()));
+    per_gib.into_iter().chain(raise)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_proto::Condition;
+
+    fn class(tags: &[&str]) -> VolumeParameters {
+        VolumeParameters {
+            claim: Claim {
+                name: "data".to_owned(),
+                namespace: "shop".to_owned(),
+                volume: "pvc-1".to_owned(),
+            },
+            tags: tags.iter().map(|t| (*t).to_owned()).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn pairs(tags: &Tags) -> Vec<(&str, &str)> {
+        tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()
+    }
+
+    #[test]
+    fn the_whole_set_of_a_volume_is_the_go_drivers() {
+        let settings = TagSettings {
+            cluster_id: Some("prod".to_owned()),
+            ..Default::default()
+        };
+        let mut class = class(&[]);
+        class.iops_per_gib = Some(10);
+        class.raise_iops_on_modify = Some(true);
+        let tags = settings
+            .of_volume("pvc-1", &class, &VolumeAttributes::default())
+            .unwrap();
+        assert_eq!(
+            pairs(&tags),
+            [
+                ("CSIVolumeName", "pvc-1"),
+                ("KubernetesCluster", "prod"),
+                ("Name", "prod-dynamic-pvc-1"),
+                ("ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify", "true"),
+                ("ebs.csi.aws.com/IOPSPerGb", "10"),
+                ("ebs.csi.aws.com/cluster", "true"),
+                ("ebs.csi.aws.com/cluster-name", "prod"),
+                ("kubernetes.io/cluster/prod", "owned"),
+                ("kubernetes.io/created-for/pv/name", "pvc-1"),
+                ("kubernetes.io/created-for/pvc/name", "data"),
+                ("kubernetes.io/created-for/pvc/namespace", "shop"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_whole_set_of_a_snapshot_is_the_go_drivers() {
+        let settings = TagSettings {
+            cluster_id: Some("prod".to_owned()),
+            ..Default::default()
+        };
+        let tags = settings
+            .of_snapshot("snapshot-1", &SnapshotParameters::default())
+            .unwrap();
+        assert_eq!(
+            pairs(&tags),
+            [
+                ("CSIVolumeSnapshotName", "snapshot-1"),
+                ("Name", "prod-dynamic-snapshot-1"),
+                ("ebs.csi.aws.com/cluster", "true"),
+                ("ebs.csi.aws.com/cluster-name", "prod"),
+                ("kubernetes.io/cluster/prod", "owned"),
+            ]
+        );
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let settings = TagSettings {
+            cluster_id: Some("prod".to_owned()),
+            extra: Tags::from([("c".to_owned(), "{{ .PVCName }}".to_owned())]),
+            ..Default::default()
+        };
+        let attributes = VolumeAttributes {
+            tags: vec!["b=vac".to_owned(), "c=vac".to_owned()],
+            tag_deletions: vec!["gone".to_owned()],
+            ..Default::default()
+        };
+        let class = class(&[
+            "Name=mine",
+            "a=sc",
+            "b=sc",
+            "c=sc",
+            "gone=sc",
+            "ns={{ .PVCNamespace }}",
+            "empty=",
+            "x=y=z",
+        ]);
+        let tags = settings.of_volume("pvc-1", &class, &attributes).unwrap();
+        for (key, value) in [
+            ("Name", "mine"),
+            ("a", "sc"),
+            ("b", "vac"),
+            ("c", "data"),
+            ("ns", "shop"),
+            ("empty", ""),
+            ("x", "y=z"),
+        ] {
+            assert_eq!(tags[key], value, "{key}");
+        }
+        assert!(!tags.contains_key("gone"));
+    }
+
+    #[test]
+    fn an_explicit_rate_ends_a_ratio() {
+        let class = VolumeParameters {
+            iops_per_gib: Some(10),
+            ..class(&[])
+        };
+        let attributes = VolumeAttributes {
+            iops: Some(4000),
+            ..Default::default()
+        };
+        let tags = TagSettings::default()
+            .of_volume("n", &class, &attributes)
+            .unwrap();
+        assert!(!tags.contains_key(IOPS_PER_GIB));
+    }
+
+    #[test]
+    fn bad_tags_are_refused_or_left_out() {
+        let strict = TagSettings::default();
+        let lax = TagSettings {
+            warn_on_invalid: true,
+            ..Default::default()
+        };
+        let rows = [
+            ("kubernetes.io/x=1", true),
+            ("ebs.csi.aws.com/cluster=false", true),
+            ("CSIVolumeName=other", true),
+            ("a={{ .Nope }}", true),
+            ("no-equals-sign", false),
+        ];
+        for (tag, left_out) in rows {
+            let class = class(&[tag]);
+            let failure = strict
+                .of_volume("n", &class, &VolumeAttributes::default())
+                .unwrap_err();
+            assert_eq!(failure.condition(), Condition::InvalidField, "{tag}");
+            let lax = lax.of_volume("n", &class, &VolumeAttributes::default());
+            assert_eq!(lax.is_ok(), left_out, "{tag}");
+            if let Ok(tags) = lax {
+                assert_eq!(tags["CSIVolumeName"], "n");
+                assert_eq!(tags["ebs.csi.aws.com/cluster"], "true");
+            }
+        }
+    }
+
+    #[test]
+    fn extra_tags_are_read_strictly() {
+        assert_eq!(TagSettings::parse_extra("a=1,b=x=y,").unwrap().len(), 2);
+        for bad in ["a", "=1", "CSIVolumeName=1", "a=1,a=2", "a={{ .No }}"] {
+            assert!(TagSettings::parse_extra(bad).is_err(), "{bad}");
+        }
+    }
+}
