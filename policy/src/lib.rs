@@ -1,1 +1,3 @@
 //! The rules as data: what may be mounted, run, opened and called.
+pub mod facts;
+pub mod judge;

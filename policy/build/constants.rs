@@ -1,0 +1,110 @@
+//! Names that the policy files may use for numbers of the kernel's interface (asm-generic; the same on x86_64 and
+//! aarch64).
+
+const VALUES: &[(&str, u64)] = &[
+    // linux/fs.h, linux/blkdev.h
+    ("BLKROSET", 0x125d),
+    ("BLKROGET", 0x125e),
+    ("BLKGETSIZE", 0x1260),
+    ("BLKFLSBUF", 0x1261),
+    ("BLKSSZGET", 0x1268),
+    ("BLKBSZSET", 0x4008_1271),
+    ("BLKGETSIZE64", 0x8008_1272),
+    ("BLKDISCARD", 0x1277),
+    ("BLKIOMIN", 0x1278),
+    ("BLKIOOPT", 0x1279),
+    ("BLKALIGNOFF", 0x127a),
+    ("BLKPBSZGET", 0x127b),
+    ("BLKDISCARDZEROES", 0x127c),
+    ("BLKZEROOUT", 0x127f),
+    ("BLKGETDISKSEQ", 0x8008_1280),
+    ("BLKGETZONESZ", 0x8004_1284),
+    ("FIGETBSZ", 2),
+    // linux/fd.h, linux/hdreg.h: asked by tools that look for floppies and geometry
+    ("FDGETFDCSTAT", 0x8028_0215),
+    ("HDIO_GETGEO", 0x301),
+    // asm-generic/ioctls.h
+    ("TCGETS", 0x5401),
+    ("TIOCGWINSZ", 0x5413),
+    ("FIONREAD", 0x541b),
+    ("FIONBIO", 0x5421),
+    ("FIOCLEX", 0x5451),
+    // fs/xfs/libxfs/xfs_fs.h
+    ("XFS_IOC_FSGEOMETRY_V1", 0x8070_5864),
+    ("XFS_IOC_FSGEOMETRY_V4", 0x8070_587c),
+    ("XFS_IOC_FSGEOMETRY", 0x8100_587e),
+    ("XFS_IOC_FSGROWFSDATA", 0x4010_586e),
+    // fs/ext4/ext4.h
+    ("EXT4_IOC_RESIZE_FS", 0x4008_6610),
+    // linux/seccomp.h
+    ("SECCOMP_IOCTL_NOTIF_RECV", 0xc050_2100),
+    ("SECCOMP_IOCTL_NOTIF_SEND", 0xc018_2101),
+    ("SECCOMP_IOCTL_NOTIF_ID_VALID", 0x4008_2102),
+    ("SECCOMP_IOCTL_NOTIF_ADDFD", 0x4018_2103),
+    // linux/sched.h
+    ("CLONE_THREAD", 0x1_0000),
+    // linux/prctl.h
+    ("PR_GET_DUMPABLE", 3),
+    ("PR_SET_NAME", 15),
+    ("PR_SET_VMA", 0x5356_4d41),
+    // linux/socket.h
+    ("AF_UNIX", 1),
+    ("AF_INET", 2),
+    ("AF_INET6", 10),
+    ("AF_NETLINK", 16),
+    // linux/stat.h
+    ("S_IFMT", 0o170_000),
+    ("S_IFREG", 0o100_000),
+];
+
+const ERRORS: &[(&str, i32)] = &[
+    ("EPERM", 1),
+    ("EACCES", 13),
+    ("ENOTTY", 25),
+    ("ENOSYS", 38),
+    ("EAFNOSUPPORT", 97),
+];
+
+/// linux/mount.h
+const MOUNT_ATTRIBUTES: &[(&str, u64)] = &[
+    ("NOSUID", 0x2),
+    ("NODEV", 0x4),
+    ("NOEXEC", 0x8),
+    ("ATIME", 0x70),
+    ("RELATIME", 0),
+    ("NOATIME", 0x10),
+    ("STRICTATIME", 0x20),
+    ("NODIRATIME", 0x80),
+    ("NOSYMFOLLOW", 0x20_0000),
+];
+
+/// linux/capability.h
+const CAPABILITIES: &[(&str, u8)] = &[
+    ("DAC_READ_SEARCH", 2),
+    ("SYS_ADMIN", 21),
+    ("SYS_RESOURCE", 24),
+];
+
+fn find<T: Copy>(table: &[(&str, T)], name: &str, what: &str) -> Result<T, String> {
+    table
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| format!("{name:?} is not a known {what}"))
+}
+
+pub(crate) fn value(name: &str) -> Result<u64, String> {
+    find(VALUES, name, "constant")
+}
+
+pub(crate) fn error(name: &str) -> Result<i32, String> {
+    find(ERRORS, name, "errno")
+}
+
+pub(crate) fn mount_attribute(name: &str) -> Result<u64, String> {
+    find(MOUNT_ATTRIBUTES, name, "mount attribute")
+}
+
+pub(crate) fn capability(name: &str) -> Result<u8, String> {
+    find(CAPABILITIES, name, "capability")
+}

@@ -1,0 +1,27 @@
+//! Small pieces of the Rust that is written.
+
+use std::fmt::Display;
+
+/// `&[a, b]`.
+pub(crate) fn slice(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    format!("&[{}]", items.join(", "))
+}
+
+/// A string literal.
+pub(crate) fn text(text: &str) -> String {
+    format!("{text:?}")
+}
+
+/// `&["a", "b"]`.
+pub(crate) fn texts(texts: &[String]) -> String {
+    slice(texts.iter().map(|one| text(one)))
+}
+
+/// Every rule says why it is there.
+pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
+    if why.trim().len() < 4 {
+        return Err(format!("{what} has no reason"));
+    }
+    Ok(text(why))
+}

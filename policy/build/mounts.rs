@@ -1,0 +1,208 @@
+//! `mounts.toml`.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::tools::file_system;
+use crate::{constants, literal};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mounts {
+    places: Vec<Place>,
+    flags: Vec<Flag>,
+    refused: Vec<Refused>,
+    blank: Vec<Area>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    class: String,
+    pattern: String,
+    operations: Vec<String>,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Flag {
+    name: String,
+    file_systems: Vec<String>,
+    effect: String,
+    set: Option<String>,
+    clear: Option<String>,
+    number: Option<[u64; 2]>,
+    one_of: Option<Vec<String>>,
+    selinux_label: Option<bool>,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refused {
+    name: String,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Area {
+    from: String,
+    offset: u64,
+    length: u64,
+    why: String,
+}
+
+pub(crate) fn compile(text: &str) -> Result<String, String> {
+    let mounts: Mounts = toml::from_str(text).map_err(|e| e.to_string())?;
+    let places: Result<Vec<_>, _> = mounts.places.iter().map(place).collect();
+    let flags: Result<Vec<_>, String> = mounts
+        .flags
+        .iter()
+        .map(|row| flag(row).map_err(|e| format!("flag {:?}: {e}", row.name)))
+        .collect();
+    let refused: Result<Vec<_>, String> = mounts
+        .refused
+        .iter()
+        .map(|row| {
+            let why = literal::reason(&row.why, &row.name)?;
+            Ok(format!(
+                "RefusedFlag {{ name: {:?}, why: {why} }}",
+                row.name
+            ))
+        })
+        .collect();
+    let areas: Result<Vec<_>, _> = mounts.blank.iter().map(area).collect();
+
+    // One answer for a flag and a file system, with a value or without.
+    let mut seen = BTreeSet::new();
+    for row in &mounts.flags {
+        for fs in &row.file_systems {
+            let valued =
+                row.number.is_some() || row.one_of.is_some() || row.selinux_label.is_some();
+            if !seen.insert((row.name.clone(), fs.clone(), valued)) {
+                return Err(format!("flag {:?} has two rows for {fs}", row.name));
+            }
+            if mounts.refused.iter().any(|no| no.name == row.name) {
+                return Err(format!("flag {:?} is both allowed and refused", row.name));
+            }
+        }
+    }
+    Ok(format!(
+        "pub(crate) const PLACES: &[Place] = {};\npub(crate) const FLAGS: &[FlagRule] = {};\n\
+         pub(crate) const REFUSED: &[RefusedFlag] = {};\npub(crate) const AREAS: &[Area] = {};\n",
+        literal::slice(places?),
+        literal::slice(flags?),
+        literal::slice(refused?),
+        literal::slice(areas?),
+    ))
+}
+
+fn place(row: &Place) -> Result<String, String> {
+    let class = match row.class.as_str() {
+        "kubernetes" => "Kubernetes",
+        "any" => "Any",
+        other => return Err(format!("{other:?} is not a class of places")),
+    };
+    let operations: Result<Vec<_>, String> = row
+        .operations
+        .iter()
+        .map(|name| match name.as_str() {
+            "stage" => Ok("PlaceFor::Stage"),
+            "publish-filesystem" => Ok("PlaceFor::PublishFilesystem"),
+            "publish-block" => Ok("PlaceFor::PublishBlock"),
+            other => Err(format!("{other:?} is not an operation with a place")),
+        })
+        .collect();
+    let pattern: Vec<String> = row
+        .pattern
+        .split('/')
+        .map(|part| match part {
+            "**" => "Part::Rest".to_owned(),
+            "*" => "Part::One".to_owned(),
+            name => format!("Part::Name({name:?})"),
+        })
+        .collect();
+    let open_end = pattern.iter().position(|part| part == "Part::Rest");
+    if open_end.is_some_and(|at| at + 1 != pattern.len()) || row.pattern.contains("//") {
+        return Err(format!(
+            "pattern {:?}: ** may only stand at the end",
+            row.pattern
+        ));
+    }
+    Ok(format!(
+        "Place {{ class: PlaceClass::{class}, pattern: {}, parts: {}, operations: {}, why: {} }}",
+        literal::text(&row.pattern),
+        literal::slice(pattern),
+        literal::slice(operations?),
+        literal::reason(&row.why, &row.pattern)?,
+    ))
+}
+
+fn flag(row: &Flag) -> Result<String, String> {
+    let attribute =
+        |name: &Option<String>| name.as_deref().map_or(Ok(0), constants::mount_attribute);
+    let effect = match row.effect.as_str() {
+        "attribute" => {
+            if row.set.is_none() && row.clear.is_none() {
+                return Err("an attribute to set or to clear is missing".to_owned());
+            }
+            format!(
+                "Effect::Attribute {{ set: {}, clear: {} }}",
+                attribute(&row.set)?,
+                attribute(&row.clear)?
+            )
+        }
+        "context" => "Effect::Context".to_owned(),
+        "read-only" => "Effect::ReadOnly".to_owned(),
+        "read-write" => "Effect::ReadWrite".to_owned(),
+        "nothing" => "Effect::Nothing".to_owned(),
+        other => return Err(format!("{other:?} is not a known effect")),
+    };
+    if row.effect != "attribute" && (row.set.is_some() || row.clear.is_some()) {
+        return Err("only an attribute is set or cleared".to_owned());
+    }
+    let value = match (&row.number, &row.one_of, row.selinux_label) {
+        (None, None, None | Some(false)) => "ValueRule::None".to_owned(),
+        (Some([low, high]), None, None) if low <= high => {
+            format!("ValueRule::Number {{ low: {low}, high: {high} }}")
+        }
+        (None, Some(words), None) => format!("ValueRule::OneOf({})", literal::texts(words)),
+        (None, None, Some(true)) => "ValueRule::SelinuxLabel".to_owned(),
+        _ => return Err("one kind of value, and a range that is not empty".to_owned()),
+    };
+    let file_systems: Result<Vec<_>, _> = row
+        .file_systems
+        .iter()
+        .map(|name| file_system(name))
+        .collect();
+    Ok(format!(
+        "FlagRule {{ name: {:?}, file_systems: {}, value: {value}, effect: {effect}, why: {} }}",
+        row.name,
+        literal::slice(file_systems?),
+        literal::reason(&row.why, &row.name)?,
+    ))
+}
+
+fn area(row: &Area) -> Result<String, String> {
+    let from = match row.from.as_str() {
+        "start" => "Start",
+        "end" => "End",
+        "quarter" => "Quarter",
+        other => return Err(format!("{other:?} is not where an area begins")),
+    };
+    if row.length == 0 || row.length % 4096 != 0 || row.offset % 4096 != 0 {
+        return Err(format!(
+            "area at {}: offset and length must be multiples of 4096",
+            row.offset
+        ));
+    }
+    Ok(format!(
+        "Area {{ from: From::{from}, offset: {}, length: {}, why: {} }}",
+        row.offset,
+        row.length,
+        literal::reason(&row.why, "an area")?,
+    ))
+}

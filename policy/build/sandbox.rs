@@ -1,0 +1,359 @@
+//! `sandbox/*.toml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use crate::{constants, literal};
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Group {
+    #[serde(default)]
+    why: String,
+    #[serde(default)]
+    calls: Vec<String>,
+    #[serde(default)]
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    call: String,
+    only: Option<String>,
+    argument: Option<u8>,
+    masked: Option<String>,
+    one_of: Option<Vec<String>>,
+    has_bits: Option<String>,
+    lacks_bits: Option<String>,
+    answer: Option<String>,
+    why: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Profile {
+    about: String,
+    #[serde(rename = "use")]
+    groups: Vec<String>,
+    inherits: Option<String>,
+    identity: Identity,
+    capabilities: Capabilities,
+    limits: BTreeMap<String, Limit>,
+    landlock: Landlock,
+    #[serde(default)]
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    other_unprivileged_uid: bool,
+    why: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Capabilities {
+    permitted: Vec<Capability>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Capability {
+    name: String,
+    effective: bool,
+    #[serde(default)]
+    optional: bool,
+    why: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limit {
+    value: u64,
+    why: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Landlock {
+    floor: u8,
+    floor_is_hard: bool,
+    why: String,
+    files: String,
+    tcp: String,
+    scopes: Vec<String>,
+    #[serde(default)]
+    rules: Vec<FileRule>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRule {
+    path: Option<String>,
+    place: Option<String>,
+    rights: Vec<String>,
+    #[serde(default)]
+    optional: bool,
+    why: String,
+}
+
+pub(crate) fn groups(text: &str) -> Result<BTreeMap<String, Group>, String> {
+    toml::from_str(text).map_err(|e| e.to_string())
+}
+
+pub(crate) struct Profiles {
+    groups: BTreeMap<String, Group>,
+    profiles: BTreeMap<String, Profile>,
+}
+
+impl Profiles {
+    pub(crate) fn new(groups: BTreeMap<String, Group>) -> Self {
+        Self {
+            groups,
+            profiles: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
+        let more: BTreeMap<String, Profile> = toml::from_str(text).map_err(|e| e.to_string())?;
+        self.profiles.extend(more);
+        Ok(())
+    }
+
+    pub(crate) fn compile(&self) -> Result<String, String> {
+        let used: BTreeSet<&String> = self.profiles.values().flat_map(|p| &p.groups).collect();
+        if let Some(unused) = self.groups.keys().find(|name| !used.contains(name)) {
+            return Err(format!("group {unused:?} is used by no profile"));
+        }
+        let mut out = String::new();
+        for (name, profile) in &self.profiles {
+            let entry = self
+                .profile(name, profile)
+                .map_err(|e| format!("[{name}] {e}"))?;
+            let constant = name.to_uppercase().replace('-', "_");
+            out += &format!("pub(crate) const {constant}: Profile = {entry};\n");
+        }
+        Ok(out)
+    }
+
+    fn profile(&self, name: &str, profile: &Profile) -> Result<String, String> {
+        let identity = &profile.identity;
+        let capabilities: Result<Vec<_>, _> = profile
+            .capabilities
+            .permitted
+            .iter()
+            .map(capability)
+            .collect();
+        let limits: Result<Vec<_>, String> = profile
+            .limits
+            .iter()
+            .map(|(resource, limit)| {
+                let kind = match resource.as_str() {
+                    "core" => "Core",
+                    "nofile" => "Descriptors",
+                    other => return Err(format!("{other:?} is not a known limit")),
+                };
+                Ok(format!(
+                    "Limit {{ resource: Resource::{kind}, value: {}, why: {} }}",
+                    limit.value,
+                    literal::reason(&limit.why, resource)?
+                ))
+            })
+            .collect();
+        Ok(format!(
+            "Profile {{ name: {name:?}, about: {about:?}, \
+             identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, why: {why} }}, \
+             capabilities: {capabilities}, limits: {limits}, landlock: {landlock}, calls: {calls} }}",
+            about = profile.about,
+            uid = identity.uid,
+            gid = identity.gid,
+            groups = literal::slice(&identity.groups),
+            other = identity.other_unprivileged_uid,
+            why = literal::reason(&identity.why, "the identity")?,
+            capabilities = literal::slice(capabilities?),
+            limits = literal::slice(limits?),
+            landlock = landlock(&profile.landlock)?,
+            calls = literal::slice(self.calls(profile)?),
+        ))
+    }
+
+    fn calls(&self, profile: &Profile) -> Result<Vec<String>, String> {
+        let mut rows = match &profile.inherits {
+            None => Vec::new(),
+            Some(parent) => {
+                let parent = self
+                    .profiles
+                    .get(parent)
+                    .ok_or_else(|| format!("there is no profile {parent:?}"))?;
+                self.calls(parent)?
+            }
+        };
+        let mut names = BTreeSet::new();
+        for name in &profile.groups {
+            let group = self
+                .groups
+                .get(name)
+                .ok_or_else(|| format!("there is no group {name:?}"))?;
+            for call in &group.calls {
+                let why = literal::reason(&group.why, call)?;
+                if !names.insert(call.clone()) {
+                    return Err(format!("{call} is listed twice"));
+                }
+                rows.push(format!(
+                    "CallRule {{ call: {call:?}, only_x86_64: false, condition: Condition::Always, answer: Answer::Allow, why: {why} }}"
+                ));
+            }
+            for row in &group.rules {
+                rows.push(rule(row)?);
+            }
+        }
+        for row in &profile.rules {
+            // Several rules may share a call only when each looks at an argument.
+            if row.argument.is_none() && !names.insert(row.call.clone()) {
+                return Err(format!("{} is listed twice", row.call));
+            }
+            if row.argument.is_some() && names.contains(&row.call) {
+                return Err(format!(
+                    "{} is allowed without a condition elsewhere",
+                    row.call
+                ));
+            }
+            rows.push(rule(row)?);
+        }
+        Ok(rows)
+    }
+}
+
+fn rule(row: &Rule) -> Result<String, String> {
+    let only = match row.only.as_deref() {
+        None => false,
+        Some("x86_64") => true,
+        Some(other) => return Err(format!("{}: {other:?} is not a known machine", row.call)),
+    };
+    let value = |name: &String| constants::value(name);
+    let condition = match (row.argument, &row.one_of, &row.has_bits, &row.lacks_bits) {
+        (None, None, None, None) => "Condition::Always".to_owned(),
+        (Some(argument), Some(names), None, None) if argument < 6 && !names.is_empty() => {
+            let mask = match &row.masked {
+                None => u64::from(u32::MAX),
+                Some(name) => value(name)?,
+            };
+            let values: Result<Vec<_>, String> = names
+                .iter()
+                .map(|name| {
+                    Ok(format!(
+                        "Value {{ name: {name:?}, number: {} }}",
+                        value(name)?
+                    ))
+                })
+                .collect();
+            format!(
+                "Condition::OneOf {{ argument: {argument}, mask: {mask}, values: {} }}",
+                literal::slice(values?)
+            )
+        }
+        (Some(argument), None, Some(name), None) if argument < 6 => format!(
+            "Condition::HasBits {{ argument: {argument}, bits: Value {{ name: {name:?}, number: {} }} }}",
+            value(name)?
+        ),
+        (Some(argument), None, None, Some(name)) if argument < 6 => format!(
+            "Condition::LacksBits {{ argument: {argument}, bits: Value {{ name: {name:?}, number: {} }} }}",
+            value(name)?
+        ),
+        _ => return Err(format!("{}: the condition is not complete", row.call)),
+    };
+    let answer = match &row.answer {
+        None => "Answer::Allow".to_owned(),
+        Some(name) => format!(
+            "Answer::Errno(Value {{ name: {name:?}, number: {} }})",
+            constants::error(name)?
+        ),
+    };
+    Ok(format!(
+        "CallRule {{ call: {:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {} }}",
+        row.call,
+        literal::reason(&row.why, &row.call)?
+    ))
+}
+
+fn capability(row: &Capability) -> Result<String, String> {
+    Ok(format!(
+        "HeldCapability {{ capability: Capability {{ name: {:?}, number: {} }}, effective: {}, optional: {}, why: {} }}",
+        format!("CAP_{}", row.name),
+        constants::capability(&row.name)?,
+        row.effective,
+        row.optional,
+        literal::reason(&row.why, &row.name)?
+    ))
+}
+
+fn landlock(row: &Landlock) -> Result<String, String> {
+    let rules: Result<Vec<_>, _> = row.rules.iter().map(file_rule).collect();
+    let files = match row.files.as_str() {
+        "free" => "Files::Free".to_owned(),
+        "inherited" => "Files::Inherited".to_owned(),
+        "listed" => format!("Files::Listed({})", literal::slice(rules?)),
+        other => return Err(format!("{other:?} is not a known extent of files")),
+    };
+    if row.files != "listed" && !row.rules.is_empty() {
+        return Err("rules on files need files = \"listed\"".to_owned());
+    }
+    let tcp = match row.tcp.as_str() {
+        "denied" => "Tcp::Denied",
+        "free" => "Tcp::Free",
+        other => return Err(format!("{other:?} is not a known extent of TCP")),
+    };
+    let scopes: Result<Vec<_>, String> = row
+        .scopes
+        .iter()
+        .map(|name| match name.as_str() {
+            "abstract-unix-socket" => Ok("Scope::AbstractUnixSocket"),
+            "signal" => Ok("Scope::Signal"),
+            other => Err(format!("{other:?} is not a known scope")),
+        })
+        .collect();
+    Ok(format!(
+        "Landlock {{ floor: {}, floor_is_hard: {}, files: {files}, tcp: {tcp}, scopes: {}, why: {} }}",
+        row.floor,
+        row.floor_is_hard,
+        literal::slice(scopes?),
+        literal::reason(&row.why, "landlock")?
+    ))
+}
+
+fn file_rule(row: &FileRule) -> Result<String, String> {
+    let place = match (&row.path, &row.place) {
+        (Some(path), None) if path.starts_with('/') => format!("FilePlace::Path({path:?})"),
+        (None, Some(place)) => format!("FilePlace::Named({place:?})"),
+        _ => return Err("a rule on files needs an absolute path or a place".to_owned()),
+    };
+    let rights: Result<Vec<_>, String> = row
+        .rights
+        .iter()
+        .map(|name| match name.as_str() {
+            "execute" => Ok("FileRight::Execute"),
+            "read-file" => Ok("FileRight::ReadFile"),
+            "read-dir" => Ok("FileRight::ReadDir"),
+            "write-file" => Ok("FileRight::WriteFile"),
+            "make-dir" => Ok("FileRight::MakeDir"),
+            "make-reg" => Ok("FileRight::MakeReg"),
+            "make-sock" => Ok("FileRight::MakeSock"),
+            "remove-dir" => Ok("FileRight::RemoveDir"),
+            "remove-file" => Ok("FileRight::RemoveFile"),
+            "ioctl-dev" => Ok("FileRight::IoctlDev"),
+            other => Err(format!("{other:?} is not a known right")),
+        })
+        .collect();
+    Ok(format!(
+        "FileRule {{ place: {place}, rights: {}, optional: {}, why: {} }}",
+        literal::slice(rights?),
+        row.optional,
+        literal::reason(&row.why, &place)?
+    ))
+}

@@ -1,0 +1,66 @@
+//! What must be zero before a disk counts as blank.
+
+/// Where an area begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Offset from the start of the disk.
+    Start,
+    /// Offset back from the end of the disk.
+    End,
+    /// Offset back from each of the three inner quarters of the disk.
+    Quarter,
+}
+
+/// A row of `mounts.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Where it begins.
+    pub from: From,
+    /// Distance from there, in bytes; a multiple of 4096.
+    pub offset: u64,
+    /// Length in bytes; a multiple of 4096.
+    pub length: u64,
+    /// What would stand there.
+    pub why: &'static str,
+}
+
+/// Every row.
+pub const AREAS: &[Area] = crate::place::AREAS;
+
+/// The parts of a disk of `size` bytes that must be zero: beginning and length in bytes, in ascending order, without
+/// overlap, aligned to 4096 bytes but for a last part that ends with the disk.
+#[must_use]
+pub fn ranges(size: u64) -> Vec<(u64, u64)> {
+    const ALIGNMENT: u64 = 4096;
+    let mut parts: Vec<(u64, u64)> = AREAS
+        .iter()
+        .flat_map(|area| {
+            let starts = match area.from {
+                From::Start => vec![area.offset],
+                From::End => vec![size.saturating_sub(area.offset)],
+                From::Quarter => (1..4)
+                    .map(|quarter| (size / 4 * quarter).saturating_sub(area.offset))
+                    .collect(),
+            };
+            starts.into_iter().map(|start| {
+                let start = start / ALIGNMENT * ALIGNMENT;
+                // The end of the disk may lie beyond the last whole block.
+                let end = start.saturating_add(area.length + ALIGNMENT).min(size);
+                (start, end)
+            })
+        })
+        .filter(|(start, end)| start < end)
+        .collect();
+    parts.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in parts {
+        match merged.last_mut() {
+            Some((_, last)) if start <= *last => *last = (*last).max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+        .into_iter()
+        .map(|(start, end)| (start, end - start))
+        .collect()
+}

@@ -1,0 +1,112 @@
+//! What a setting may change: it can only narrow what is compiled in.
+
+use std::fmt;
+use std::time::Duration;
+
+use ebs_csi_wire::FsType;
+
+use crate::place::PlaceClass;
+use crate::tool::Tool;
+use crate::variant::Policy;
+
+/// What a file or a flag asks for. `None` leaves the compiled rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The file systems that are offered.
+    pub file_systems: Option<Vec<FsType>>,
+    /// How long a tool may run at most.
+    pub tool_deadline: Option<Duration>,
+    /// Where volumes may be mounted. The wider class is within the compiled rules and must be asked for.
+    pub places: Option<PlaceClass>,
+}
+
+/// The compiled rules as narrowed by settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ceiling {
+    policy: Policy,
+    file_systems: Vec<FsType>,
+    tool_deadline: Option<Duration>,
+    places: PlaceClass,
+}
+
+/// A setting that would leave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CeilingError {
+    /// No file system is left.
+    NoFileSystem,
+    /// A tool that may not run at all.
+    NoTime,
+}
+
+impl fmt::Display for CeilingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoFileSystem => "no file system is left: name at least one of ext3, ext4, xfs",
+            Self::NoTime => "a tool needs some time: give a deadline of at least one second",
+        })
+    }
+}
+
+impl std::error::Error for CeilingError {}
+
+impl Ceiling {
+    /// The compiled rules of a policy, unchanged.
+    #[must_use]
+    pub fn of(policy: Policy) -> Self {
+        Self {
+            policy,
+            file_systems: FsType::ALL.to_vec(),
+            tool_deadline: None,
+            places: policy.places,
+        }
+    }
+
+    /// Narrowed by settings.
+    ///
+    /// # Errors
+    /// [`CeilingError`] when nothing would be left.
+    pub fn narrowed(policy: Policy, settings: &Settings) -> Result<Self, CeilingError> {
+        let mut ceiling = Self::of(policy);
+        if let Some(wanted) = &settings.file_systems {
+            ceiling.file_systems.retain(|fs| wanted.contains(fs));
+            if ceiling.file_systems.is_empty() {
+                return Err(CeilingError::NoFileSystem);
+            }
+        }
+        if let Some(deadline) = settings.tool_deadline {
+            if deadline < Duration::from_secs(1) {
+                return Err(CeilingError::NoTime);
+            }
+            ceiling.tool_deadline = Some(deadline);
+        }
+        if let Some(places) = settings.places {
+            ceiling.places = places;
+        }
+        Ok(ceiling)
+    }
+
+    /// The policy beneath.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The file system is offered.
+    #[must_use]
+    pub fn offers(&self, fs: FsType) -> bool {
+        self.file_systems.contains(&fs)
+    }
+
+    /// How long a tool may run.
+    #[must_use]
+    pub fn deadline(&self, tool: &Tool) -> Duration {
+        self.tool_deadline
+            .map_or(tool.deadline, |limit| limit.min(tool.deadline))
+    }
+
+    /// Where volumes may be mounted.
+    #[must_use]
+    pub const fn places(&self) -> PlaceClass {
+        self.places
+    }
+}

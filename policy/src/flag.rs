@@ -1,0 +1,152 @@
+//! Which mount flags are allowed, and what they do.
+
+use ebs_csi_wire::{FsType, MountFlag, Refusal};
+
+/// A row of `mounts.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagRule {
+    /// The flag's name.
+    pub name: &'static str,
+    /// The file systems that have it.
+    pub file_systems: &'static [FsType],
+    /// The value that it takes.
+    pub value: ValueRule,
+    /// What it does.
+    pub effect: Effect,
+    /// Why it is allowed.
+    pub why: &'static str,
+}
+
+/// A flag that is refused on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedFlag {
+    /// The flag, with its value where only that value is refused.
+    pub name: &'static str,
+    /// Why it is refused.
+    pub why: &'static str,
+}
+
+/// The value that a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueRule {
+    /// None.
+    None,
+    /// A decimal number, both bounds included.
+    Number {
+        /// The lowest.
+        low: u64,
+        /// The highest.
+        high: u64,
+    },
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// An SELinux label: letters, digits, `_`, `-`, `.`, `:` and `,`.
+    SelinuxLabel,
+}
+
+/// What a flag does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Attributes of the one mount, `MOUNT_ATTR_*` of mount_setattr(2).
+    Attribute {
+        /// Bits to set.
+        set: u64,
+        /// Bits to clear.
+        clear: u64,
+    },
+    /// A parameter of the file system, given by fsconfig(2) where the volume is staged; nothing on a publish.
+    Context,
+    /// Asks for a read-only mount.
+    ReadOnly,
+    /// Asks for a writable mount.
+    ReadWrite,
+    /// Nothing.
+    Nothing,
+}
+
+/// Every row.
+pub const FLAGS: &[FlagRule] = crate::place::FLAGS;
+
+/// Every flag that is refused on purpose. One that is in neither list is refused as well.
+pub const REFUSED: &[RefusedFlag] = crate::place::REFUSED;
+
+/// `MOUNT_ATTR_RDONLY` of mount_setattr(2).
+const ATTRIBUTE_READ_ONLY: u64 = 1;
+
+/// What the flags of a request come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountPlan {
+    /// `MOUNT_ATTR_*` bits to set. The read-only bit is among them when [`MountPlan::read_only`] is set.
+    pub set: u64,
+    /// `MOUNT_ATTR_*` bits to clear.
+    pub clear: u64,
+    /// Parameters for fsconfig(2), in the order given: a flag without a value, or a string.
+    pub context: Vec<(&'static str, Option<String>)>,
+    /// Read-only, by the request or by a flag.
+    pub read_only: bool,
+}
+
+impl FlagRule {
+    /// The rule is about this flag on this file system.
+    #[must_use]
+    pub fn admits(&self, flag: &MountFlag, fs: FsType) -> bool {
+        self.name == flag.name()
+            && self.file_systems.contains(&fs)
+            && match (self.value, flag.value()) {
+                (ValueRule::None, None) => true,
+                (ValueRule::Number { low, high }, Some(value)) => {
+                    value.bytes().all(|b| b.is_ascii_digit())
+                        && value.parse().is_ok_and(|number| (low..=high).contains(&number))
+                }
+                (ValueRule::OneOf(words), Some(value)) => words.contains(&value),
+                (ValueRule::SelinuxLabel, Some(value)) => value.bytes().all(|b| {
+                    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':' | b',')
+                }),
+                _ => false,
+            }
+    }
+}
+
+/// The rule that allows a flag on a file system.
+///
+/// # Errors
+/// [`Refusal::MountFlag`] when there is none.
+pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, Refusal> {
+    FLAGS
+        .iter()
+        .find(|rule| rule.admits(flag, fs))
+        .ok_or(Refusal::MountFlag)
+}
+
+/// What all flags of a request come to; a later flag overrides an earlier one, as in mount(8).
+///
+/// # Errors
+/// [`Refusal::MountFlag`] for a flag that is not allowed on the file system, or for `rw` on a read-only request.
+pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, Refusal> {
+    let mut plan = MountPlan {
+        read_only,
+        ..MountPlan::default()
+    };
+    for flag in flags {
+        let rule = rule(flag, fs)?;
+        match rule.effect {
+            Effect::Attribute { set, clear } => {
+                plan.set = (plan.set & !clear) | set;
+                plan.clear = (plan.clear & !set) | clear;
+            }
+            Effect::Context => {
+                plan.context.retain(|(name, _)| *name != rule.name);
+                plan.context
+                    .push((rule.name, flag.value().map(str::to_owned)));
+            }
+            Effect::ReadOnly => plan.read_only = true,
+            Effect::ReadWrite if read_only => return Err(Refusal::MountFlag),
+            Effect::ReadWrite => plan.read_only = false,
+            Effect::Nothing => {}
+        }
+    }
+    if plan.read_only {
+        plan.set |= ATTRIBUTE_READ_ONLY;
+    }
+    Ok(plan)
+}

@@ -1,0 +1,141 @@
+//! Where volumes may be staged and published.
+
+use ebs_csi_wire::path::RelativePath;
+use ebs_csi_wire::{KubeletPath, Operation, Refusal};
+
+/// How wide the allowed places are; each class includes the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PlaceClass {
+    /// Where kubelet puts volumes.
+    Kubernetes,
+    /// Anywhere beneath the `plugins` and `pods` directories, as other orchestrators and conformance tests need it.
+    Any,
+}
+
+impl PlaceClass {
+    /// The name in settings and in the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Any => "any",
+        }
+    }
+
+    /// From the name in a setting.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Kubernetes, Self::Any]
+            .into_iter()
+            .find(|class| class.as_str() == name)
+    }
+}
+
+/// What a place is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PlaceFor {
+    /// A staging path.
+    Stage,
+    /// A target path that shows a file system.
+    PublishFilesystem,
+    /// A target path that shows a disk.
+    PublishBlock,
+}
+
+/// One component of a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// This component.
+    Name(&'static str),
+    /// Any one component.
+    One,
+    /// One or more components; only at the end.
+    Rest,
+}
+
+/// A row of `mounts.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The narrowest class that includes it.
+    pub class: PlaceClass,
+    /// The pattern beneath the kubelet root, as written.
+    pub pattern: &'static str,
+    /// The pattern, component by component.
+    pub parts: &'static [Part],
+    /// What may happen there.
+    pub operations: &'static [PlaceFor],
+    /// Why it is allowed.
+    pub why: &'static str,
+}
+
+mod compiled {
+    use super::{Part, Place, PlaceClass, PlaceFor};
+    use crate::blank::{Area, From};
+    use crate::flag::{Effect, FlagRule, RefusedFlag, ValueRule};
+    use ebs_csi_wire::FsType;
+    include!(concat!(env!("OUT_DIR"), "/mounts.rs"));
+}
+pub(crate) use compiled::{AREAS, FLAGS, REFUSED};
+
+/// Every row.
+pub const PLACES: &[Place] = compiled::PLACES;
+
+impl Place {
+    /// The path matches the pattern.
+    #[must_use]
+    pub fn matches(&self, path: RelativePath<'_>) -> bool {
+        let mut components = path.components();
+        for part in self.parts {
+            match (part, components.next()) {
+                (_, None) => return false,
+                (Part::Name(name), Some(component)) if *name != component => return false,
+                (Part::Rest, Some(_)) => return true,
+                (Part::Name(_) | Part::One, Some(_)) => {}
+            }
+        }
+        components.next().is_none()
+    }
+}
+
+/// The path is an allowed place for one of the uses.
+#[must_use]
+pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> bool {
+    PLACES.iter().any(|place| {
+        place.class <= class
+            && place.operations.iter().any(|operation| uses.contains(operation))
+            && place.matches(path)
+    })
+}
+
+/// Every path of the request is an allowed place for what it asks.
+///
+/// # Errors
+/// [`Refusal::PathOutside`].
+pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
+    const STAGE: &[PlaceFor] = &[PlaceFor::Stage];
+    const SHOW: &[PlaceFor] = &[PlaceFor::PublishFilesystem];
+    const BLOCK: &[PlaceFor] = &[PlaceFor::PublishBlock];
+    const EITHER: &[PlaceFor] = &[PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
+    const ALL: &[PlaceFor] = &[
+        PlaceFor::Stage,
+        PlaceFor::PublishFilesystem,
+        PlaceFor::PublishBlock,
+    ];
+    let within = |uses: &[PlaceFor], path: &KubeletPath| match path.strip_root(root) {
+        Some(relative) if allowed(class, uses, relative) => Ok(()),
+        _ => Err(Refusal::PathOutside),
+    };
+    match operation {
+        Operation::Hello(_) | Operation::NvmeStatistics(_) | Operation::Inspect(_) => Ok(()),
+        Operation::Stage(asked) => within(STAGE, &asked.staging),
+        Operation::Unstage(asked) => within(STAGE, &asked.staging),
+        Operation::PublishFilesystem(asked) => {
+            within(STAGE, &asked.staging)?;
+            within(SHOW, &asked.target)
+        }
+        Operation::PublishBlock(asked) => within(BLOCK, &asked.target),
+        Operation::Unpublish(asked) => within(EITHER, &asked.target),
+        Operation::Expand(asked) => within(ALL, &asked.path),
+        Operation::Stats(asked) => within(ALL, &asked.path),
+    }
+}

@@ -1,0 +1,284 @@
+//! Which programs look at a disk, and with which arguments.
+
+use std::time::Duration;
+
+use ebs_csi_wire::{FormatOptions, FsType};
+
+use crate::Value;
+
+/// The name under which a tool finds its disk: descriptor 3.
+pub const DISK: &str = "/proc/self/fd/3";
+
+/// A program of `tools.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ToolId {
+    /// Makes ext3 and ext4.
+    Mke2fs,
+    /// Makes XFS.
+    MkfsXfs,
+    /// Checks ext3 and ext4.
+    E2fsck,
+    /// Checks ext3 and ext4 although they look clean.
+    E2fsckFull,
+    /// Grows ext3 and ext4 that are not mounted.
+    Resize2fs,
+    /// Looks at XFS without changing it.
+    XfsRepair,
+}
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Make a file system.
+    Format,
+    /// Check one.
+    Check,
+    /// Grow one.
+    Grow,
+}
+
+/// What a program may do with the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceAccess {
+    /// Read it.
+    ReadOnly,
+    /// Read and write it.
+    ReadWrite,
+}
+
+/// A row of `tools.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tool {
+    /// The name of the row.
+    pub key: &'static str,
+    /// The program.
+    pub path: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// The file systems that it serves.
+    pub file_systems: &'static [FsType],
+    /// What it is for.
+    pub purpose: Purpose,
+    /// What it may do with the disk.
+    pub device: DeviceAccess,
+    /// How long it may run.
+    pub deadline: Duration,
+    /// RLIMIT_AS, in bytes.
+    pub address_space: u64,
+    /// RLIMIT_DATA, in bytes.
+    pub data: u64,
+    /// Commands of ioctl(2) that are answered with success and not executed.
+    pub pretended: &'static [Value],
+    /// The first arguments; `{…}` stands for a value.
+    pub arguments: &'static [&'static str],
+    /// Arguments that a format option brings in.
+    pub options: &'static [OptionalArguments],
+    /// The last arguments.
+    pub tail: &'static [&'static str],
+    /// The statuses that mean something.
+    pub exits: &'static [Exit],
+    /// Why it is called so.
+    pub why: &'static str,
+}
+
+/// Arguments that a format option brings in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionalArguments {
+    /// The option.
+    pub when: FormatOption,
+    /// The arguments.
+    pub arguments: &'static [&'static str],
+}
+
+/// The option of [`FormatOptions`] that brings arguments in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatOption {
+    /// A block size is given.
+    BlockSize,
+    /// An inode size is given.
+    InodeSize,
+    /// A ratio of bytes to inodes is given.
+    BytesPerInode,
+    /// A number of inodes is given.
+    NumberOfInodes,
+    /// Cluster allocation is asked for.
+    Ext4Bigalloc,
+    /// A cluster size is given.
+    Ext4ClusterSize,
+    /// Encryption is asked for.
+    Ext4Encryption,
+    /// The node serves old kernels.
+    LegacyXfs,
+}
+
+/// A status with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The status.
+    pub status: u8,
+    /// What it means.
+    pub meaning: Meaning,
+}
+
+/// What an exit status means. Every status without a row means that the tool failed and nothing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// It did what it was asked.
+    Done,
+    /// The file system is clean.
+    Clean,
+    /// It was repaired, and is clean now.
+    Repaired,
+    /// It has errors that need a person.
+    Uncorrectable,
+}
+
+/// The checked values that stand in for `{…}`.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// The file system to make, check or grow.
+    pub fs: FsType,
+    /// How to make it.
+    pub format: &'a FormatOptions,
+    /// The identifier that a new file system gets.
+    pub uuid: [u8; 16],
+}
+
+mod compiled {
+    use super::*;
+    include!(concat!(env!("OUT_DIR"), "/tools.rs"));
+}
+
+/// Every row.
+pub const TOOLS: &[Tool] = compiled::TOOLS;
+
+impl ToolId {
+    /// Every program.
+    pub const ALL: [Self; 6] = [
+        Self::Mke2fs,
+        Self::MkfsXfs,
+        Self::E2fsck,
+        Self::E2fsckFull,
+        Self::Resize2fs,
+        Self::XfsRepair,
+    ];
+
+    /// The name of the row in `tools.toml`.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Mke2fs => "mke2fs",
+            Self::MkfsXfs => "mkfs-xfs",
+            Self::E2fsck => "e2fsck",
+            Self::E2fsckFull => "e2fsck-full",
+            Self::Resize2fs => "resize2fs",
+            Self::XfsRepair => "xfs-repair",
+        }
+    }
+
+    /// The number by which one process names the program to another.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// From the number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|id| id.number() == number)
+    }
+
+    /// The program that makes a file system.
+    #[must_use]
+    pub const fn formats(fs: FsType) -> Self {
+        match fs {
+            FsType::Ext3 | FsType::Ext4 => Self::Mke2fs,
+            FsType::Xfs => Self::MkfsXfs,
+        }
+    }
+
+    /// The row. `None` only when the enum and `tools.toml` disagree, which a test excludes.
+    #[must_use]
+    pub fn tool(self) -> Option<&'static Tool> {
+        TOOLS.iter().find(|tool| tool.key == self.key())
+    }
+}
+
+impl Tool {
+    /// What an exit status means; `None`: the tool failed, nothing is known of the disk.
+    #[must_use]
+    pub fn meaning(&self, status: u8) -> Option<Meaning> {
+        self.exits
+            .iter()
+            .find(|exit| exit.status == status)
+            .map(|exit| exit.meaning)
+    }
+
+    /// The program's name and its arguments.
+    #[must_use]
+    pub fn command_line(&self, given: &Arguments<'_>) -> Vec<String> {
+        let optional = self
+            .options
+            .iter()
+            .filter(|option| option.when.is_given(given.format))
+            .flat_map(|option| option.arguments);
+        let shape = self.arguments.iter().chain(optional).chain(self.tail);
+        std::iter::once(self.path.to_owned())
+            .chain(shape.map(|argument| filled(argument, given)))
+            .collect()
+    }
+}
+
+impl FormatOption {
+    fn is_given(self, format: &FormatOptions) -> bool {
+        match self {
+            Self::BlockSize => format.block_size().is_some(),
+            Self::InodeSize => format.inode_size().is_some(),
+            Self::BytesPerInode => format.bytes_per_inode().is_some(),
+            Self::NumberOfInodes => format.number_of_inodes().is_some(),
+            Self::Ext4Bigalloc => format.ext4_bigalloc(),
+            Self::Ext4ClusterSize => format.ext4_cluster_size().is_some(),
+            Self::Ext4Encryption => format.ext4_encryption(),
+            Self::LegacyXfs => format.legacy_xfs(),
+        }
+    }
+}
+
+fn filled(argument: &str, given: &Arguments<'_>) -> String {
+    let number = |value: Option<std::num::NonZeroU64>| {
+        value.map(|number| number.to_string()).unwrap_or_default()
+    };
+    let format = given.format;
+    // A placeholder stands at most once in an argument, and no value holds a brace.
+    let values: [(&str, &dyn Fn() -> String); 8] = [
+        ("{disk}", &|| DISK.to_owned()),
+        ("{fs}", &|| given.fs.as_str().to_owned()),
+        ("{uuid}", &|| uuid_text(given.uuid)),
+        ("{block-size}", &|| number(format.block_size())),
+        ("{inode-size}", &|| number(format.inode_size())),
+        ("{bytes-per-inode}", &|| number(format.bytes_per_inode())),
+        ("{number-of-inodes}", &|| number(format.number_of_inodes())),
+        ("{ext4-cluster-size}", &|| number(format.ext4_cluster_size())),
+    ];
+    values
+        .iter()
+        .find(|(name, _)| argument.contains(name))
+        .map_or_else(
+            || argument.to_owned(),
+            |(name, value)| argument.replace(name, &value()),
+        )
+}
+
+/// The usual form with four hyphens.
+fn uuid_text(bytes: [u8; 16]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
