@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use crate::container::capability;
 use crate::proc;
-use crate::world::{World, capability};
+use crate::world::World;
 
 /// The design's kinds of process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

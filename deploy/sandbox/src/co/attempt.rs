@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 /// How long to wait for one answer, and how to repeat.
@@ -173,8 +174,11 @@ impl Attempts {
             // The margin lets the server's own answer at the deadline arrive.
             let limit = patience.deadline + Duration::from_millis(500);
             let answer = match tokio::time::timeout(limit, call()).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Status::deadline_exceeded("no answer within the deadline")),
+                Ok(answer) => answer.map_err(|status| (status.code(), status.message().to_owned())),
+                Err(_) => Err((
+                    Code::DeadlineExceeded,
+                    "no answer within the deadline".to_owned(),
+                )),
             };
             let attempts = u32::try_from(retried.len())
                 .unwrap_or(u32::MAX)
@@ -199,20 +203,19 @@ impl Attempts {
                     note(true, retried);
                     return Ok(reply.into_inner());
                 }
-                Err(status)
-                    if worth_repeating(status.code())
-                        && clock.elapsed() + wait < patience.give_up =>
+                Err((code, _))
+                    if worth_repeating(code) && clock.elapsed() + wait < patience.give_up =>
                 {
-                    retried.push(status.code());
+                    retried.push(code);
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(patience.longest_wait);
                 }
-                Err(status) => {
+                Err((code, message)) => {
                     note(false, retried);
                     return Err(CoError::Refused {
                         rpc,
-                        code: status.code(),
-                        message: status.message().to_owned(),
+                        code,
+                        message,
                         attempts,
                         elapsed: clock.elapsed(),
                     });
@@ -252,6 +255,7 @@ mod tests {
         give_up: Duration::from_secs(100),
     };
 
+    #[expect(clippy::disallowed_methods, reason = "a server's answers are played")]
     async fn codes(patience: Patience, answers: &[Code]) -> (Result<(), CoError>, Vec<CallRecord>) {
         let attempts = Attempts::default();
         let mut answers = answers.iter();

@@ -1,0 +1,134 @@
+//! What a world is made of.
+
+use std::fmt::Write;
+
+use crate::binaries::Binaries;
+
+/// One simulated instance that runs the driver's node side.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Name of the node.
+    pub name: String,
+    /// Instance id.
+    pub instance: String,
+    /// Instance type.
+    pub kind: String,
+    /// Its zone.
+    pub zone: String,
+}
+
+impl NodeOptions {
+    /// An m7i.large.
+    pub fn new(name: &str, instance: &str, zone: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            instance: instance.to_owned(),
+            kind: "m7i.large".to_owned(),
+            zone: zone.to_owned(),
+        }
+    }
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    /// Where the programs are.
+    pub binaries: Binaries,
+    /// The driver's programs, when they are not among `binaries` (for example a release build).
+    pub driver: Option<Binaries>,
+    /// The nodes that run the driver. Volumes move only between nodes of one zone.
+    pub nodes: Vec<NodeOptions>,
+    /// `loop` (real block devices), `file` or `none`. Without `loop` no node process is started.
+    pub devices: String,
+    /// TOML appended to the simulator's scenario, for example `[latency]`.
+    pub scenario: String,
+    /// Further arguments of the controller.
+    pub controller_arguments: Vec<String>,
+    /// Further arguments of every node-agent.
+    pub agent_arguments: Vec<String>,
+    /// Further environment of the controller.
+    pub controller_environment: Vec<(String, String)>,
+}
+
+impl WorldOptions {
+    /// Two nodes in one zone, a third instance without the driver in another, loop devices.
+    pub fn new(binaries: Binaries) -> Self {
+        Self {
+            binaries,
+            driver: None,
+            nodes: vec![
+                NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE),
+                NodeOptions::new("node-b", "i-0aaaaaaaaaaaaaaa2", ZONE),
+            ],
+            devices: "loop".to_owned(),
+            scenario: String::new(),
+            controller_arguments: Vec::new(),
+            agent_arguments: Vec::new(),
+            controller_environment: Vec::new(),
+        }
+    }
+
+    /// The driver's programs.
+    pub(crate) fn driver(&self) -> &Binaries {
+        self.driver.as_ref().unwrap_or(&self.binaries)
+    }
+
+    pub(crate) fn scenario(&self) -> String {
+        let mut text = String::from(
+            "seed = 1\naccount = \"111122223333\"\nregion = \"us-east-1\"\n\
+             zones = [ { name = \"us-east-1a\", id = \"use1-az6\" }, { name = \"us-east-1b\", id = \"use1-az1\" } ]\n",
+        );
+        // Top-level keys of the addition must come before the first table.
+        let (keys, tables) = match self.scenario.find("\n[") {
+            _ if self.scenario.starts_with('[') => ("", self.scenario.as_str()),
+            Some(at) => self.scenario.split_at(at),
+            None => (self.scenario.as_str(), ""),
+        };
+        text.push_str(keys);
+        let elsewhere = NodeOptions::new("elsewhere", "i-0bbbbbbbbbbbbbbb1", "us-east-1b");
+        for node in self.nodes.iter().chain([&elsewhere]) {
+            let _ = write!(
+                text,
+                "\n[[instances]]\nid = \"{}\"\ntype = \"{}\"\nzone = \"{}\"\ntags = {{ Name = \"{}\" }}\n",
+                node.instance, node.kind, node.zone, node.name
+            );
+        }
+        text.push('\n');
+        text.push_str(tables);
+        text
+    }
+}
+
+/// The zone in which the volumes of a world are made.
+pub const ZONE: &str = "us-east-1a";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_added_scenario_may_have_keys_and_tables() {
+        let mut options = WorldOptions::new(Binaries::at("/nowhere"));
+        for (added, key, table) in [
+            ("profile = \"fast\"\n[latency]\nattach = 1\n", true, true),
+            ("[latency]\nattach = 1\n", false, true),
+            ("profile = \"fast\"\n", true, false),
+            ("", false, false),
+        ] {
+            options.scenario = added.to_owned();
+            let text = options.scenario();
+            let instances = text.find("[[instances]]").unwrap();
+            assert_eq!(
+                text.find("profile").is_some_and(|at| at < instances),
+                key,
+                "{text}"
+            );
+            assert_eq!(
+                text.find("[latency]").is_some_and(|at| at > instances),
+                table,
+                "{text}"
+            );
+            assert_eq!(text.matches("[[instances]]").count(), 3);
+        }
+    }
+}
