@@ -1,0 +1,120 @@
+//! What the helper saw for itself, as plain values. Nothing here comes from a request.
+
+/// What a bounded look at a disk found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Every signature area was read, directly and successfully, and was zero.
+    Blank,
+    /// An ext2, ext3 or ext4 superblock.
+    Ext(ExtFacts),
+    /// An XFS superblock.
+    Xfs(XfsFacts),
+    /// A partition table of this kind.
+    PartitionTable(&'static str),
+    /// The signature of something that the driver does not make.
+    Foreign(&'static str),
+    /// Bytes that are neither zero nor a known signature.
+    Unknown,
+}
+
+/// Which of the ext family wrote a superblock, by its feature flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtLevel {
+    /// No journal.
+    Ext2,
+    /// A journal and nothing that only ext4 reads.
+    Ext3,
+    /// At least one feature that only ext4 reads.
+    Ext4,
+}
+
+/// The fields of an ext superblock that decide what happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtFacts {
+    /// Generation.
+    pub level: ExtLevel,
+    /// What e2fsck itself would call clean: nothing to replay, no error noted, no check due, checksum right.
+    pub clean: bool,
+    /// The journal must be replayed.
+    pub needs_recovery: bool,
+    /// Size of the file system, in bytes.
+    pub bytes: u64,
+    /// Size of a block, in bytes.
+    pub block_bytes: u64,
+    /// Blocks of one group; a rest smaller than a group may stay unused.
+    pub group_blocks: u64,
+    /// Identifier in the superblock.
+    pub uuid: [u8; 16],
+}
+
+/// The fields of an XFS superblock that decide what happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XfsFacts {
+    /// Checksum, version and geometry are plausible.
+    pub sound: bool,
+    /// `mkfs.xfs` had not finished when it stopped.
+    pub in_progress: bool,
+    /// Size of the data section, in bytes.
+    pub bytes: u64,
+    /// Size of a block, in bytes.
+    pub block_bytes: u64,
+    /// Identifier in the superblock.
+    pub uuid: [u8; 16],
+}
+
+/// A disk that was identified as the volume's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskFacts {
+    /// Size now, in bytes.
+    pub bytes: u64,
+    /// Kernel's device number.
+    pub device: u64,
+}
+
+/// What stands at a path beneath the kubelet root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathFacts {
+    /// Nothing.
+    Missing,
+    /// A directory that nothing is mounted on.
+    Directory,
+    /// A regular file that nothing is mounted on.
+    File,
+    /// Something else that nothing is mounted on.
+    Other,
+    /// The root of a mount.
+    Mounted(MountFacts),
+}
+
+/// A mount at a path, and what it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountFacts {
+    /// Superblock's device, or for a bound device node the device that the node names.
+    pub device: u64,
+    /// A device node is bound onto a file.
+    pub block: bool,
+    /// The whole file system is shown, not a directory of it. True for a device node.
+    pub whole: bool,
+    /// Writes are refused, by the mount or by the superblock.
+    pub read_only: bool,
+}
+
+/// One of the places where the volume's file system is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeMount {
+    /// Path beneath the kubelet root; None when it is elsewhere.
+    pub path: Option<String>,
+    /// As in [`MountFacts`].
+    pub read_only: bool,
+}
+
+/// Whose disk a mounted device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The volume of the request.
+    ThisVolume,
+    /// A disk that is not the volume's.
+    Another,
+    /// The disk has left the node: nothing can be read of it any more.
+    Gone,
+}

@@ -1,0 +1,346 @@
+//! The decision: a request and the facts in, an [`Authorized`] act or a refusal out. Pure, without a clock and
+//! without a system call. The helper's operations take only `Authorized` values, and only this module makes them.
+use crate::facts::{
+    Content, DiskFacts, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
+};
+use ebs_csi_wire::{Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Stage};
+
+/// An act that the policy allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorized<T>(T);
+
+impl<T> Authorized<T> {
+    /// What is allowed.
+    pub fn act(&self) -> &T {
+        &self.0
+    }
+
+    /// What is allowed, by value.
+    pub fn into_act(self) -> T {
+        self.0
+    }
+}
+
+/// How a staging request goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StagePlace {
+    /// The disk is mounted there as asked.
+    Already,
+    /// Nothing is mounted there; the directory is there or must be made.
+    Fresh {
+        /// The directory must be made.
+        make: bool,
+    },
+}
+
+/// What is done to a disk before it is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageDisk {
+    /// What has to be done first.
+    pub preparation: Preparation,
+    /// The kernel must not replay the journal: the request is read-only and there is something to replay.
+    pub no_replay: bool,
+    /// The file system ends before the disk does, and may grow before it is mounted.
+    pub grow_first: bool,
+}
+
+/// The step between finding a disk and mounting it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preparation {
+    /// Make the file system: the disk is proved blank.
+    Format,
+    /// Let the checker look first.
+    Check,
+    /// Mount it as it is.
+    Nothing,
+}
+
+/// How a publish request goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publish {
+    /// It is there as asked.
+    Already,
+    /// Bind it. The target must be made first when `make` is set.
+    Bind {
+        /// The target must be made.
+        make: bool,
+    },
+}
+
+/// How a request to take something away goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdraw {
+    /// Nothing is there.
+    Already,
+    /// Nothing is mounted, an empty directory is left.
+    RemoveDirectory,
+    /// Nothing is mounted, a file is left.
+    RemoveFile,
+    /// Unmount, then look again.
+    Unmount {
+        /// A device node is bound there.
+        block: bool,
+    },
+}
+
+/// The identified disk may be worked on: it is not smaller than it was when it was attached.
+pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
+    if asked.partition.is_some() {
+        return Err(Refusal::Unsupported);
+    }
+    if asked
+        .size_at_attach
+        .is_some_and(|size| facts.bytes < size.get())
+    {
+        return Err(Refusal::DeviceTooSmall);
+    }
+    Ok(())
+}
+
+/// Where a volume is to be staged. `mounts` are all places where its file system is mounted now.
+pub fn stage_place(
+    asked: &Stage,
+    disk: &DiskFacts,
+    place: &PathFacts,
+    mounts: &[VolumeMount],
+) -> Result<Authorized<StagePlace>, Refusal> {
+    match place {
+        PathFacts::Mounted(mount) => {
+            let same = !mount.block
+                && mount.device == disk.device
+                && mount.whole
+                && mount.read_only == asked.read_only;
+            if same {
+                Ok(Authorized(StagePlace::Already))
+            } else {
+                Err(Refusal::MountedDifferently)
+            }
+        }
+        PathFacts::File | PathFacts::Other => Err(Refusal::TargetOccupied),
+        _ if !mounts.is_empty() => Err(Refusal::StagedElsewhere),
+        PathFacts::Missing => Ok(Authorized(StagePlace::Fresh { make: true })),
+        PathFacts::Directory => Ok(Authorized(StagePlace::Fresh { make: false })),
+    }
+}
+
+/// What may be done to a disk with this content. `ours` is the identifier that a format of this volume writes.
+pub fn stage_disk(
+    asked: &Stage,
+    disk: &DiskFacts,
+    content: &Content,
+    ours: [u8; 16],
+) -> Result<Authorized<StageDisk>, Refusal> {
+    let format = || {
+        if asked.disk.origin == Origin::Copy {
+            Err(Refusal::CopyWithoutFilesystem)
+        } else if asked.read_only {
+            Err(Refusal::ReadOnlyBlank)
+        } else {
+            Ok(Authorized(StageDisk {
+                preparation: Preparation::Format,
+                no_replay: false,
+                grow_first: false,
+            }))
+        }
+    };
+    match content {
+        Content::Blank => format(),
+        Content::PartitionTable(_) => Err(Refusal::PartitionTable),
+        Content::Foreign(_) => Err(Refusal::ForeignContent),
+        Content::Unknown => Err(Refusal::UnknownContent),
+        Content::Ext(facts) => stage_ext(asked, disk, facts),
+        Content::Xfs(facts) => {
+            if asked.fs != FsType::Xfs {
+                Err(Refusal::ForeignContent)
+            } else if facts.in_progress {
+                // Only mkfs.xfs sets this mark, and only our own format writes this identifier.
+                if facts.uuid == ours {
+                    format()
+                } else {
+                    Err(Refusal::UnknownContent)
+                }
+            } else if !facts.sound {
+                Err(Refusal::FilesystemErrors)
+            } else if facts.bytes > disk.bytes {
+                Err(Refusal::DeviceTooSmall)
+            } else {
+                Ok(Authorized(StageDisk {
+                    preparation: Preparation::Nothing,
+                    // XFS cannot say from its superblock whether its log is empty.
+                    no_replay: asked.read_only,
+                    grow_first: false,
+                }))
+            }
+        }
+    }
+}
+
+fn stage_ext(
+    asked: &Stage,
+    disk: &DiskFacts,
+    facts: &ExtFacts,
+) -> Result<Authorized<StageDisk>, Refusal> {
+    let fits = match asked.fs {
+        FsType::Ext4 => true,
+        FsType::Ext3 => facts.level != ExtLevel::Ext4,
+        FsType::Xfs => false,
+    };
+    if !fits {
+        return Err(Refusal::ForeignContent);
+    }
+    if facts.bytes > disk.bytes {
+        return Err(Refusal::DeviceTooSmall);
+    }
+    // A rest smaller than a group stays unused for ever: growing would do nothing.
+    let group = facts.group_blocks.saturating_mul(facts.block_bytes);
+    let room = disk.bytes - facts.bytes;
+    Ok(Authorized(StageDisk {
+        preparation: if facts.clean || asked.read_only {
+            Preparation::Nothing
+        } else {
+            Preparation::Check
+        },
+        no_replay: asked.read_only && facts.needs_recovery,
+        grow_first: !asked.read_only && room > 0 && room >= group,
+    }))
+}
+
+/// Whether what is mounted at a path may be taken for the volume's. A disk that has left the node proves nothing
+/// any more; its dead mount may only be removed.
+fn belongs(owner: Owner) -> Result<(), Refusal> {
+    match owner {
+        Owner::ThisVolume | Owner::Gone => Ok(()),
+        Owner::Another => Err(Refusal::VolumeNotAtPath),
+    }
+}
+
+/// Take a staged volume away.
+pub fn unstage(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>, Refusal> {
+    match place {
+        PathFacts::Missing => Ok(Authorized(Withdraw::Already)),
+        PathFacts::Directory => Ok(Authorized(Withdraw::RemoveDirectory)),
+        PathFacts::Mounted(MountFacts { block: true, .. }) => Err(Refusal::VolumeNotAtPath),
+        PathFacts::Mounted(_) => {
+            belongs(owner)?;
+            Ok(Authorized(Withdraw::Unmount { block: false }))
+        }
+        PathFacts::File | PathFacts::Other => Err(Refusal::TargetOccupied),
+    }
+}
+
+/// Take a published volume away.
+pub fn unpublish(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>, Refusal> {
+    match place {
+        PathFacts::Missing => Ok(Authorized(Withdraw::Already)),
+        PathFacts::Directory => Ok(Authorized(Withdraw::RemoveDirectory)),
+        PathFacts::File => Ok(Authorized(Withdraw::RemoveFile)),
+        PathFacts::Mounted(mount) => {
+            belongs(owner)?;
+            Ok(Authorized(Withdraw::Unmount { block: mount.block }))
+        }
+        PathFacts::Other => Err(Refusal::TargetOccupied),
+    }
+}
+
+/// Show a staged file system at a target.
+pub fn publish_filesystem(
+    asked: &PublishFilesystem,
+    disk: &DiskFacts,
+    staging: &PathFacts,
+    target: &PathFacts,
+) -> Result<Authorized<Publish>, Refusal> {
+    let PathFacts::Mounted(staged) = staging else {
+        return Err(Refusal::NotStaged);
+    };
+    if staged.block || staged.device != disk.device || !staged.whole {
+        return Err(Refusal::NotStaged);
+    }
+    // What is staged read-only cannot be shown writable.
+    if staged.read_only && !asked.read_only {
+        return Err(Refusal::MountedDifferently);
+    }
+    match target {
+        PathFacts::Mounted(mount) => {
+            let same = !mount.block
+                && mount.device == disk.device
+                && mount.whole
+                && mount.read_only == asked.read_only;
+            if same {
+                Ok(Authorized(Publish::Already))
+            } else {
+                Err(Refusal::MountedDifferently)
+            }
+        }
+        PathFacts::Missing => Ok(Authorized(Publish::Bind { make: true })),
+        PathFacts::Directory => Ok(Authorized(Publish::Bind { make: false })),
+        PathFacts::File | PathFacts::Other => Err(Refusal::TargetOccupied),
+    }
+}
+
+/// Show a disk itself at a target. `mounts` are the places where a file system of it is mounted.
+pub fn publish_block(
+    asked: &PublishBlock,
+    disk: &DiskFacts,
+    target: &PathFacts,
+    mounts: &[VolumeMount],
+) -> Result<Authorized<Publish>, Refusal> {
+    // A raw writer beside a mounted file system destroys it.
+    if !mounts.is_empty() {
+        return Err(Refusal::StillHeld);
+    }
+    match target {
+        PathFacts::Mounted(mount) => {
+            let same =
+                mount.block && mount.device == disk.device && mount.read_only == asked.read_only;
+            if same {
+                Ok(Authorized(Publish::Already))
+            } else {
+                Err(Refusal::MountedDifferently)
+            }
+        }
+        PathFacts::Missing => Ok(Authorized(Publish::Bind { make: true })),
+        PathFacts::File => Ok(Authorized(Publish::Bind { make: false })),
+        PathFacts::Directory | PathFacts::Other => Err(Refusal::TargetOccupied),
+    }
+}
+
+/// What a request about a mounted volume looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Its file system.
+    Filesystem {
+        /// It cannot be written there.
+        read_only: bool,
+    },
+    /// The disk itself.
+    Block,
+}
+
+/// The volume is at the path, staged or published.
+pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refusal> {
+    match (place, owner) {
+        (PathFacts::Mounted(mount), Owner::ThisVolume) => Ok(Authorized(if mount.block {
+            Shown::Block
+        } else {
+            Shown::Filesystem {
+                read_only: mount.read_only,
+            }
+        })),
+        _ => Err(Refusal::VolumeNotAtPath),
+    }
+}
+
+/// The disk has a size that the request can be content with.
+pub fn expand(asked: &Expand, disk_bytes: u64) -> Result<(), Refusal> {
+    let too_small = asked
+        .required_bytes
+        .is_some_and(|required| disk_bytes < required.get());
+    let too_large = asked
+        .limit_bytes
+        .is_some_and(|limit| disk_bytes > limit.get());
+    if too_small || too_large {
+        Err(Refusal::SizeOutOfRange)
+    } else {
+        Ok(())
+    }
+}
