@@ -1,0 +1,137 @@
+//! One call of an action: its turn, its sending, its being sent again, and what is counted of it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::action::Action;
+use super::code::Ec2ErrorKind;
+use super::error::Ec2Error;
+use super::lane::{Lane, LaneLevel};
+use super::random::Random;
+use super::retry;
+use super::surroundings::Settings;
+use crate::metrics::Metrics;
+
+/// Whether a failed call is made again here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tries {
+    /// As [`retry`] says.
+    Several,
+    /// Once; the caller has its own way to repeat.
+    One,
+}
+
+/// What all calls share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) client: aws_sdk_ec2::Client,
+    pub(super) random: Random,
+    pub(super) settings: Settings,
+    pub(super) metrics: Arc<Metrics>,
+    lanes: BTreeMap<Action, Lane>,
+}
+
+impl Core {
+    pub(super) fn new(
+        client: aws_sdk_ec2::Client,
+        settings: Settings,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let now = Instant::now();
+        let lanes = Action::ALL
+            .into_iter()
+            .map(|action| {
+                let rate = settings
+                    .rates
+                    .get(&action)
+                    .copied()
+                    .unwrap_or_else(|| action.documented_rate());
+                (
+                    action,
+                    Lane::new(action, rate, settings.calls_in_flight, now),
+                )
+            })
+            .collect();
+        Self {
+            client,
+            random: Random::new(settings.seed),
+            settings,
+            metrics,
+            lanes,
+        }
+    }
+
+    pub(super) fn levels(&self) -> Vec<(Action, LaneLevel)> {
+        let now = Instant::now();
+        self.lanes
+            .iter()
+            .map(|(action, lane)| (*action, lane.level(now)))
+            .collect()
+    }
+
+    /// Makes a call. `send` sends it once.
+    ///
+    /// A call that was sent is waited for beyond the deadline, up to the call timeout: its outcome is worth more than the time.
+    ///
+    /// # Errors
+    /// The last failure.
+    pub(super) async fn call<T, F>(
+        &self,
+        action: Action,
+        deadline: Instant,
+        tries: Tries,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let Some(lane) = self.lanes.get(&action) else {
+            // Action::ALL is what the lanes were made from.
+            return send().await;
+        };
+        let place = lane.place();
+        let mut made = 0;
+        loop {
+            let mut pass = place.turn(deadline).await?;
+            let started = Instant::now();
+            let result = send().await;
+            made += 1;
+            let seconds = started.elapsed().as_secs_f64();
+            let error = match result {
+                Ok(value) => {
+                    self.metrics.api_call(action.name(), seconds);
+                    tracing::debug!(%action, milliseconds = seconds * 1e3, "ec2 call");
+                    return Ok(value);
+                }
+                Err(error) => error,
+            };
+            self.count(&error);
+            tracing::debug!(%action, milliseconds = seconds * 1e3, attempt = made, %error, "ec2 call failed");
+            if error.kind == Ec2ErrorKind::Throttled {
+                pass.throttled();
+            }
+            drop(pass);
+            let pause = match tries {
+                Tries::One => None,
+                Tries::Several => retry::pause(&error, made, self.random.fraction()),
+            };
+            let Some(pause) = pause.filter(|pause| Instant::now() + *pause < deadline) else {
+                return Err(error);
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn count(&self, error: &Ec2Error) {
+        let action = error.action.name();
+        match (&error.code, error.kind) {
+            (_, Ec2ErrorKind::Throttled) => self.metrics.api_throttle(action),
+            (Some(code), _) => self.metrics.api_error(action, code),
+            // The Go driver counts only failures with a code of EC2's; ours have a name of their own.
+            (None, kind) => self.metrics.api_error(action, &format!("{kind:?}")),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Building the client: Region, endpoint, credentials, timeouts, user agent.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use tokio::time::Instant;
+
+use super::agent::ExecutionEnvironment;
+use super::call::Core;
+use super::describe::{
+    Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes, VolumesByName,
+};
+use super::intact::IntactAnswers;
+use super::poller::Poller;
+use super::surroundings::{Settings, Surroundings};
+
+/// Why the client cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// No Region is known.
+    NoRegion,
+    /// An endpoint is not a URL.
+    Endpoint(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRegion => f.write_str(
+                "no AWS Region: AWS_REGION is not set and neither the AWS profile nor instance metadata names one; set AWS_REGION",
+            ),
+            Self::Endpoint(given) => {
+                write!(f, "AWS_EC2_ENDPOINT: {given:?} is not an http:// or https:// URL; correct it or leave it out")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The pollers, one per Describe API and way of asking.
+pub(super) struct Pollers {
+    pub(super) volumes: Poller<Volumes>,
+    pub(super) volumes_by_name: Poller<VolumesByName>,
+    pub(super) modifications: Poller<Modifications>,
+    pub(super) instances: Poller<Instances>,
+    pub(super) snapshots: Poller<Snapshots>,
+    pub(super) snapshots_by_name: Poller<SnapshotsByName>,
+    pub(super) statuses: Poller<Statuses>,
+}
+
+/// Access to EC2. Clones share everything but the deadline.
+#[derive(Clone)]
+pub struct Ec2 {
+    pub(super) core: Arc<Core>,
+    pub(super) pollers: Arc<Pollers>,
+    deadline: Option<Instant>,
+    sdk: Arc<SdkConfig>,
+    region: Arc<str>,
+}
+
+impl fmt::Debug for Ec2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ec2")
+            .field("region", &self.region)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ec2 {
+    /// Reads the environment and builds the client. Nothing is sent to EC2 or STS; instance metadata is asked only when nothing else
+    /// names a Region.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn connect(
+        settings: Settings,
+        surroundings: Surroundings,
+    ) -> Result<Self, StartError> {
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(settings.connect_timeout)
+            .read_timeout(settings.call_timeout)
+            .operation_attempt_timeout(settings.call_timeout)
+            .operation_timeout(settings.call_timeout + Duration::from_secs(5))
+            .build();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts)
+            .time_source(surroundings.clock);
+        if let Some(region) = &settings.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        if let Some(http) = surroundings.http {
+            loader = loader.http_client(http);
+        }
+        let sdk = loader.load().await;
+        let region = sdk.region().ok_or(StartError::NoRegion)?.to_string();
+        let mut config = aws_sdk_ec2::config::Builder::from(&sdk)
+            .interceptor(IntactAnswers)
+            .interceptor(ExecutionEnvironment::new(&settings.execution_environment));
+        if let Some(endpoint) = &settings.ec2_endpoint {
+            if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
+                return Err(StartError::Endpoint(endpoint.clone()));
+            }
+            config = config.endpoint_url(endpoint);
+        }
+        let client = aws_sdk_ec2::Client::from_conf(config.build());
+        let core = Arc::new(Core::new(client, settings, surroundings.metrics));
+        let shared = || Arc::clone(&core);
+        let pollers = Pollers {
+            volumes: Poller::new(Volumes(shared()), shared()),
+            volumes_by_name: Poller::new(VolumesByName(shared()), shared()),
+            modifications: Poller::new(Modifications(shared()), shared()),
+            instances: Poller::new(Instances(shared()), shared()),
+            snapshots: Poller::new(Snapshots(shared()), shared()),
+            snapshots_by_name: Poller::new(SnapshotsByName(shared()), shared()),
+            statuses: Poller::new(Statuses(shared()), shared()),
+        };
+        Ok(Self {
+            core,
+            pollers: Arc::new(pollers),
+            deadline: None,
+            sdk: Arc::new(sdk),
+            region: region.into(),
+        })
+    }
+
+    /// The same, for work that must be answered by `deadline`: calls that have not had their turn by then fail.
+    #[must_use]
+    pub fn by(&self, deadline: Instant) -> Self {
+        Self {
+            deadline: Some(deadline),
+            ..self.clone()
+        }
+    }
+
+    /// The Region (`us-east-1`).
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    pub(crate) fn sdk(&self) -> &SdkConfig {
+        &self.sdk
+    }
+
+    pub(super) fn until(&self) -> Instant {
+        self.deadline
+            .unwrap_or_else(|| Instant::now() + self.core.settings.patience)
+    }
+}

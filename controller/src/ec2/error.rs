@@ -1,0 +1,337 @@
+//! A call to EC2 that did not do what was asked, in our words.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+use super::action::Action;
+use super::code::Ec2ErrorKind;
+use super::intact::Truncated;
+
+/// Whether the request may have had its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It never left, or was refused before it was looked at: nothing happened.
+    Not,
+    /// It left and no usable answer came: it may have happened, or may still happen.
+    Maybe,
+    /// EC2 answered that it did not do it.
+    Answered,
+}
+
+/// A failed call. `Display` says what, why, and the next step, with EC2's request id.
+#[derive(Clone, Debug)]
+pub struct Ec2Error {
+    /// What it means.
+    pub kind: Ec2ErrorKind,
+    /// The action that was called.
+    pub action: Action,
+    /// EC2's error code, when it gave one.
+    pub code: Option<String>,
+    /// EC2's message, or ours where EC2 gave none.
+    pub message: String,
+    /// EC2's id of the request, for AWS support.
+    pub request_id: Option<String>,
+    /// Whether the effect may have happened.
+    pub sent: Sent,
+}
+
+impl Ec2Error {
+    /// Whether the effect of the call may have happened: look before doing it again.
+    pub fn may_have_happened(&self) -> bool {
+        self.sent == Sent::Maybe
+    }
+
+    /// Whether the same call may succeed a little later.
+    pub fn is_transient(&self) -> bool {
+        self.kind.is_transient()
+    }
+
+    /// The caller's time ended before the call had its turn.
+    pub(crate) fn deadline(action: Action, waited_for: &str) -> Self {
+        Self {
+            kind: Ec2ErrorKind::Deadline,
+            action,
+            code: None,
+            message: format!("the time for this call ended while it waited for {waited_for}"),
+            request_id: None,
+            sent: Sent::Not,
+        }
+    }
+
+    /// EC2 answered with success, but not with what the action must answer.
+    pub(crate) fn unreadable(
+        action: Action,
+        what: impl Into<String>,
+        request_id: Option<&str>,
+    ) -> Self {
+        Self {
+            kind: Ec2ErrorKind::Unreadable,
+            action,
+            code: None,
+            message: what.into(),
+            request_id: request_id.map(str::to_owned),
+            sent: if action.is_read() {
+                Sent::Answered
+            } else {
+                Sent::Maybe
+            },
+        }
+    }
+
+    /// From what the SDK reports.
+    pub(crate) fn from_sdk<E>(action: Action, error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + StdError + 'static,
+    {
+        let raw = error.raw_response();
+        let request_id = raw.and_then(request_id);
+        let make = |kind, code: Option<&str>, message: String, sent| Self {
+            kind,
+            action,
+            code: code.map(str::to_owned),
+            message,
+            request_id: request_id.clone(),
+            sent,
+        };
+        if let Some(cause) = find::<CredentialsError>(error) {
+            return make(
+                Ec2ErrorKind::Credential,
+                None,
+                credential_text(cause),
+                Sent::Not,
+            );
+        }
+        match error {
+            SdkError::ServiceError(service) => {
+                let status = service.raw().status().as_u16();
+                let meta = service.err().meta();
+                match meta.code() {
+                    Some(code) => {
+                        let message = meta.message().unwrap_or_default().to_owned();
+                        let kind = match Ec2ErrorKind::of(code, &message) {
+                            Ec2ErrorKind::Other if status >= 500 => Ec2ErrorKind::ServerError,
+                            kind => kind,
+                        };
+                        // A 5xx may come from a layer behind which the change was made.
+                        let sent = if kind == Ec2ErrorKind::ServerError {
+                            Sent::Maybe
+                        } else {
+                            Sent::Answered
+                        };
+                        make(kind, Some(code), message, sent)
+                    }
+                    None if status >= 500 => make(
+                        Ec2ErrorKind::ServerError,
+                        None,
+                        format!("HTTP status {status} without an EC2 error code"),
+                        Sent::Maybe,
+                    ),
+                    None => make(
+                        Ec2ErrorKind::Unreadable,
+                        None,
+                        format!("HTTP status {status} with a body that is not EC2's"),
+                        Sent::Maybe,
+                    ),
+                }
+            }
+            SdkError::ResponseError(response) => {
+                let status = response.raw().status().as_u16();
+                let why = if find::<Truncated>(error).is_some() {
+                    "is cut off"
+                } else {
+                    "cannot be read"
+                };
+                make(
+                    Ec2ErrorKind::Unreadable,
+                    None,
+                    format!("the answer (HTTP status {status}) {why}"),
+                    Sent::Maybe,
+                )
+            }
+            SdkError::TimeoutError(_) => make(
+                Ec2ErrorKind::NoAnswer,
+                None,
+                "no answer in time".to_owned(),
+                Sent::Maybe,
+            ),
+            SdkError::DispatchFailure(failure) => {
+                let cause = innermost(error);
+                let never_connected = find::<hyper_util::client::legacy::Error>(error)
+                    .is_some_and(hyper_util::client::legacy::Error::is_connect)
+                    || cause.starts_with("HTTP connect timeout");
+                if never_connected {
+                    make(Ec2ErrorKind::Unreachable, None, cause, Sent::Not)
+                } else if failure.is_user() {
+                    make(Ec2ErrorKind::Other, None, cause, Sent::Not)
+                } else {
+                    make(Ec2ErrorKind::NoAnswer, None, cause, Sent::Maybe)
+                }
+            }
+            // Construction failures, and whatever a later SDK adds before sending.
+            _ => make(Ec2ErrorKind::Other, None, innermost(error), Sent::Not),
+        }
+    }
+
+    fn next_step(&self) -> Option<&'static str> {
+        Some(match self.kind {
+            Ec2ErrorKind::Unauthorized => {
+                "allow this action in the IAM policy of the controller's role"
+            }
+            Ec2ErrorKind::Credential => {
+                "check the controller's AWS credentials (ServiceAccount role, Pod Identity association or secret) and the node's clock"
+            }
+            Ec2ErrorKind::AccountBlocked => {
+                "check the account's standing and that the Region is enabled for it"
+            }
+            Ec2ErrorKind::Unreachable => {
+                "check the network path and name resolution to the EC2 endpoint, and AWS_REGION and AWS_EC2_ENDPOINT"
+            }
+            Ec2ErrorKind::Throttled => {
+                "it is retried; other users of this account and Region share the request quota"
+            }
+            Ec2ErrorKind::VolumeQuota
+            | Ec2ErrorKind::IopsQuota
+            | Ec2ErrorKind::SnapshotQuota
+            | Ec2ErrorKind::ModificationQuota => {
+                "raise the EBS quota of this account and Region, or free some of it"
+            }
+            Ec2ErrorKind::AttachmentLimit => {
+                "the instance has no free attachment; use another node"
+            }
+            Ec2ErrorKind::Key => {
+                "check that the KMS key is enabled and that its policy lets the controller's role use it"
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Ec2Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ec2:{}: ", self.action)?;
+        if let Some(code) = &self.code {
+            write!(f, "{code}: ")?;
+        }
+        f.write_str(bounded(self.message.trim()))?;
+        if let Some(step) = self.next_step() {
+            write!(f, "; {step}")?;
+        }
+        if let Some(id) = &self.request_id {
+            write!(f, " (request id {id})")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Ec2Error {}
+
+/// An authorization failure carries kilobytes of encoded detail, which no event or status should hold.
+fn bounded(message: &str) -> &str {
+    let cut = message
+        .find(" Encoded authorization failure message")
+        .unwrap_or(message.len());
+    let message = &message[..cut];
+    match message.char_indices().nth(600) {
+        Some((end, _)) => &message[..end],
+        None => message,
+    }
+}
+
+fn credential_text(error: &CredentialsError) -> String {
+    let tried = "environment, profile, web identity, container and instance metadata were tried";
+    match error {
+        CredentialsError::CredentialsNotLoaded(_) => {
+            format!("no AWS credentials were found: {tried}")
+        }
+        CredentialsError::ProviderTimedOut(_) => {
+            format!("the AWS credential provider did not answer in time: {tried}")
+        }
+        other => format!("AWS credentials could not be loaded: {}", innermost(other)),
+    }
+}
+
+/// The id is a header of every answer; bodies of errors repeat it.
+fn request_id(raw: &HttpResponse) -> Option<String> {
+    for header in ["x-amzn-requestid", "x-amz-request-id"] {
+        if let Some(id) = raw.headers().get(header) {
+            return Some(id.to_owned());
+        }
+    }
+    let body = std::str::from_utf8(raw.body().bytes()?).ok()?;
+    ["RequestID>", "RequestId>", "requestId>"]
+        .iter()
+        .find_map(|tag| {
+            let rest = body.split_once(&format!("<{tag}"))?.1;
+            Some(rest.split_once('<')?.0.to_owned())
+        })
+}
+
+fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The last cause says most: "connection refused" rather than "dispatch failure".
+fn innermost(error: &dyn StdError) -> String {
+    let mut last = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !text.is_empty() && text != "a timeout occurred" {
+            last = text;
+        }
+        next = error.source();
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: Ec2ErrorKind, message: &str) -> Ec2Error {
+        Ec2Error {
+            kind,
+            action: Action::CreateVolume,
+            code: Some("Code".to_owned()),
+            message: message.to_owned(),
+            request_id: Some("id-1".to_owned()),
+            sent: Sent::Answered,
+        }
+    }
+
+    #[test]
+    fn the_text_says_what_why_next_step_and_request_id() {
+        let text = error(Ec2ErrorKind::Unauthorized, "You are not authorized.").to_string();
+        for part in [
+            "ec2:CreateVolume",
+            "Code",
+            "You are not authorized.",
+            "IAM policy",
+            "id-1",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_encoded_part_of_an_authorization_failure_is_left_out() {
+        let long = format!(
+            "Denied. Encoded authorization failure message: {}",
+            "x".repeat(5000)
+        );
+        let text = error(Ec2ErrorKind::Unauthorized, &long).to_string();
+        assert!(text.contains("Denied.") && text.len() < 300, "{text}");
+    }
+}

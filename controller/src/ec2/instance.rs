@@ -1,0 +1,135 @@
+//! Instances and instance types, as far as attaching needs them.
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use super::read::{self, Incomplete};
+use super::volume::AttachmentState;
+
+/// An instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Its id, the CSI node id.
+    pub id: InstanceId,
+    /// Its type (`m5.large`).
+    pub kind: String,
+    /// Whether it runs.
+    pub state: InstanceState,
+    /// The name of its zone.
+    pub zone: String,
+    /// The id of its zone.
+    pub zone_id: Option<String>,
+    /// The ARN of the Outpost that it is on.
+    pub outpost_arn: Option<String>,
+    /// The device name of its root volume.
+    pub root_device: Option<String>,
+    /// The device names that are taken. This view may run ahead of, or behind, what the volumes themselves show.
+    pub devices: Vec<BlockMapping>,
+}
+
+/// The states of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// Being launched.
+    Pending,
+    /// Running.
+    Running,
+    /// Being terminated.
+    ShuttingDown,
+    /// Terminated; it is shown for up to an hour.
+    Terminated,
+    /// Being stopped.
+    Stopping,
+    /// Stopped.
+    Stopped,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+/// A device name in use on an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockMapping {
+    /// The name (`/dev/xvdba`).
+    pub device: String,
+    /// The volume; `None` for what is not an EBS volume.
+    pub volume: Option<VolumeId>,
+    /// Where the attachment is.
+    pub state: AttachmentState,
+    /// The EBS card, on instances with several.
+    pub card: Option<u32>,
+}
+
+/// What an instance type can attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceType {
+    /// Its name.
+    pub name: String,
+    /// EBS cards; 1 unless EC2 says more.
+    pub cards: u32,
+    /// The most EBS attachments, root volume included, when EC2 says.
+    pub max_attachments: Option<u32>,
+}
+
+impl Instance {
+    pub(super) fn read(given: &sdk::Instance) -> Result<Self, Incomplete> {
+        let placement = given.placement();
+        let state = read::required(
+            given.state().and_then(sdk::InstanceState::name),
+            "instanceState",
+        )?;
+        Ok(Self {
+            id: read::id(given.instance_id(), "instanceId", InstanceId::parse)?,
+            kind: given
+                .instance_type()
+                .map(|t| t.as_str().to_owned())
+                .unwrap_or_default(),
+            state: match state {
+                sdk::InstanceStateName::Pending => InstanceState::Pending,
+                sdk::InstanceStateName::Running => InstanceState::Running,
+                sdk::InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+                sdk::InstanceStateName::Terminated => InstanceState::Terminated,
+                sdk::InstanceStateName::Stopping => InstanceState::Stopping,
+                sdk::InstanceStateName::Stopped => InstanceState::Stopped,
+                other => InstanceState::Other(other.as_str().to_owned()),
+            },
+            zone: placement
+                .and_then(|p| p.availability_zone())
+                .unwrap_or_default()
+                .to_owned(),
+            zone_id: read::text(placement.and_then(|p| p.availability_zone_id())),
+            outpost_arn: read::text(given.outpost_arn()),
+            root_device: read::text(given.root_device_name()),
+            devices: given
+                .block_device_mappings()
+                .iter()
+                .filter_map(|mapping| {
+                    let ebs = mapping.ebs();
+                    Some(BlockMapping {
+                        device: mapping.device_name()?.to_owned(),
+                        volume: ebs.and_then(|e| VolumeId::parse(e.volume_id()?).ok()),
+                        state: AttachmentState::read(
+                            ebs.and_then(|e| e.status())
+                                .map_or("attached", sdk::AttachmentStatus::as_str),
+                        ),
+                        card: read::number(ebs.and_then(|e| e.ebs_card_index())),
+                    })
+                })
+                .collect(),
+        })
+    }
+}
+
+impl InstanceType {
+    pub(super) fn read(given: &sdk::InstanceTypeInfo) -> Result<Self, Incomplete> {
+        let ebs = given.ebs_info();
+        Ok(Self {
+            name: read::required(given.instance_type(), "instanceType")?
+                .as_str()
+                .to_owned(),
+            cards: read::number(ebs.and_then(|e| e.maximum_ebs_cards()))
+                .unwrap_or(1)
+                .max(1),
+            max_attachments: read::number(ebs.and_then(|e| e.maximum_ebs_attachments())),
+        })
+    }
+}

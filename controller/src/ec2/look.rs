@@ -1,0 +1,244 @@
+//! Reading EC2.
+
+use std::ops::ControlFlow;
+
+use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
+use tokio::time::Instant;
+
+use super::action::Action;
+use super::call::Tries;
+use super::client::Ec2;
+use super::code::Ec2ErrorKind;
+use super::describe::{self, filter, read_all};
+use super::error::Ec2Error;
+use super::instance::{Instance, InstanceType};
+use super::lane::LaneLevel;
+use super::modification::Modification;
+use super::request::{ListPage, Page};
+use super::seen::Seen;
+use super::snapshot::Snapshot;
+use super::status::VolumeStatus;
+use super::volume::Volume;
+use super::zone::Zone;
+
+impl Ec2 {
+    /// The volume, from one answer that began after this call.
+    pub async fn look_volume(&self, id: &VolumeId) -> Seen<Volume> {
+        self.pollers.volumes.look(id, self.until()).await
+    }
+
+    /// The instance, from one answer that began after this call.
+    pub async fn look_instance(&self, id: &InstanceId) -> Seen<Instance> {
+        self.pollers.instances.look(id, self.until()).await
+    }
+
+    /// The latest modification of the volume; absent when it was never modified, or does not exist.
+    pub async fn look_modification(&self, id: &VolumeId) -> Seen<Modification> {
+        self.pollers.modifications.look(id, self.until()).await
+    }
+
+    /// The snapshot: one of this account, or one that another account shares with it.
+    pub async fn look_snapshot(&self, id: &SnapshotId) -> Seen<Snapshot> {
+        self.pollers.snapshots.look(id, self.until()).await
+    }
+
+    /// The status of the volume. EC2's own data may be minutes old.
+    pub async fn look_volume_status(&self, id: &VolumeId) -> Seen<VolumeStatus> {
+        self.pollers.statuses.look(id, self.until()).await
+    }
+
+    /// Hands each fresh answer about the volume to `judge` until it breaks; `None` when `deadline` comes first.
+    pub async fn watch_volume<R>(
+        &self,
+        id: &VolumeId,
+        deadline: Instant,
+        judge: impl FnMut(&Seen<Volume>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers.volumes.watch(id, deadline, judge).await
+    }
+
+    /// As [`Ec2::watch_volume`], of the volume's latest modification.
+    pub async fn watch_modification<R>(
+        &self,
+        id: &VolumeId,
+        deadline: Instant,
+        judge: impl FnMut(&Seen<Modification>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers.modifications.watch(id, deadline, judge).await
+    }
+
+    /// As [`Ec2::watch_volume`], of a snapshot.
+    pub async fn watch_snapshot<R>(
+        &self,
+        id: &SnapshotId,
+        deadline: Instant,
+        judge: impl FnMut(&Seen<Snapshot>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers.snapshots.watch(id, deadline, judge).await
+    }
+
+    /// As [`Ec2::watch_volume`], of the volume's status.
+    pub async fn watch_volume_status<R>(
+        &self,
+        id: &VolumeId,
+        deadline: Instant,
+        judge: impl FnMut(&Seen<VolumeStatus>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers.statuses.watch(id, deadline, judge).await
+    }
+
+    /// The volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind creation by seconds.
+    ///
+    /// # Errors
+    /// When no complete answer came.
+    pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
+        let seen = self
+            .pollers
+            .volumes_by_name
+            .look(&name.to_owned(), self.until())
+            .await;
+        Ok(seen.known()?.unwrap_or_default())
+    }
+
+    /// This account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups by tag lag behind creation by seconds.
+    ///
+    /// # Errors
+    /// When no complete answer came.
+    pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
+        let seen = self
+            .pollers
+            .snapshots_by_name
+            .look(&name.to_owned(), self.until())
+            .await;
+        Ok(seen.known()?.unwrap_or_default())
+    }
+
+    /// One page of this account's snapshots, those of one volume when the page says so.
+    ///
+    /// # Errors
+    /// [`Ec2ErrorKind::BadPageToken`] for a token that EC2 does not know, and as every call.
+    pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
+        let filters = page
+            .volume
+            .map(|volume| vec![filter("volume-id", [volume.to_string()])]);
+        let request = self
+            .core
+            .client
+            .describe_snapshots()
+            .owner_ids("self")
+            .set_filters(filters)
+            .max_results(page_size(page.max, 1000))
+            .set_next_token(page.token);
+        let (entries, next) =
+            describe::snapshot_page(&self.core, request, self.until(), Tries::Several).await?;
+        Ok(Page {
+            entries,
+            next: next.filter(|token| !token.is_empty()),
+        })
+    }
+
+    /// One page of this account's volumes that this driver made (they bear the tag `CSIVolumeName`).
+    ///
+    /// # Errors
+    /// As [`Ec2::list_snapshots`].
+    pub async fn list_volumes(&self, page: ListPage) -> Result<Page<Volume>, Ec2Error> {
+        let action = Action::DescribeVolumes;
+        self.core
+            .call(action, self.until(), Tries::Several, || async {
+                let output = self
+                    .core
+                    .client
+                    .describe_volumes()
+                    .filters(filter("tag-key", [describe::VOLUME_NAME_TAG.to_owned()]))
+                    .max_results(page_size(page.max, 500))
+                    .set_next_token(page.token.clone())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let next = output
+                    .next_token()
+                    .filter(|token| !token.is_empty())
+                    .map(str::to_owned);
+                Ok(Page {
+                    entries: read_all(action, output.volumes(), Volume::read)?,
+                    next,
+                })
+            })
+            .await
+    }
+
+    /// The zones of the Region that this account may use.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn availability_zones(&self) -> Result<Vec<Zone>, Ec2Error> {
+        let action = Action::DescribeAvailabilityZones;
+        self.core
+            .call(action, self.until(), Tries::Several, || async {
+                let output = self
+                    .core
+                    .client
+                    .describe_availability_zones()
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                read_all(action, output.availability_zones(), Zone::read)
+            })
+            .await
+    }
+
+    /// What an instance type can attach; `None` when EC2 does not know the type.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
+        let action = Action::DescribeInstanceTypes;
+        self.core
+            .call(action, self.until(), Tries::Several, || async {
+                let output = self
+                    .core
+                    .client
+                    .describe_instance_types()
+                    .filters(filter("instance-type", [describe::literal(name)]))
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let found = read_all(action, output.instance_types(), InstanceType::read)?;
+                Ok(found.into_iter().find(|kind| kind.name == name))
+            })
+            .await
+    }
+
+    /// Whether the controller may use EC2: a dry run of DescribeAvailabilityZones, sent once. It changes nothing and reads nothing.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check(&self) -> Result<(), Ec2Error> {
+        let action = Action::DescribeAvailabilityZones;
+        let result = self
+            .core
+            .client
+            .describe_availability_zones()
+            .dry_run(true)
+            .send()
+            .await
+            .map_err(|e| Ec2Error::from_sdk(action, &e));
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How full each action's lane is.
+    pub fn levels(&self) -> Vec<(Action, LaneLevel)> {
+        self.core.levels()
+    }
+}
+
+/// EC2 takes 5 or more, and its own most.
+fn page_size(asked: Option<u32>, most: i32) -> i32 {
+    asked
+        .filter(|n| *n > 0)
+        .map_or(most, |n| i32::try_from(n).unwrap_or(most).clamp(5, most))
+}

@@ -1,0 +1,54 @@
+//! EC2 as the controller sees it: asked little and at once, answered in three ways, changed once.
+//!
+//! No type of the AWS SDK leaves this module. Reads go through shared pollers, one per Describe API ([`poller`]); every call goes
+//! through its action's [`lane`], whose [`bucket`] keeps EC2's own limits; the SDK sends each request once, and [`retry`] decides whether
+//! it is sent again.
+
+mod action;
+mod agent;
+mod bucket;
+mod call;
+mod client;
+mod code;
+mod describe;
+mod error;
+mod instance;
+mod intact;
+mod lane;
+mod look;
+mod modification;
+mod mutate;
+mod pace;
+mod poller;
+mod random;
+mod read;
+mod request;
+mod retry;
+mod seen;
+mod snapshot;
+mod split;
+mod status;
+mod surroundings;
+mod timestamp;
+mod volume;
+mod zone;
+
+pub use action::{Action, Rate};
+pub use client::{Ec2, StartError};
+pub use code::Ec2ErrorKind;
+pub use error::{Ec2Error, Sent};
+pub use instance::{BlockMapping, Instance, InstanceState, InstanceType};
+pub use lane::LaneLevel;
+pub use modification::{Modification, ModificationState, Performance};
+pub use random::Random;
+pub use request::{
+    CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, ListPage, LockSnapshot, MaxIops,
+    ModifyVolume, Page, Tags,
+};
+pub use seen::Seen;
+pub use snapshot::{Snapshot, SnapshotState};
+pub use status::{Health, Initialization, VolumeStatus};
+pub use surroundings::{Settings, Surroundings};
+pub use timestamp::Timestamp;
+pub use volume::{Attachment, AttachmentState, Volume, VolumeState};
+pub use zone::{Zone, ZoneKind};

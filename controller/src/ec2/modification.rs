@@ -1,0 +1,90 @@
+//! The latest modification of a volume.
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::VolumeId;
+
+use super::read::{self, Incomplete};
+use super::timestamp::Timestamp;
+
+/// A modification (EC2 API reference, `VolumeModification`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modification {
+    /// The volume.
+    pub volume: VolumeId,
+    /// How far it is.
+    pub state: ModificationState,
+    /// What the volume was.
+    pub original: Performance,
+    /// What it becomes.
+    pub target: Performance,
+    /// Percent; 0 when EC2 did not say.
+    pub progress: i64,
+    /// Why it failed, or what else EC2 says about it.
+    pub message: Option<String>,
+    /// When it began.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+}
+
+/// Size and speed of a volume; `None` where EC2 did not say (gp2 has no throughput).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Performance {
+    /// Size.
+    pub size: Option<GiB>,
+    /// Type as EC2 writes it.
+    pub kind: Option<String>,
+    /// IOPS.
+    pub iops: Option<u32>,
+    /// MiB/s.
+    pub throughput: Option<u32>,
+}
+
+/// The states of a modification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModificationState {
+    /// Accepted; the new size is not there yet.
+    Modifying,
+    /// The new size is there; the performance is between old and new. The next modification must wait.
+    Optimizing,
+    /// Done.
+    Completed,
+    /// Not done; the volume is as it was.
+    Failed,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+impl Modification {
+    pub(super) fn read(given: &sdk::VolumeModification) -> Result<Self, Incomplete> {
+        let kind = |kind: Option<&sdk::VolumeType>| kind.map(|t| t.as_str().to_owned());
+        let state = match read::required(given.modification_state(), "modificationState")? {
+            sdk::VolumeModificationState::Modifying => ModificationState::Modifying,
+            sdk::VolumeModificationState::Optimizing => ModificationState::Optimizing,
+            sdk::VolumeModificationState::Completed => ModificationState::Completed,
+            sdk::VolumeModificationState::Failed => ModificationState::Failed,
+            other => ModificationState::Other(other.as_str().to_owned()),
+        };
+        Ok(Self {
+            volume: read::id(given.volume_id(), "volumeId", VolumeId::parse)?,
+            state,
+            original: Performance {
+                size: read::number(given.original_size()).map(GiB),
+                kind: kind(given.original_volume_type()),
+                iops: read::number(given.original_iops()),
+                throughput: read::number(given.original_throughput()),
+            },
+            target: Performance {
+                size: read::number(given.target_size()).map(GiB),
+                kind: kind(given.target_volume_type()),
+                iops: read::number(given.target_iops()),
+                throughput: read::number(given.target_throughput()),
+            },
+            progress: given.progress().unwrap_or_default(),
+            message: read::text(given.status_message()),
+            started: given.start_time().map(Timestamp::from),
+            ended: given.end_time().map(Timestamp::from),
+        })
+    }
+}

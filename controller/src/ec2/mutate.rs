@@ -1,0 +1,501 @@
+//! Changing EC2. Each call is sent once by the SDK; [`retry`](super::retry) says when it is sent again.
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_wire::{DeviceName, InstanceId, SnapshotId, VolumeId};
+
+use super::action::Action;
+use super::call::Tries;
+use super::client::Ec2;
+use super::code::Ec2ErrorKind;
+use super::error::{Ec2Error, Sent};
+use super::modification::Modification;
+use super::read::Incomplete;
+use super::request::{
+    CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, LockSnapshot, MaxIops,
+    ModifyVolume, Tags,
+};
+use super::snapshot::Snapshot;
+use super::volume::{Attachment, Volume};
+
+/// Sends one request within `Ec2::change`, turning the SDK's failure into ours.
+macro_rules! sending {
+    ($action:expr, $request:expr) => {
+        $request
+            .send()
+            .await
+            .map_err(|e| Ec2Error::from_sdk($action, &e))?
+    };
+}
+
+fn number(value: u32) -> i32 {
+    // EC2's numbers end at i32::MAX; what lies beyond is refused there with a clear text.
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn tagged(kind: sdk::ResourceType, tags: &Tags) -> Option<Vec<sdk::TagSpecification>> {
+    (!tags.is_empty()).then(|| {
+        vec![
+            sdk::TagSpecification::builder()
+                .resource_type(kind)
+                .set_tags(Some(sdk_tags(tags)))
+                .build(),
+        ]
+    })
+}
+
+fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
+    tags.iter()
+        .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
+        .collect()
+}
+
+fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
+    move |incomplete| Ec2Error::unreadable(action, incomplete.to_string(), None)
+}
+
+impl Ec2 {
+    async fn change<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        self.core
+            .call(action, self.until(), Tries::Several, send)
+            .await
+    }
+
+    /// Makes a volume. It answers as soon as EC2 accepts; the volume is then `creating`.
+    ///
+    /// # Errors
+    /// As [`Ec2Error`] says. A failed creation may also show later, as a volume in state `error` or none at all.
+    pub async fn create_volume(&self, given: &CreateVolume) -> Result<Volume, Ec2Error> {
+        let action = Action::CreateVolume;
+        self.change(action, || async {
+            let output = sending!(action, self.create_volume_request(given));
+            Volume::read_created(&output).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    fn create_volume_request(
+        &self,
+        given: &CreateVolume,
+    ) -> aws_sdk_ec2::operation::create_volume::builders::CreateVolumeFluentBuilder {
+        self.core
+            .client
+            .create_volume()
+            .client_token(&given.client_token)
+            .size(number(given.size.0))
+            .volume_type(sdk::VolumeType::from(given.kind.as_str()))
+            .set_availability_zone(given.zone.clone())
+            .set_availability_zone_id(given.zone_id.clone())
+            .set_outpost_arn(given.outpost_arn.clone())
+            .encrypted(given.encrypted || given.kms_key_id.is_some())
+            .set_kms_key_id(given.kms_key_id.clone())
+            .set_iops(given.iops.map(number))
+            .set_throughput(given.throughput.map(number))
+            .set_snapshot_id(given.snapshot.as_ref().map(ToString::to_string))
+            .set_volume_initialization_rate(given.initialization_rate.map(number))
+            .multi_attach_enabled(given.multi_attach)
+            .set_tag_specifications(tagged(sdk::ResourceType::Volume, &given.tags))
+    }
+
+    /// Copies a volume within its zone.
+    ///
+    /// # Errors
+    /// As [`Ec2::create_volume`].
+    pub async fn copy_volumes(&self, given: &CopyVolume) -> Result<Volume, Ec2Error> {
+        let action = Action::CopyVolumes;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .copy_volumes()
+                    .client_token(&given.client_token)
+                    .source_volume_id(given.source.as_str())
+                    .size(number(given.size.0))
+                    .volume_type(sdk::VolumeType::from(given.kind.as_str()))
+                    .set_iops(given.iops.map(number))
+                    .set_throughput(given.throughput.map(number))
+                    .multi_attach_enabled(given.multi_attach)
+                    .set_tag_specifications(tagged(sdk::ResourceType::Volume, &given.tags))
+            );
+            match output.volumes() {
+                [copy] => Volume::read(copy).map_err(unreadable(action)),
+                volumes => Err(Ec2Error::unreadable(
+                    action,
+                    format!(
+                        "the answer holds {} volumes where one was asked for",
+                        volumes.len()
+                    ),
+                    None,
+                )),
+            }
+        })
+        .await
+    }
+
+    /// Deletes a volume. It answers as soon as EC2 accepts.
+    ///
+    /// # Errors
+    /// [`Ec2ErrorKind::VolumeNotFound`] when it does not exist (any more), [`Ec2ErrorKind::VolumeInUse`] while attached, and as every call.
+    pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
+        let action = Action::DeleteVolume;
+        self.change(action, || async {
+            sending!(
+                action,
+                self.core.client.delete_volume().volume_id(id.as_str())
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Attaches a volume. It answers as soon as EC2 accepts; the attachment is then `attaching`.
+    ///
+    /// # Errors
+    /// As [`Ec2Error`] says; after one that may have happened, look at the volume.
+    pub async fn attach_volume(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        device: &DeviceName,
+        card: Option<u32>,
+    ) -> Result<Attachment, Ec2Error> {
+        let action = Action::AttachVolume;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .attach_volume()
+                    .volume_id(volume.as_str())
+                    .instance_id(instance.as_str())
+                    .device(device.as_str())
+                    .set_ebs_card_index(card.map(number))
+            );
+            Attachment::read_attached(&output).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Detaches a volume from one instance. It answers as soon as EC2 accepts; the attachment is then `detaching`.
+    ///
+    /// # Errors
+    /// As [`Ec2Error`] says; after one that may have happened, look at the volume.
+    pub async fn detach_volume(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        force: Force,
+    ) -> Result<Attachment, Ec2Error> {
+        let action = Action::DetachVolume;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .detach_volume()
+                    .volume_id(volume.as_str())
+                    .instance_id(instance.as_str())
+                    .set_force((force == Force::Yes).then_some(true))
+            );
+            Attachment::read_detached(&output).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Changes size, type or performance. EC2 counts each accepted call against the volume's daily number, also one that changes nothing.
+    ///
+    /// # Errors
+    /// As [`Ec2Error`] says; after one that may have happened, look at the modification.
+    pub async fn modify_volume(&self, given: &ModifyVolume) -> Result<Modification, Ec2Error> {
+        let action = Action::ModifyVolume;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .modify_volume()
+                    .volume_id(given.volume.as_str())
+                    .set_size(given.size.map(|size| number(size.0)))
+                    .set_volume_type(given.kind.as_deref().map(sdk::VolumeType::from))
+                    .set_iops(given.iops.map(number))
+                    .set_throughput(given.throughput.map(number))
+            );
+            let modification = output.volume_modification().ok_or_else(|| {
+                Ec2Error::unreadable(action, "the answer has no volumeModification", None)
+            })?;
+            Modification::read(modification).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Takes a snapshot of what the volume holds when EC2 answers. Sent twice, it makes two.
+    ///
+    /// # Errors
+    /// As [`Ec2Error`] says; after one that may have happened, look for it by name.
+    pub async fn create_snapshot(&self, given: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
+        let action = Action::CreateSnapshot;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .create_snapshot()
+                    .volume_id(given.volume.as_str())
+                    .description(&given.description)
+                    .set_outpost_arn(given.outpost_arn.clone())
+                    .set_tag_specifications(tagged(sdk::ResourceType::Snapshot, &given.tags))
+            );
+            Snapshot::read_created(&output).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Deletes a snapshot.
+    ///
+    /// # Errors
+    /// [`Ec2ErrorKind::SnapshotNotFound`], [`Ec2ErrorKind::SnapshotInUse`], [`Ec2ErrorKind::SnapshotLocked`], and as every call.
+    pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Ec2Error> {
+        let action = Action::DeleteSnapshot;
+        self.change(action, || async {
+            sending!(
+                action,
+                self.core.client.delete_snapshot().snapshot_id(id.as_str())
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Enables fast restores of a snapshot in zones (by name).
+    ///
+    /// # Errors
+    /// EC2 answers success with a list of failures; the first of them is the error here. And as every call.
+    pub async fn enable_fast_snapshot_restores(
+        &self,
+        snapshot: &SnapshotId,
+        zones: &[String],
+    ) -> Result<(), Ec2Error> {
+        let action = Action::EnableFastSnapshotRestores;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .enable_fast_snapshot_restores()
+                    .source_snapshot_ids(snapshot.as_str())
+                    .set_availability_zones(Some(zones.to_vec()))
+            );
+            let failed = output
+                .unsuccessful()
+                .iter()
+                .flat_map(|item| item.fast_snapshot_restore_state_errors())
+                .next();
+            let Some(failed) = failed else {
+                return if output.unsuccessful().is_empty() {
+                    Ok(())
+                } else {
+                    Err(Ec2Error::unreadable(
+                        action,
+                        "EC2 lists a failure without its reason",
+                        None,
+                    ))
+                };
+            };
+            let code = failed.error().and_then(|e| e.code()).unwrap_or_default();
+            let why = failed.error().and_then(|e| e.message()).unwrap_or_default();
+            let zone = failed.availability_zone().unwrap_or("?");
+            Err(Ec2Error {
+                kind: Ec2ErrorKind::of(code, why),
+                action,
+                code: (!code.is_empty()).then(|| code.to_owned()),
+                message: format!("zone {zone}: {why}"),
+                request_id: None,
+                sent: Sent::Answered,
+            })
+        })
+        .await
+    }
+
+    /// Locks a snapshot.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn lock_snapshot(&self, given: &LockSnapshot) -> Result<(), Ec2Error> {
+        let action = Action::LockSnapshot;
+        self.change(action, || async {
+            sending!(
+                action,
+                self.core
+                    .client
+                    .lock_snapshot()
+                    .snapshot_id(given.snapshot.as_str())
+                    .lock_mode(sdk::LockMode::from(given.mode.as_str()))
+                    .set_lock_duration(given.duration_days.map(number))
+                    .set_expiration_date(given.expires.map(super::timestamp::Timestamp::to_sdk))
+                    .set_cool_off_period(given.cool_off_hours.map(number))
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sets tags of a volume or snapshot; other tags stay.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn create_tags(&self, resource: &str, tags: &Tags) -> Result<(), Ec2Error> {
+        if tags.is_empty() {
+            return Ok(());
+        }
+        let action = Action::CreateTags;
+        self.change(action, || async {
+            sending!(
+                action,
+                self.core
+                    .client
+                    .create_tags()
+                    .resources(resource)
+                    .set_tags(Some(sdk_tags(tags)))
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes tags of a volume or snapshot, whatever their values; absent ones are no error.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn delete_tags(&self, resource: &str, keys: &[String]) -> Result<(), Ec2Error> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let action = Action::DeleteTags;
+        self.change(action, || async {
+            let tags = keys
+                .iter()
+                .map(|key| sdk::Tag::builder().key(key).build())
+                .collect();
+            sending!(
+                action,
+                self.core
+                    .client
+                    .delete_tags()
+                    .resources(resource)
+                    .set_tags(Some(tags))
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Learns the most IOPS that EC2 grants: a dry run with too many, whose refusal names the number.
+    ///
+    /// # Errors
+    /// When the dry run failed for another reason (a missing permission, no answer).
+    pub async fn max_iops(&self, question: &IopsQuestion) -> Result<MaxIops, Ec2Error> {
+        let action = Action::CreateVolume;
+        let result: Result<(), Ec2Error> = self
+            .change(action, || async {
+                sending!(
+                    action,
+                    self.core
+                        .client
+                        .create_volume()
+                        .dry_run(true)
+                        .size(4)
+                        .iops(i32::MAX)
+                        .volume_type(sdk::VolumeType::from(question.kind.as_str()))
+                        .set_availability_zone(question.zone.clone())
+                        .set_availability_zone_id(
+                            question.zone_id.clone().filter(|_| question.zone.is_none())
+                        )
+                        .set_outpost_arn(question.outpost_arn.clone())
+                        .set_tag_specifications(tagged(sdk::ResourceType::Volume, &question.tags))
+                );
+                Ok(())
+            })
+            .await;
+        match result {
+            Ok(()) => Ok(MaxIops::NotSaid),
+            Err(error)
+                if matches!(
+                    error.kind,
+                    Ec2ErrorKind::DryRun
+                        | Ec2ErrorKind::InvalidParameter
+                        | Ec2ErrorKind::InvalidCombination
+                        | Ec2ErrorKind::UnknownVolumeType
+                        | Ec2ErrorKind::ZoneNotFound
+                ) =>
+            {
+                Ok(read_max_iops(&error.message))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads the three texts with which EC2 refuses too many IOPS.
+fn read_max_iops(message: &str) -> MaxIops {
+    let lower = message.to_lowercase();
+    if lower.contains("parameter iops is not supported") {
+        return MaxIops::NotSettable;
+    }
+    let number_after = |marker: &str| -> Option<u32> {
+        let rest = &lower[lower.find(marker)? + marker.len()..];
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    };
+    if lower.contains("volume iops") && lower.contains("too high") {
+        if let Some(most) = number_after("maximum is ") {
+            return MaxIops::AtMost(most);
+        }
+    }
+    // "... greater than 64 TiB or 256K IOPS or ..."
+    let thousands = lower.find("k iops").and_then(|end| {
+        let start = lower[..end]
+            .rfind(|c: char| !c.is_ascii_digit())
+            .map_or(0, |at| at + 1);
+        lower[start..end].parse::<u32>().ok()?.checked_mul(1000)
+    });
+    thousands.map_or(MaxIops::NotSaid, MaxIops::AtMost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_iops_are_read_from_ec2s_refusals() {
+        let rows = [
+            (
+                "Volume iops of 2147483647 is too high; maximum is 80000.",
+                MaxIops::AtMost(80_000),
+            ),
+            (
+                "io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB ratio are not supported",
+                MaxIops::AtMost(256_000),
+            ),
+            (
+                "The parameter iops is not supported for gp2 volumes.",
+                MaxIops::NotSettable,
+            ),
+            (
+                "Request would have succeeded, but DryRun flag is set.",
+                MaxIops::NotSaid,
+            ),
+            (
+                "Volume iops of 1 is too high; maximum is 99999999999.",
+                MaxIops::NotSaid,
+            ),
+            ("é too high K IOPS", MaxIops::NotSaid),
+            ("", MaxIops::NotSaid),
+        ];
+        for (message, want) in rows {
+            assert_eq!(read_max_iops(message), want, "{message}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How fast a poller may send: bursts at once, half of the Describe refill for long, slower while EC2 fails.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::action::Rate;
+
+/// Looks for new waiters find so many calls of the budget kept for them.
+const KEPT_FOR_NEW: f64 = 5.0;
+/// Calls closer than this would ask for the same news.
+const LEAST_GAP: Duration = Duration::from_millis(10);
+
+/// The budget of one poller.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    capacity: f64,
+    refill: f64,
+    level: f64,
+    counted: Instant,
+    not_before: Instant,
+    failures: u32,
+}
+
+impl Pace {
+    /// A third of the action's bucket at once, half of its refill for long.
+    pub(super) fn new(rate: Rate, now: Instant) -> Self {
+        let capacity = (rate.capacity / 3.0).max(2.0 * KEPT_FOR_NEW);
+        Self {
+            capacity,
+            refill: rate.refill / 2.0,
+            level: capacity,
+            counted: now,
+            not_before: now,
+            failures: 0,
+        }
+    }
+
+    /// When the next call may be sent; `urgent` when it is for somebody who has had no answer yet.
+    pub(super) fn next(&mut self, now: Instant, urgent: bool) -> Instant {
+        self.count(now);
+        let needed = if urgent { 1.0 } else { 1.0 + KEPT_FOR_NEW };
+        let lacking = (needed - self.level).max(0.0);
+        let wait = Duration::from_secs_f64((lacking / self.refill * 1000.0).ceil() / 1000.0);
+        (now + wait).max(self.not_before)
+    }
+
+    /// A call is sent.
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.count(now);
+        self.level -= 1.0;
+        self.not_before = self.not_before.max(now + LEAST_GAP);
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A call failed; answers how many have failed in a row.
+    pub(super) fn failed(&mut self) -> u32 {
+        self.failures = self.failures.saturating_add(1);
+        self.failures
+    }
+
+    /// Nothing is sent before.
+    pub(super) fn hold_until(&mut self, at: Instant) {
+        self.not_before = self.not_before.max(at);
+    }
+
+    fn count(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.counted).as_secs_f64();
+        self.counted = self.counted.max(now);
+        self.level = (self.level + elapsed * self.refill).min(self.capacity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESCRIBE: Rate = Rate {
+        capacity: 100.0,
+        refill: 20.0,
+    };
+
+    fn calls_within(span: Duration, urgent: bool) -> usize {
+        let start = Instant::now();
+        let mut now = start;
+        let mut pace = Pace::new(DESCRIBE, now);
+        let mut calls = 0;
+        loop {
+            now = pace.next(now, urgent);
+            if now - start > span {
+                return calls;
+            }
+            pace.sent(now);
+            calls += 1;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_poller_sends_at_once() {
+        let now = Instant::now();
+        assert_eq!(Pace::new(DESCRIBE, now).next(now, false), now);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_long_it_takes_half_of_the_refill() {
+        let calls = calls_within(Duration::from_secs(600), true);
+        assert!((6000..=6050).contains(&calls), "{calls}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_poll_again_leave_calls_for_newcomers() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(DESCRIBE, now);
+        for _ in 0..1000 {
+            now = pace.next(now, false);
+            pace.sent(now);
+        }
+        for _ in 0..5 {
+            now += LEAST_GAP;
+            assert_eq!(pace.next(now, true), now);
+            pace.sent(now);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_hold_it_back() {
+        let now = Instant::now();
+        let mut pace = Pace::new(DESCRIBE, now);
+        assert_eq!((pace.failed(), pace.failed()), (1, 2));
+        let later = now + Duration::from_secs(1);
+        pace.hold_until(later);
+        assert_eq!(pace.next(now, true), later);
+        pace.answered();
+        assert_eq!(pace.failed(), 1);
+    }
+}

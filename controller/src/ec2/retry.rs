@@ -1,0 +1,116 @@
+//! When a failed call is made again. The SDK sends once; this is the only place that sends again.
+//!
+//! A read is made again, a change only when it is certain that nothing happened (throttled, never sent) or when sending it twice has the effect
+//! of once (a client token, tags, a deletion). Everything else goes back to the caller, who looks first.
+
+use std::time::Duration;
+
+use super::code::Ec2ErrorKind as Kind;
+use super::error::{Ec2Error, Sent};
+
+/// After so many attempts a failure other than throttling is handed back: the caller's own retry is the better judge then.
+const ATTEMPTS: u32 = 4;
+
+/// How long to wait before attempt `made + 1`, or `None` when the error goes back to the caller.
+///
+/// `fraction` is a random number in 0..1.
+pub(super) fn pause(error: &Ec2Error, made: u32, fraction: f64) -> Option<Duration> {
+    let again = match error.kind {
+        // For as long as the caller waits: the call keeps its place in the queue.
+        Kind::Throttled => true,
+        Kind::Unreachable | Kind::TagConflict => made < ATTEMPTS,
+        Kind::ServerError | Kind::NoAnswer | Kind::Unreadable => {
+            made < ATTEMPTS && (error.sent == Sent::Not || error.action.is_idempotent())
+        }
+        _ => false,
+    };
+    again.then(|| backoff(made, fraction))
+}
+
+/// Half to all of 100 ms, doubled for each attempt made, at most 5 s.
+pub(super) fn backoff(made: u32, fraction: f64) -> Duration {
+    let most = (0.1 * f64::from(1u32 << made.saturating_sub(1).min(10))).min(5.0);
+    Duration::from_secs_f64(most * (0.5 + fraction / 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::action::Action;
+    use super::*;
+
+    fn error(action: Action, kind: Kind, sent: Sent) -> Ec2Error {
+        Ec2Error {
+            kind,
+            action,
+            code: None,
+            message: String::new(),
+            request_id: None,
+            sent,
+        }
+    }
+
+    #[test]
+    fn a_change_is_sent_again_only_when_nothing_happened_or_twice_is_once() {
+        let rows = [
+            (Action::AttachVolume, Kind::Throttled, Sent::Answered, true),
+            (Action::AttachVolume, Kind::Unreachable, Sent::Not, true),
+            (Action::AttachVolume, Kind::NoAnswer, Sent::Maybe, false),
+            (Action::AttachVolume, Kind::ServerError, Sent::Maybe, false),
+            (Action::AttachVolume, Kind::Unreadable, Sent::Maybe, false),
+            (Action::DetachVolume, Kind::ServerError, Sent::Maybe, false),
+            (Action::ModifyVolume, Kind::NoAnswer, Sent::Maybe, false),
+            (Action::CreateSnapshot, Kind::NoAnswer, Sent::Maybe, false),
+            (
+                Action::CreateSnapshot,
+                Kind::Throttled,
+                Sent::Answered,
+                true,
+            ),
+            (Action::CreateVolume, Kind::NoAnswer, Sent::Maybe, true),
+            (Action::DeleteVolume, Kind::ServerError, Sent::Maybe, true),
+            (Action::CreateTags, Kind::TagConflict, Sent::Answered, true),
+            (
+                Action::DescribeVolumes,
+                Kind::Unreadable,
+                Sent::Answered,
+                true,
+            ),
+            (
+                Action::DescribeVolumes,
+                Kind::Unauthorized,
+                Sent::Answered,
+                false,
+            ),
+            (
+                Action::CreateVolume,
+                Kind::InvalidParameter,
+                Sent::Answered,
+                false,
+            ),
+            (
+                Action::CreateVolume,
+                Kind::NoCapacity,
+                Sent::Answered,
+                false,
+            ),
+            (Action::CreateVolume, Kind::Credential, Sent::Not, false),
+            (Action::CreateVolume, Kind::Deadline, Sent::Not, false),
+        ];
+        for (action, kind, sent, want) in rows {
+            assert_eq!(
+                pause(&error(action, kind, sent), 1, 0.5).is_some(),
+                want,
+                "{action} {kind:?} {sent:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn throttling_is_waited_out_and_other_failures_end() {
+        let throttled = error(Action::AttachVolume, Kind::Throttled, Sent::Answered);
+        let down = error(Action::CreateVolume, Kind::ServerError, Sent::Maybe);
+        assert!(pause(&throttled, 1000, 0.9).is_some_and(|p| p <= Duration::from_secs(5)));
+        assert!(pause(&down, 3, 0.0).is_some());
+        assert!(pause(&down, 4, 0.0).is_none());
+    }
+}

@@ -1,0 +1,98 @@
+//! Snapshots, as EC2 shows them.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::{SnapshotId, VolumeId};
+
+use super::read::{self, Incomplete};
+use super::timestamp::Timestamp;
+
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its id, the CSI snapshot handle.
+    pub id: SnapshotId,
+    /// How far it is.
+    pub state: SnapshotState,
+    /// What EC2 says about a failure.
+    pub message: Option<String>,
+    /// The volume that it was taken of; `None` for copied snapshots, which name a volume that never was.
+    pub volume: Option<VolumeId>,
+    /// The size of that volume, and the least size of a volume made from it.
+    pub size: GiB,
+    /// The point in time that it holds.
+    pub started: Option<Timestamp>,
+    /// Progress as EC2 writes it (`99%`); empty at first.
+    pub progress: String,
+    /// Whether it is encrypted.
+    pub encrypted: bool,
+    /// The ARN of the Outpost that it is on.
+    pub outpost_arn: Option<String>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The states of a snapshot (EC2 API reference, `Snapshot`, `status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotState {
+    /// Being written; it can not be restored from yet.
+    Pending,
+    /// Ready.
+    Completed,
+    /// Failed for ever.
+    Error,
+    /// In the Recycle Bin.
+    Recoverable,
+    /// Coming back from the archive.
+    Recovering,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+macro_rules! read_snapshot {
+    ($given:expr) => {{
+        let given = $given;
+        Ok(Snapshot {
+            id: read::id(given.snapshot_id(), "snapshotId", SnapshotId::parse)?,
+            state: SnapshotState::read(read::required(given.state(), "status")?),
+            message: read::text(given.state_message()),
+            volume: given.volume_id().and_then(|id| VolumeId::parse(id).ok()),
+            size: GiB(read::required(
+                read::number(given.volume_size()),
+                "volumeSize",
+            )?),
+            started: given.start_time().map(Timestamp::from),
+            progress: given.progress().unwrap_or_default().to_owned(),
+            encrypted: given.encrypted().unwrap_or_default(),
+            outpost_arn: read::text(given.outpost_arn()),
+            tags: read::tags(given.tags()),
+        })
+    }};
+}
+
+impl SnapshotState {
+    fn read(state: &sdk::SnapshotState) -> Self {
+        match state {
+            sdk::SnapshotState::Pending => Self::Pending,
+            sdk::SnapshotState::Completed => Self::Completed,
+            sdk::SnapshotState::Error => Self::Error,
+            sdk::SnapshotState::Recoverable => Self::Recoverable,
+            sdk::SnapshotState::Recovering => Self::Recovering,
+            other => Self::Other(other.as_str().to_owned()),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn read(given: &sdk::Snapshot) -> Result<Self, Incomplete> {
+        read_snapshot!(given)
+    }
+
+    pub(super) fn read_created(
+        given: &aws_sdk_ec2::operation::create_snapshot::CreateSnapshotOutput,
+    ) -> Result<Self, Incomplete> {
+        read_snapshot!(given)
+    }
+}

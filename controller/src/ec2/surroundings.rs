@@ -1,0 +1,71 @@
+//! What the EC2 layer takes from outside, so that a test can hand in its own: HTTP, wall clock, randomness, settings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+
+use super::action::{Action, Rate};
+use crate::metrics::Metrics;
+
+/// Settings of the EC2 layer.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The Region; `None` asks the SDK's chain (environment, profile, instance metadata).
+    pub region: Option<String>,
+    /// EC2's endpoint; `None` is the Region's own.
+    pub ec2_endpoint: Option<String>,
+    /// What `AWS_EXECUTION_ENV` would say: `aws-ebs-csi-driver-v1.2.3[-extra]`.
+    pub execution_environment: String,
+    /// Buckets that differ from the documented ones.
+    pub rates: BTreeMap<Action, Rate>,
+    /// The most calls of one action that are under way at once.
+    pub calls_in_flight: usize,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+    /// How long one call may take, from the connection to the end of its answer.
+    pub call_timeout: Duration,
+    /// How long a caller that names no deadline waits.
+    pub patience: Duration,
+    /// Seed of the jitter.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            region: None,
+            ec2_endpoint: None,
+            execution_environment: format!("aws-ebs-csi-driver-v{}", env!("CARGO_PKG_VERSION")),
+            rates: BTreeMap::new(),
+            calls_in_flight: 32,
+            connect_timeout: Duration::from_secs(3),
+            call_timeout: Duration::from_secs(15),
+            patience: Duration::from_secs(60),
+            seed: 0,
+        }
+    }
+}
+
+/// The outside world. Time spans and instants come from `tokio::time`, which a test can pause.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// Sends HTTP requests; `None` is the SDK's own client.
+    pub http: Option<SharedHttpClient>,
+    /// The wall clock, for signatures and ages.
+    pub clock: SharedTimeSource,
+    /// Where calls are counted.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self {
+            http: None,
+            clock: SharedTimeSource::new(SystemTimeSource::new()),
+            metrics: Arc::default(),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Volumes and their attachments, as EC2 shows them.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
+
+use super::read::{self, Incomplete};
+use super::timestamp::Timestamp;
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Its id, the CSI volume handle.
+    pub id: VolumeId,
+    /// Where it is in its life.
+    pub state: VolumeState,
+    /// Its size.
+    pub size: GiB,
+    /// Its type as EC2 writes it (`gp3`); empty when EC2 did not say.
+    pub kind: String,
+    /// The name of its zone; empty when EC2 did not say.
+    pub zone: String,
+    /// The id of its zone (`use1-az6`).
+    pub zone_id: Option<String>,
+    /// The ARN of the Outpost that it is on.
+    pub outpost_arn: Option<String>,
+    /// Provisioned or baseline IOPS, for types that have them.
+    pub iops: Option<u32>,
+    /// Provisioned throughput in MiB/s, for types that have it.
+    pub throughput: Option<u32>,
+    /// Whether it is encrypted.
+    pub encrypted: bool,
+    /// The ARN of its key.
+    pub kms_key_id: Option<String>,
+    /// The snapshot that it was made from.
+    pub snapshot: Option<SnapshotId>,
+    /// The volume that it was copied from.
+    pub source_volume: Option<VolumeId>,
+    /// Whether several instances may attach it.
+    pub multi_attach: bool,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// Its attachments. Usually none or one; up to 16 with multi-attach.
+    pub attachments: Vec<Attachment>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Volume {
+    /// The attachment to this instance.
+    pub fn attachment(&self, instance: &InstanceId) -> Option<&Attachment> {
+        self.attachments
+            .iter()
+            .find(|a| a.instance.as_ref() == Some(instance))
+    }
+}
+
+/// The states of a volume (EC2 API reference, `Volume`, `status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeState {
+    /// Being made.
+    Creating,
+    /// Ready, attached to nothing.
+    Available,
+    /// Attached, or on its way to or from an instance.
+    InUse,
+    /// Being deleted.
+    Deleting,
+    /// Deleted.
+    Deleted,
+    /// Making it failed.
+    Error,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+/// The states of an attachment (EC2 API reference, `VolumeAttachment`, `status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachmentState {
+    /// On its way to the instance.
+    Attaching,
+    /// At the instance.
+    Attached,
+    /// On its way off.
+    Detaching,
+    /// Off; shown for moments only, then the attachment is gone.
+    Detached,
+    /// A detach was asked for and the guest still holds the device.
+    Busy,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+/// One attachment of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The instance; `None` for attachments to other AWS resources.
+    pub instance: Option<InstanceId>,
+    /// What holds it, as EC2 writes it: the instance id or the ARN of another resource.
+    pub holder: String,
+    /// Where it is.
+    pub state: AttachmentState,
+    /// The device name that EC2 was told (`/dev/xvdba`); empty when EC2 did not say.
+    pub device: String,
+    /// When the attach was accepted.
+    pub attached: Option<Timestamp>,
+    /// The EBS card, on instances with several.
+    pub card: Option<u32>,
+}
+
+impl VolumeState {
+    fn read(state: &sdk::VolumeState) -> Self {
+        match state {
+            sdk::VolumeState::Creating => Self::Creating,
+            sdk::VolumeState::Available => Self::Available,
+            sdk::VolumeState::InUse => Self::InUse,
+            sdk::VolumeState::Deleting => Self::Deleting,
+            sdk::VolumeState::Deleted => Self::Deleted,
+            sdk::VolumeState::Error => Self::Error,
+            other => Self::Other(other.as_str().to_owned()),
+        }
+    }
+}
+
+impl AttachmentState {
+    pub(super) fn read(state: &str) -> Self {
+        match state {
+            "attaching" => Self::Attaching,
+            "attached" => Self::Attached,
+            "detaching" => Self::Detaching,
+            "detached" => Self::Detached,
+            "busy" => Self::Busy,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+/// The fields of `Volume` and of CreateVolume's answer have the same names but no type in common.
+macro_rules! read_volume {
+    ($given:expr) => {{
+        let given = $given;
+        Ok(Volume {
+            id: read::id(given.volume_id(), "volumeId", VolumeId::parse)?,
+            state: VolumeState::read(read::required(given.state(), "status")?),
+            size: GiB(read::required(read::number(given.size()), "size")?),
+            kind: given
+                .volume_type()
+                .map(|t| t.as_str().to_owned())
+                .unwrap_or_default(),
+            zone: given.availability_zone().unwrap_or_default().to_owned(),
+            zone_id: read::text(given.availability_zone_id()),
+            outpost_arn: read::text(given.outpost_arn()),
+            iops: read::number(given.iops()),
+            throughput: read::number(given.throughput()),
+            encrypted: given.encrypted().unwrap_or_default(),
+            kms_key_id: read::text(given.kms_key_id()),
+            snapshot: given
+                .snapshot_id()
+                .and_then(|id| SnapshotId::parse(id).ok()),
+            source_volume: given
+                .source_volume_id()
+                .and_then(|id| VolumeId::parse(id).ok()),
+            multi_attach: given.multi_attach_enabled().unwrap_or_default(),
+            created: given.create_time().map(Timestamp::from),
+            attachments: given
+                .attachments()
+                .iter()
+                .map(Attachment::read)
+                .collect::<Result<_, Incomplete>>()?,
+            tags: read::tags(given.tags()),
+        })
+    }};
+}
+
+impl Volume {
+    pub(super) fn read(given: &sdk::Volume) -> Result<Self, Incomplete> {
+        read_volume!(given)
+    }
+
+    pub(super) fn read_created(
+        given: &aws_sdk_ec2::operation::create_volume::CreateVolumeOutput,
+    ) -> Result<Self, Incomplete> {
+        read_volume!(given)
+    }
+}
+
+macro_rules! read_attachment {
+    ($given:expr) => {{
+        let given = $given;
+        let state =
+            AttachmentState::read(read::required(given.state(), "attachment status")?.as_str());
+        let instance = given.instance_id().unwrap_or_default();
+        Ok(Attachment {
+            instance: InstanceId::parse(instance).ok(),
+            holder: if instance.is_empty() {
+                given.associated_resource().unwrap_or_default().to_owned()
+            } else {
+                instance.to_owned()
+            },
+            state,
+            device: given.device().unwrap_or_default().to_owned(),
+            attached: given.attach_time().map(Timestamp::from),
+            card: read::number(given.ebs_card_index()),
+        })
+    }};
+}
+
+impl Attachment {
+    fn read(given: &sdk::VolumeAttachment) -> Result<Self, Incomplete> {
+        read_attachment!(given)
+    }
+
+    pub(super) fn read_attached(
+        given: &aws_sdk_ec2::operation::attach_volume::AttachVolumeOutput,
+    ) -> Result<Self, Incomplete> {
+        read_attachment!(given)
+    }
+
+    pub(super) fn read_detached(
+        given: &aws_sdk_ec2::operation::detach_volume::DetachVolumeOutput,
+    ) -> Result<Self, Incomplete> {
+        read_attachment!(given)
+    }
+}

@@ -1,0 +1,382 @@
+//! What the controller counts, under the names and labels that dashboards of the Go driver know, and a few of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use crate::ec2::{Action, LaneLevel};
+
+/// The default buckets of Prometheus' client libraries, in seconds.
+const SECONDS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+/// A detach that takes longer than this is worth a line in a dashboard.
+const PENDING_AFTER: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRequest {
+    request: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    request: String,
+    code: String,
+}
+
+/// The Go driver's label for throttles is `operation_name`; `request` stands beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOperation {
+    operation_name: String,
+    request: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRpc {
+    method: String,
+    code: String,
+}
+
+type Seconds = fn() -> Histogram;
+
+/// All metrics of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    api_seconds: Family<ByRequest, Histogram, Seconds>,
+    api_errors: Family<ByCode, Counter>,
+    api_throttles: Family<ByOperation, Counter>,
+    poll_batch: Family<ByRequest, Histogram, Seconds>,
+    rpc_seconds: Family<ByRpc, Histogram, Seconds>,
+    tokens: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    refill: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    waiting: Family<ByRequest, Gauge>,
+    under_way: Family<ByRequest, Gauge>,
+    operations: Gauge,
+    usable: Gauge,
+    scrapes: Counter,
+    scrape_seconds: Histogram,
+    detaches: Arc<Detaches>,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+fn batch_sizes() -> Histogram {
+    Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let api_seconds = Family::new_with_constructor(seconds as Seconds);
+        registry.register(
+            "aws_ebs_csi_api_request_duration_seconds",
+            "Duration of successful EC2 API calls, by action, in seconds",
+            api_seconds.clone(),
+        );
+        let api_errors = Family::default();
+        registry.register(
+            "aws_ebs_csi_api_request_errors",
+            "EC2 API calls that failed for a reason other than throttling, by action and error code",
+            api_errors.clone(),
+        );
+        let api_throttles = Family::default();
+        registry.register(
+            "aws_ebs_csi_api_request_throttles",
+            "EC2 API calls that were throttled, by action",
+            api_throttles.clone(),
+        );
+        let poll_batch = Family::new_with_constructor(batch_sizes as Seconds);
+        registry.register(
+            "aws_ebs_csi_ec2_poll_batch_size",
+            "Resources asked for in one call of a poller, by action",
+            poll_batch.clone(),
+        );
+        let rpc_seconds = Family::new_with_constructor(seconds as Seconds);
+        registry.register(
+            "aws_ebs_csi_rpc_duration_seconds",
+            "Duration of CSI calls, by method and gRPC code, in seconds",
+            rpc_seconds.clone(),
+        );
+        let (tokens, refill, waiting, under_way) = (
+            Family::default(),
+            Family::default(),
+            Family::default(),
+            Family::default(),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_bucket_tokens",
+            "Calls that the driver's estimate of EC2's request bucket allows now, by action",
+            tokens.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_bucket_refill_per_second",
+            "Calls per second that the driver thinks EC2 grants for long, by action",
+            refill.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_lane_waiting",
+            "EC2 API calls that wait for their turn, by action",
+            waiting.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_lane_under_way",
+            "EC2 API calls under way, by action",
+            under_way.clone(),
+        );
+        let (operations, usable) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "aws_ebs_csi_operations",
+            "Operations on volumes and snapshots that are running, whether or not a caller waits for them",
+            operations.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_usable",
+            "1 when the last check of the AWS credentials and permissions succeeded",
+            usable.clone(),
+        );
+        let (scrapes, scrape_seconds) = (
+            Counter::default(),
+            Histogram::new([0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0]),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_collector_scrapes",
+            "How often pending detaches were collected",
+            scrapes.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_ec2_collector_duration_seconds",
+            "Time that collecting took, in seconds",
+            scrape_seconds.clone(),
+        );
+        let detaches = Arc::new(Detaches::default());
+        registry.register_collector(Box::new(Arc::clone(&detaches)));
+        let metrics = Self {
+            registry,
+            api_seconds,
+            api_errors,
+            api_throttles,
+            poll_batch,
+            rpc_seconds,
+            tokens,
+            refill,
+            waiting,
+            under_way,
+            operations,
+            usable,
+            scrapes,
+            scrape_seconds,
+            detaches,
+        };
+        // Present from the start, so that a rate over them has a first value.
+        for action in Action::ALL {
+            drop(metrics.api_seconds.get_or_create(&ByRequest {
+                request: action.name().to_owned(),
+            }));
+        }
+        metrics
+    }
+}
+
+impl Metrics {
+    /// An EC2 call succeeded.
+    pub(crate) fn api_call(&self, action: &str, seconds: f64) {
+        self.api_seconds
+            .get_or_create(&ByRequest {
+                request: action.to_owned(),
+            })
+            .observe(seconds);
+    }
+
+    /// An EC2 call failed.
+    pub(crate) fn api_error(&self, action: &str, code: &str) {
+        self.api_errors
+            .get_or_create(&ByCode {
+                request: action.to_owned(),
+                code: code.to_owned(),
+            })
+            .inc();
+    }
+
+    /// An EC2 call was throttled.
+    pub(crate) fn api_throttle(&self, action: &str) {
+        self.api_throttles
+            .get_or_create(&ByOperation {
+                operation_name: action.to_owned(),
+                request: action.to_owned(),
+            })
+            .inc();
+    }
+
+    /// A poller asks for so many resources in one call.
+    pub(crate) fn poll_batch(&self, action: &str, size: usize) {
+        self.poll_batch
+            .get_or_create(&ByRequest {
+                request: action.to_owned(),
+            })
+            .observe(size as f64);
+    }
+
+    /// A CSI call ended.
+    pub(crate) fn rpc(&self, method: &str, code: &str, seconds: f64) {
+        self.rpc_seconds
+            .get_or_create(&ByRpc {
+                method: method.to_owned(),
+                code: code.to_owned(),
+            })
+            .observe(seconds);
+    }
+
+    /// So many operations are running.
+    pub fn operations(&self, running: usize) {
+        self.operations
+            .set(i64::try_from(running).unwrap_or(i64::MAX));
+    }
+
+    /// Whether the last check of credentials and permissions succeeded.
+    pub(crate) fn usable(&self, usable: bool) {
+        self.usable.set(i64::from(usable));
+    }
+
+    /// A detach that began at `since` is still in this state. It is shown once it has lasted a minute.
+    pub fn detach_pending(&self, volume: &str, instance: &str, state: &str, since: Instant) {
+        self.detaches.set(volume, instance, state, since);
+    }
+
+    /// A detach ended, or nobody waits for it any more.
+    pub fn detach_ended(&self, volume: &str, instance: &str) {
+        self.detaches.remove(volume, instance);
+    }
+
+    /// Everything as text, in the OpenMetrics format, with the lanes as they are now.
+    ///
+    /// # Errors
+    /// When a metric cannot be written, which is a fault of the driver.
+    pub fn encode(&self, lanes: &[(Action, LaneLevel)]) -> Result<String, fmt::Error> {
+        let started = Instant::now();
+        for (action, level) in lanes {
+            let request = ByRequest {
+                request: action.name().to_owned(),
+            };
+            self.tokens.get_or_create(&request).set(level.tokens);
+            self.refill.get_or_create(&request).set(level.refill);
+            self.waiting
+                .get_or_create(&request)
+                .set(i64::try_from(level.waiting).unwrap_or(i64::MAX));
+            self.under_way
+                .get_or_create(&request)
+                .set(i64::try_from(level.under_way).unwrap_or(i64::MAX));
+        }
+        self.scrapes.inc();
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        self.scrape_seconds.observe(started.elapsed().as_secs_f64());
+        Ok(text)
+    }
+}
+
+/// Detaches that somebody waits for.
+#[derive(Debug, Default)]
+struct Detaches(Mutex<BTreeMap<(String, String), (String, Instant)>>);
+
+impl Detaches {
+    fn set(&self, volume: &str, instance: &str, state: &str, since: Instant) {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.insert(
+            (volume.to_owned(), instance.to_owned()),
+            (state.to_owned(), since),
+        );
+    }
+
+    fn remove(&self, volume: &str, instance: &str) {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.remove(&(volume.to_owned(), instance.to_owned()));
+    }
+}
+
+impl Collector for Detaches {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let pending = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let shown: Vec<_> = pending
+            .into_iter()
+            .map(|((volume, instance), (state, since))| (volume, instance, state, since.elapsed()))
+            .filter(|(_, _, _, waited)| *waited >= PENDING_AFTER)
+            .collect();
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let counter = ConstCounter::new(0.0);
+        let mut metric = encoder.encode_descriptor(
+            "aws_ebs_csi_ec2_detach_pending_seconds",
+            "Seconds since a detach that has not ended was asked for",
+            None,
+            counter.metric_type(),
+        )?;
+        for (volume, instance, state, waited) in shown {
+            let labels = [
+                ("volume_id", volume),
+                ("instance_id", instance),
+                ("attachment_state", state),
+            ];
+            ConstCounter::new(waited.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_names_and_labels_are_those_of_the_go_driver() {
+        let metrics = Metrics::default();
+        metrics.api_call("CreateVolume", 0.4);
+        metrics.api_error("CreateVolume", "InvalidParameterValue");
+        metrics.api_throttle("AttachVolume");
+        metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
+        metrics.detach_pending("vol-2", "i-1", "detaching", Instant::now());
+        metrics.detach_ended("vol-2", "i-1");
+        tokio::time::advance(Duration::from_secs(61)).await;
+        let text = metrics.encode(&[]).unwrap();
+        for line in [
+            "aws_ebs_csi_api_request_duration_seconds_count{request=\"CreateVolume\"} 1",
+            "aws_ebs_csi_api_request_duration_seconds_count{request=\"DeleteVolume\"} 0",
+            "aws_ebs_csi_api_request_errors_total{request=\"CreateVolume\",code=\"InvalidParameterValue\"} 1",
+            "aws_ebs_csi_api_request_throttles_total{operation_name=\"AttachVolume\",request=\"AttachVolume\"} 1",
+            "aws_ebs_csi_ec2_detach_pending_seconds_total{volume_id=\"vol-1\",instance_id=\"i-1\",attachment_state=\"busy\"} 61.0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(!text.contains("vol-2"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_detach_is_shown_only_after_a_minute() {
+        let metrics = Metrics::default();
+        metrics.detach_pending("vol-1", "i-1", "detaching", Instant::now());
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert!(
+            !metrics
+                .encode(&[])
+                .unwrap()
+                .contains("detach_pending_seconds_total")
+        );
+    }
+}
