@@ -193,7 +193,7 @@ fn area(row: &Area) -> Result<String, String> {
         "quarter" => "Quarter",
         other => return Err(format!("{other:?} is not where an area begins")),
     };
-    if row.length == 0 || row.length % 4096 != 0 || row.offset % 4096 != 0 {
+    if row.length == 0 || !row.length.is_multiple_of(4096) || !row.offset.is_multiple_of(4096) {
         return Err(format!(
             "area at {}: offset and length must be multiples of 4096",
             row.offset

@@ -96,7 +96,9 @@ impl FlagRule {
                 (ValueRule::None, None) => true,
                 (ValueRule::Number { low, high }, Some(value)) => {
                     value.bytes().all(|b| b.is_ascii_digit())
-                        && value.parse().is_ok_and(|number| (low..=high).contains(&number))
+                        && value
+                            .parse()
+                            .is_ok_and(|number| (low..=high).contains(&number))
                 }
                 (ValueRule::OneOf(words), Some(value)) => words.contains(&value),
                 (ValueRule::SelinuxLabel, Some(value)) => value.bytes().all(|b| {

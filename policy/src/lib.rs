@@ -6,11 +6,13 @@
 
 pub mod blank;
 pub mod ceiling;
+pub mod deviation;
 pub mod facts;
 pub mod flag;
 pub mod judge;
 pub mod place;
 pub mod profile;
+pub mod status;
 pub mod tool;
 pub mod variant;
 

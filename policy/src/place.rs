@@ -102,7 +102,10 @@ impl Place {
 pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> bool {
     PLACES.iter().any(|place| {
         place.class <= class
-            && place.operations.iter().any(|operation| uses.contains(operation))
+            && place
+                .operations
+                .iter()
+                .any(|operation| uses.contains(operation))
             && place.matches(path)
     })
 }

@@ -258,7 +258,9 @@ fn filled(argument: &str, given: &Arguments<'_>) -> String {
         ("{inode-size}", &|| number(format.inode_size())),
         ("{bytes-per-inode}", &|| number(format.bytes_per_inode())),
         ("{number-of-inodes}", &|| number(format.number_of_inodes())),
-        ("{ext4-cluster-size}", &|| number(format.ext4_cluster_size())),
+        ("{ext4-cluster-size}", &|| {
+            number(format.ext4_cluster_size())
+        }),
     ];
     values
         .iter()

@@ -1,0 +1,178 @@
+//! The system call filter: which calls the kernel answers, and how.
+//!
+//! A seccomp filter has one answer for what it matches, so a list with errors becomes several filters. The kernel
+//! runs them all and takes the strictest answer: a call that one filter answers with an error must not be killed by
+//! the list, so the list lets it pass.
+
+use std::collections::BTreeMap;
+
+use ebs_csi_policy::Value;
+use ebs_csi_policy::profile::{Answer, CallRule, Condition};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use crate::{Fault, call_number};
+
+/// Which threads a filter binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// The calling one, and all that it starts.
+    This,
+    /// All of the process.
+    All,
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// The filters of a profile, in the order in which they are installed: the list comes last, because it forbids to
+/// install another.
+pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
+    let mut allowed = Rules::new();
+    let mut errors: BTreeMap<i32, Rules> = BTreeMap::new();
+    for rule in calls {
+        let Some(number) = number(rule)? else {
+            continue;
+        };
+        add(&mut allowed, number, rule.condition)?;
+        if let Answer::Errno(Value { number: errno, .. }) = rule.answer {
+            add(errors.entry(errno).or_default(), number, rule.condition)?;
+        }
+    }
+    let mut programs = Vec::new();
+    for (errno, rules) in errors {
+        programs.push(error_filter(rules, errno)?);
+    }
+    programs.push(compile(
+        allowed,
+        SeccompAction::KillProcess,
+        SeccompAction::Allow,
+    )?);
+    Ok(programs)
+}
+
+/// A filter that answers these commands of ioctl(2) with success without executing them.
+pub(crate) fn pretended(commands: &[Value]) -> Result<BpfProgram, Fault> {
+    let mut rules = Rules::new();
+    for command in commands {
+        let condition = compare(1, SeccompCmpOp::Eq, command.number)?;
+        rules.entry(libc::SYS_ioctl).or_default().push(condition);
+    }
+    error_filter(rules, 0)
+}
+
+/// Installs filters, and `no_new_privs` with them.
+pub(crate) fn apply(programs: &[BpfProgram], threads: Threads) -> Result<(), Fault> {
+    for program in programs {
+        match threads {
+            Threads::This => seccompiler::apply_filter(program),
+            Threads::All => seccompiler::apply_filter_all_threads(program),
+        }
+        .map_err(|error| Fault::Filter(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The call's number on this machine; `None` for a call that it does not have.
+fn number(rule: &CallRule) -> Result<Option<i64>, Fault> {
+    if rule.only_x86_64 && !cfg!(target_arch = "x86_64") {
+        return Ok(None);
+    }
+    call_number::of(rule.call)
+        .map(Some)
+        .ok_or(Fault::UnknownCall(rule.call))
+}
+
+fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault> {
+    let more = match condition {
+        Condition::Always => {
+            // No rule at all means that every argument will do.
+            rules.insert(number, Vec::new());
+            return Ok(());
+        }
+        Condition::OneOf {
+            argument,
+            mask,
+            values,
+        } => values
+            .iter()
+            .map(|value| compare(argument, SeccompCmpOp::MaskedEq(mask), value.number))
+            .collect::<Result<Vec<_>, _>>()?,
+        Condition::HasBits { argument, bits } => vec![compare(
+            argument,
+            SeccompCmpOp::MaskedEq(bits.number),
+            bits.number,
+        )?],
+        Condition::LacksBits { argument, bits } => {
+            vec![compare(argument, SeccompCmpOp::MaskedEq(bits.number), 0)?]
+        }
+    };
+    match rules.get_mut(&number) {
+        // Allowed whatever its arguments are.
+        Some(present) if present.is_empty() => {}
+        Some(present) => present.extend(more),
+        None => {
+            rules.insert(number, more);
+        }
+    }
+    Ok(())
+}
+
+fn compare(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, Fault> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(|error| Fault::Filter(error.to_string()))
+}
+
+fn error_filter(rules: Rules, errno: i32) -> Result<BpfProgram, Fault> {
+    let errno = u32::try_from(errno).unwrap_or_default();
+    compile(rules, SeccompAction::Allow, SeccompAction::Errno(errno))
+}
+
+fn compile(
+    rules: Rules,
+    other: SeccompAction,
+    matched: SeccompAction,
+) -> Result<BpfProgram, Fault> {
+    let machine: TargetArch = std::env::consts::ARCH
+        .try_into()
+        .map_err(|error: seccompiler::BackendError| Fault::Filter(error.to_string()))?;
+    SeccompFilter::new(rules, other, matched, machine)
+        .and_then(TryInto::try_into)
+        .map_err(|error: seccompiler::BackendError| Fault::Filter(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_policy::profile;
+
+    #[test]
+    fn every_profile_becomes_filters_that_the_kernel_could_take() {
+        for profile in profile::ALL {
+            let programs = programs(profile.calls).unwrap();
+            for program in &programs {
+                assert!(
+                    !program.is_empty() && program.len() <= 4096,
+                    "{}",
+                    profile.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_profile_names_a_call_that_is_unknown() {
+        for profile in profile::ALL {
+            for rule in profile.calls {
+                assert!(
+                    call_number::of(rule.call).is_some() || !cfg!(target_arch = "x86_64"),
+                    "{} of {}",
+                    rule.call,
+                    profile.name
+                );
+            }
+        }
+    }
+}

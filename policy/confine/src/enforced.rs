@@ -1,0 +1,118 @@
+//! What the kernel confirms.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use ebs_csi_policy::profile::Profile;
+use ebs_csi_policy::status::Status;
+
+use crate::Fault;
+
+/// What is enforced on this process, read back from the kernel. Every `main` logs it.
+#[derive(Clone, Debug)]
+pub struct Enforced {
+    /// The profile's name.
+    pub profile: &'static str,
+    /// `/proc/self/status` after the last step.
+    pub status: Status,
+    /// Landlock, which `/proc` does not show.
+    pub landlock: LandlockState,
+    /// Optional capabilities that the host does not grant.
+    pub missing_capabilities: Vec<&'static str>,
+}
+
+/// How much of Landlock is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LandlockState {
+    /// The profile's step was not taken.
+    NotAsked,
+    /// The parent's domain is in force.
+    Inherited,
+    /// All of the profile.
+    Full {
+        /// The kernel's ABI.
+        abi: u8,
+    },
+    /// What the kernel knows of the profile.
+    Partial {
+        /// The kernel's ABI.
+        abi: u8,
+    },
+    /// Nothing: the kernel has no Landlock.
+    Missing,
+}
+
+impl fmt::Display for LandlockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAsked => f.write_str("not asked"),
+            Self::Inherited => f.write_str("inherited"),
+            Self::Full { abi } => write!(f, "full (ABI {abi})"),
+            Self::Partial { abi } => write!(f, "partial (ABI {abi})"),
+            Self::Missing => f.write_str("missing"),
+        }
+    }
+}
+
+impl fmt::Display for Enforced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            profile, status, ..
+        } = self;
+        write!(
+            f,
+            "profile={profile} uid={} gid={} groups={:?} permitted={:#x} effective={:#x} bounding={:#x} \
+             no_new_privs={} seccomp_filters={} landlock=\"{}\"",
+            status.uids[1],
+            status.gids[1],
+            status.groups,
+            status.permitted,
+            status.effective,
+            status.bounding,
+            u8::from(status.no_new_privs),
+            status
+                .seccomp_filters
+                .map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
+            self.landlock,
+        )?;
+        if !self.missing_capabilities.is_empty() {
+            write!(f, " not_granted={}", self.missing_capabilities.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the status through a descriptor that was opened before the confinement.
+pub(crate) fn read(mut status: &File) -> Result<Status, Fault> {
+    let mut text = String::new();
+    status.seek(SeekFrom::Start(0)).map_err(Fault::Status)?;
+    // Bounded: the kernel's text has about 1.5 kB.
+    let length = status
+        .take(1 << 16)
+        .read_to_string(&mut text)
+        .map_err(Fault::Status)?;
+    if length == 0 {
+        return Err(Fault::Status(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(Status::parse(&text)?)
+}
+
+/// Fails when the kernel reports something else than the profile asks for.
+pub(crate) fn confirm(
+    profile: &'static Profile,
+    status: Status,
+    landlock: LandlockState,
+    missing_capabilities: Vec<&'static str>,
+) -> Result<Enforced, Fault> {
+    let deviations = profile.deviations(&status);
+    if let Some(first) = deviations.first() {
+        return Err(Fault::NotConfirmed(first.to_string()));
+    }
+    Ok(Enforced {
+        profile: profile.name,
+        status,
+        landlock,
+        missing_capabilities,
+    })
+}

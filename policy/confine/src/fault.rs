@@ -1,0 +1,95 @@
+//! Why a process could not be confined.
+
+use std::io;
+
+use ebs_csi_policy::status::StatusError;
+
+/// A step into the profile that did not work. The process must end: it holds more than its policy allows.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The process has several threads already.
+    #[error(
+        "cannot confine a process of {0} threads: confinement must come before the first thread is started"
+    )]
+    ManyThreads(u32),
+    /// `/proc/self/status` could not be read.
+    #[error("cannot read /proc/self/status: mount /proc in the container")]
+    Status(#[source] io::Error),
+    /// `/proc/self/status` was not understood.
+    #[error("cannot understand /proc/self/status")]
+    StatusText(#[from] StatusError),
+    /// A resource limit was refused.
+    #[error("cannot set the resource limit {0}")]
+    Limit(&'static str, #[source] io::Error),
+    /// A capability that the profile needs is not there.
+    #[error("{0} is needed and not granted: add it to the container's capabilities")]
+    CapabilityMissing(&'static str),
+    /// A capability set could not be changed.
+    #[error(
+        "cannot set the {0} capabilities: the process must be started with CAP_SETPCAP, or without any capability"
+    )]
+    Capabilities(&'static str, #[source] io::Error),
+    /// The user or the groups could not be changed.
+    #[error(
+        "cannot become {what} {id}: start the process as root with CAP_SETUID and CAP_SETGID, or as that user"
+    )]
+    Identity {
+        /// `user`, `group` or `groups`.
+        what: &'static str,
+        /// The number.
+        id: u32,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The process was started as a user that its policy does not know.
+    #[error("started as user {found}: start the process as root or as user {wanted}")]
+    WrongUser {
+        /// The policy's user.
+        wanted: u32,
+        /// The process's.
+        found: u32,
+    },
+    /// A prctl(2) operation was refused.
+    #[error("cannot set {0}")]
+    Control(&'static str, #[source] io::Error),
+    /// The kernel's Landlock is older than the profile's floor.
+    #[error(
+        "the kernel offers Landlock ABI {found}, {profile_floor} is needed: use a kernel with Landlock enabled, or allow to go without it explicitly"
+    )]
+    LandlockMissing {
+        /// What is there; 0: none.
+        found: u8,
+        /// What is needed.
+        profile_floor: u8,
+    },
+    /// A Landlock rule was refused.
+    #[error("cannot apply Landlock: {0}")]
+    Landlock(String),
+    /// A place of a rule is not there.
+    #[error("cannot open {place} for a Landlock rule")]
+    Place {
+        /// The place, as in the policy.
+        place: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The policy names a system call that this build does not know.
+    #[error("the policy names the system call {0}, which this build does not know")]
+    UnknownCall(&'static str),
+    /// A filter could not be built or installed.
+    #[error("cannot install the system call filter: {0}")]
+    Filter(String),
+    /// The kernel confirms something else than the profile says.
+    #[error("the kernel does not confirm the confinement: {0}")]
+    NotConfirmed(String),
+    /// The policy has no such tool.
+    #[error("the policy has no tool {0}")]
+    UnknownTool(&'static str),
+}
+
+impl Fault {
+    /// The exit status of a process that could not be confined.
+    pub const EXIT: u8 = 77;
+}

@@ -1,0 +1,180 @@
+//! Landlock.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use ebs_csi_policy::profile::{FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+};
+
+use crate::{Fault, LandlockState, sys};
+
+/// The rights that are handled: every one that this kernel interface knows. Fixed, so that a newer kernel does not
+/// change what a process can do; what an older kernel lacks is left out by it.
+const HANDLED: ABI = ABI::V6;
+
+/// The places that a process names itself, held by descriptor.
+#[derive(Debug, Default)]
+pub struct Places {
+    held: Vec<(&'static str, OwnedFd)>,
+}
+
+impl Places {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a path under a name of the policy. Several paths may have one name.
+    ///
+    /// # Errors
+    /// [`Fault::Place`] when it cannot be opened.
+    pub fn with(self, name: &'static str, path: impl AsRef<Path>) -> Result<Self, Fault> {
+        let path = path.as_ref();
+        let opened = open_path(path).map_err(|source| Fault::Place {
+            place: format!("{name} ({})", path.display()),
+            source,
+        })?;
+        Ok(self.with_descriptor(name, opened))
+    }
+
+    /// Adds a path that the process holds already.
+    #[must_use]
+    pub fn with_descriptor(mut self, name: &'static str, descriptor: OwnedFd) -> Self {
+        self.held.push((name, descriptor));
+        self
+    }
+}
+
+/// Restricts the calling thread and all that it starts.
+pub(crate) fn restrict(
+    rules: &Landlock,
+    places: &Places,
+    allow_missing: bool,
+) -> Result<LandlockState, Fault> {
+    let abi = sys::landlock_abi();
+    if abi < rules.floor && rules.floor_is_hard && !allow_missing {
+        return Err(Fault::LandlockMissing {
+            found: abi,
+            profile_floor: rules.floor,
+        });
+    }
+    if abi == 0 {
+        return Ok(LandlockState::Missing);
+    }
+    if matches!(rules.files, Files::Inherited) {
+        return Ok(LandlockState::Inherited);
+    }
+    let status = build(rules, places).map_err(|error| match error {
+        Problem::Place(fault) => fault,
+        Problem::Ruleset(error) => Fault::Landlock(error.to_string()),
+    })?;
+    Ok(match status {
+        RulesetStatus::FullyEnforced => LandlockState::Full { abi },
+        RulesetStatus::PartiallyEnforced => LandlockState::Partial { abi },
+        RulesetStatus::NotEnforced => LandlockState::Missing,
+    })
+}
+
+enum Problem {
+    Place(Fault),
+    Ruleset(landlock::RulesetError),
+}
+
+impl<E: Into<landlock::RulesetError>> From<E> for Problem {
+    fn from(error: E) -> Self {
+        Self::Ruleset(error.into())
+    }
+}
+
+fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    if matches!(rules.files, Files::Listed(_)) {
+        ruleset = ruleset.handle_access(AccessFs::from_all(HANDLED))?;
+    }
+    if rules.tcp == Tcp::Denied {
+        ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
+    }
+    for scope in rules.scopes {
+        ruleset = ruleset.scope(match scope {
+            Scope::AbstractUnixSocket => landlock::Scope::AbstractUnixSocket,
+            Scope::Signal => landlock::Scope::Signal,
+        })?;
+    }
+    // An older kernel may know none of what is asked for; that is a state to report, not an error.
+    let mut created = ruleset.create()?;
+    if let Files::Listed(list) = rules.files {
+        for rule in list {
+            let rights = rights(rule);
+            for place in opened(rule, places)? {
+                created = created.add_rule(PathBeneath::new(place, rights))?;
+            }
+        }
+    }
+    Ok(created.restrict_self()?.ruleset)
+}
+
+/// The descriptors that a rule is about.
+fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
+    let missing = |place: &str, source| {
+        Problem::Place(Fault::Place {
+            place: place.to_owned(),
+            source,
+        })
+    };
+    match rule.place {
+        FilePlace::Path(path) => match open_path(Path::new(path)) {
+            Ok(descriptor) => Ok(vec![descriptor]),
+            Err(error) if rule.optional && error.kind() == io::ErrorKind::NotFound => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(missing(path, error)),
+        },
+        FilePlace::Named(name) => {
+            let mut found = Vec::new();
+            for (_, descriptor) in places.held.iter().filter(|(held, _)| *held == name) {
+                let copy = descriptor
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(|error| missing(name, error))?;
+                found.push(copy);
+            }
+            if found.is_empty() && !rule.optional {
+                return Err(missing(name, io::ErrorKind::NotFound.into()));
+            }
+            Ok(found)
+        }
+    }
+}
+
+pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+        .open(path)?;
+    Ok(file.into())
+}
+
+fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
+    rule.rights
+        .iter()
+        .map(|right| match right {
+            FileRight::Execute => AccessFs::Execute,
+            FileRight::ReadFile => AccessFs::ReadFile,
+            FileRight::ReadDir => AccessFs::ReadDir,
+            FileRight::WriteFile => AccessFs::WriteFile,
+            FileRight::MakeDir => AccessFs::MakeDir,
+            FileRight::MakeReg => AccessFs::MakeReg,
+            FileRight::MakeSock => AccessFs::MakeSock,
+            FileRight::RemoveDir => AccessFs::RemoveDir,
+            FileRight::RemoveFile => AccessFs::RemoveFile,
+            FileRight::IoctlDev => AccessFs::IoctlDev,
+        })
+        .collect()
+}

@@ -1,0 +1,132 @@
+//! Capabilities, user and groups, `no_new_privs`, in the order that each step allows the next.
+
+use std::io;
+
+use ebs_csi_policy::profile::{HeldCapability, Profile};
+use ebs_csi_policy::status::Status;
+use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitiesSecureBits, set_capabilities_secure_bits, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::{Fault, sys};
+
+/// Becomes the profile's identity. Returns the optional capabilities that the host does not grant.
+pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'static str>, Fault> {
+    let (held, missing) = granted(profile.capabilities, before)?;
+    let wanted: u64 = held.iter().map(|one| one.capability.bit()).sum();
+
+    // 1. The bounding set and the securebits need CAP_SETPCAP, which the change of the sets below gives up. A process
+    //    that was started without any capability cannot drop them and does not need to: with no_new_privs nothing
+    //    can give it one back.
+    if before.permitted != 0 {
+        for number in 0..64 {
+            if before.bounding & (1 << number) != 0 && wanted & (1 << number) == 0 {
+                sys::drop_from_bounding_set(number)
+                    .map_err(|error| Fault::Capabilities("bounding", error))?;
+            }
+        }
+        // uid 0 means nothing to exec, and a change of the uid takes nothing away unasked; both for good.
+        let bits = CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+        set_capabilities_secure_bits(bits)
+            .map_err(|error| Fault::Capabilities("secure", error.into()))?;
+    }
+    caps::clear(None, caps::CapSet::Ambient).map_err(|error| refused("ambient", &error))?;
+
+    // 2. Groups before the user: a change of groups needs CAP_SETGID.
+    change_user(profile, before)?;
+
+    // 3. The sets themselves. Effective first: it must stay within permitted.
+    let set = |which: caps::CapSet, name, value: u64| {
+        caps::set(None, which, &as_set(value)).map_err(|error| refused(name, &error))
+    };
+    let effective: u64 = held
+        .iter()
+        .filter(|one| one.effective)
+        .map(|one| one.capability.bit())
+        .sum();
+    set(caps::CapSet::Effective, "effective", effective)?;
+    set(caps::CapSet::Permitted, "permitted", wanted)?;
+    set(caps::CapSet::Inheritable, "inheritable", 0)?;
+
+    // 4. After the change of the user, which sets the attribute anew.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Fault::Control("PR_SET_DUMPABLE", error.into()))?;
+    set_no_new_privs(true).map_err(|error| Fault::Control("PR_SET_NO_NEW_PRIVS", error.into()))?;
+    Ok(missing)
+}
+
+/// The profile's capabilities that the process has, and the names of the optional ones that it has not.
+fn granted(
+    capabilities: &'static [HeldCapability],
+    before: &Status,
+) -> Result<(Vec<HeldCapability>, Vec<&'static str>), Fault> {
+    let mut held = Vec::new();
+    let mut missing = Vec::new();
+    for one in capabilities {
+        if before.permitted & one.capability.bit() != 0 {
+            held.push(*one);
+        } else if one.optional {
+            missing.push(one.capability.name);
+        } else {
+            return Err(Fault::CapabilityMissing(one.capability.name));
+        }
+    }
+    Ok((held, missing))
+}
+
+fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
+    let wanted = &profile.identity;
+    let found = before.uids[0];
+    let same = before.uids == [wanted.uid; 4]
+        && before.gids == [wanted.gid; 4]
+        && before.groups == wanted.groups;
+    // Under its own user already, and without the right to change: nothing to do. A user of the operator's choice is
+    // accepted where the policy says so, as long as it is an ordinary one.
+    let ordinary = before.uids == [found; 4] && found != 0 && before.permitted == 0;
+    if same || (ordinary && wanted.other_unprivileged_uid) {
+        return Ok(());
+    }
+    if ordinary && found != wanted.uid {
+        return Err(Fault::WrongUser {
+            wanted: wanted.uid,
+            found,
+        });
+    }
+    let groups: Vec<Gid> = wanted
+        .groups
+        .iter()
+        .map(|group| Gid::from_raw(*group))
+        .collect();
+    let failed = |what, id| {
+        move |error: rustix::io::Errno| Fault::Identity {
+            what,
+            id,
+            source: error.into(),
+        }
+    };
+    set_thread_groups(&groups).map_err(failed("groups", wanted.gid))?;
+    let gid = Gid::from_raw(wanted.gid);
+    set_thread_res_gid(gid, gid, gid).map_err(failed("group", wanted.gid))?;
+    let uid = Uid::from_raw(wanted.uid);
+    set_thread_res_uid(uid, uid, uid).map_err(failed("user", wanted.uid))
+}
+
+/// Only capabilities of the policy are in `bits`, and the crate knows them all.
+fn as_set(bits: u64) -> caps::CapsHashSet {
+    caps::all()
+        .into_iter()
+        .filter(|one| bits & one.bitmask() != 0)
+        .collect()
+}
+
+fn refused(which: &'static str, error: &caps::errors::CapsError) -> Fault {
+    Fault::Capabilities(which, io::Error::other(error.to_string()))
+}

@@ -1,0 +1,65 @@
+//! The first thing that a `main` does: forget what it inherited by accident.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::sys;
+
+/// Closes every descriptor from 3 on, but for those in `keep`: what a parent left open is no business of this process.
+/// Descriptors 0, 1 and 2 are opened on `/dev/null` when they are closed, so that no file that is opened later takes
+/// their numbers.
+///
+/// # Errors
+/// The kernel's, as an I/O error.
+pub fn close_strays(keep: &[RawFd]) -> io::Result<()> {
+    for standard in 0..3 {
+        if !sys::is_open(standard) {
+            // The lowest free number is this one.
+            let sink = std::fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open("/dev/null")?;
+            sys::leave_open(sink);
+        }
+    }
+    let mut keep: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd >= 3).collect();
+    keep.sort_unstable();
+    keep.dedup();
+    let mut first: u32 = 3;
+    for kept in keep {
+        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
+        if kept > first {
+            sys::close_range(first, kept - 1)?;
+        }
+        first = kept.saturating_add(1);
+    }
+    sys::close_range(first, u32::MAX)
+}
+
+/// Removes every environment variable whose name does not begin with one of `prefixes`. Must be called before the
+/// first thread is started.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] when there is a second thread, or an I/O error when that cannot be seen.
+pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the environment can only be changed before the first thread is started",
+        ));
+    }
+    let strays: Vec<OsString> = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| {
+            !name
+                .to_str()
+                .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        })
+        .collect();
+    for name in strays {
+        sys::remove_variable(&name);
+    }
+    Ok(())
+}

@@ -1,0 +1,348 @@
+//! What each profile forbids, attempted, and what it must leave possible.
+//!
+//! Every case runs in a process of its own: this program starts itself, the child enters the profile with a single
+//! thread and makes the attempt. That is why it has no test harness.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+use ebs_csi_confine::{Entering, Fault, Places, raise};
+use ebs_csi_policy::profile::{self, Profile};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
+use rustix::thread::{Uid, set_thread_res_uid};
+
+/// What becomes of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It works.
+    Works,
+    /// The system call filter ends the process.
+    Killed,
+    /// It fails with this errno.
+    Refused(i32),
+}
+use Outcome::{Killed, Refused, Works};
+
+const EACCES: i32 = 13;
+const EPERM: i32 = 1;
+const EAFNOSUPPORT: i32 = 97;
+
+type Attempt = fn(&Path) -> io::Result<()>;
+
+const ATTEMPTS: &[(&str, Attempt)] = &[
+    ("read-own-status", |_| {
+        fs::read("/proc/self/status").map(drop)
+    }),
+    ("read-shadow", |_| File::open("/etc/shadow").map(drop)),
+    ("read-hosts", |_| File::open("/etc/hosts").map(drop)),
+    ("write-core-pattern", |_| {
+        OpenOptions::new()
+            .write(true)
+            .open("/proc/sys/kernel/core_pattern")
+            .map(drop)
+    }),
+    ("create-file", |scratch| {
+        File::create(scratch.join("made")).map(drop)
+    }),
+    ("create-file-of-root", |scratch| {
+        File::create(scratch.join("kubelet/made")).map(drop)
+    }),
+    ("start-program", |_| {
+        Command::new("/bin/true").status().map(drop)
+    }),
+    ("start-tool", |_| {
+        Command::new("/usr/sbin/mke2fs")
+            .arg("-V")
+            .status()
+            .map(drop)
+    }),
+    ("tcp-connect", |_| match TcpStream::connect("127.0.0.1:9") {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        other => other.map(drop),
+    }),
+    ("tcp-listen", |_| TcpListener::bind("127.0.0.1:0").map(drop)),
+    ("udp", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
+    ("unix-connect", |_| {
+        match UnixStream::connect("/nonexistent/socket") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
+        }
+    }),
+    ("unix-listen", |scratch| {
+        UnixListener::bind(scratch.join("socket")).map(drop)
+    }),
+    ("thread", |_| {
+        std::thread::spawn(|| ())
+            .join()
+            .map_err(|_| io::Error::other("the thread panicked"))
+    }),
+    ("become-root", |_| {
+        Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
+    }),
+    ("open-file-system", |_| {
+        rustix::mount::fsopen("tmpfs", rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC)
+            .map(drop)
+            .map_err(Into::into)
+    }),
+    ("change-mode", |scratch| {
+        fs::set_permissions(scratch, std::os::unix::fs::PermissionsExt::from_mode(0o777))
+    }),
+    ("raise-sys-admin", |_| {
+        let capability = profile::BROKER.capabilities[0].capability;
+        raise(capability).map(drop).map_err(|fault| match fault {
+            Fault::CapabilityMissing(_) => io::Error::from_raw_os_error(EPERM),
+            other => io::Error::other(other.to_string()),
+        })
+    }),
+    ("raise-dac-read-search", |_| {
+        let capability = profile::BROKER.capabilities[2].capability;
+        raise(capability)
+            .map(drop)
+            .map_err(|fault| io::Error::other(fault.to_string()))
+    }),
+    ("make-directory-beneath-root", |_| {
+        Ok(mkdirat(kubelet_root(), "made", Mode::from_raw_mode(0o750))?)
+    }),
+    ("make-file-beneath-root", |_| {
+        Ok(mknodat(
+            kubelet_root(),
+            "file",
+            FileType::RegularFile,
+            Mode::from_raw_mode(0o640),
+            0,
+        )?)
+    }),
+    ("make-device-beneath-root", |_| {
+        Ok(mknodat(
+            kubelet_root(),
+            "disk",
+            FileType::BlockDevice,
+            Mode::from_raw_mode(0o660),
+            0x700,
+        )?)
+    }),
+    ("remove-directory-beneath-root", |_| {
+        mkdirat(kubelet_root(), "gone", Mode::from_raw_mode(0o750))?;
+        Ok(unlinkat(kubelet_root(), "gone", AtFlags::REMOVEDIR)?)
+    }),
+    ("make-directory-elsewhere", |_| {
+        Ok(mkdirat(
+            CWD,
+            "/tmp/ebs-csi-confine-elsewhere",
+            Mode::from_raw_mode(0o750),
+        )?)
+    }),
+    ("open-beneath-root", |_| {
+        Ok(openat(kubelet_root(), "there", OFlags::RDONLY, Mode::empty()).map(drop)?)
+    }),
+    ("block-device-read-only-switch", |_| {
+        // The command is let through and fails on what is no disk.
+        match rustix::fs::ioctl_blksszget(&File::open("/dev/null")?) {
+            Err(rustix::io::Errno::NOTTY) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }),
+    ("other-ioctl", |_| {
+        Ok(rustix::io::ioctl_fionread(io::stdin()).map(drop)?)
+    }),
+];
+
+/// Profile, attempt, what must become of it.
+const CASES: &[(&str, &str, Outcome)] = &[
+    ("controller", "read-own-status", Works),
+    ("controller", "read-hosts", Works),
+    ("controller", "tcp-connect", Works),
+    ("controller", "udp", Works),
+    ("controller", "thread", Works),
+    ("controller", "read-shadow", Refused(EACCES)),
+    ("controller", "write-core-pattern", Refused(EACCES)),
+    ("controller", "create-file", Refused(EACCES)),
+    ("controller", "start-program", Refused(EPERM)),
+    ("controller", "unix-connect", Refused(EAFNOSUPPORT)),
+    ("controller", "become-root", Killed),
+    ("controller", "open-file-system", Killed),
+    ("controller", "change-mode", Killed),
+    ("controller", "raise-sys-admin", Killed),
+    ("node-agent", "read-own-status", Works),
+    ("node-agent", "unix-connect", Works),
+    ("node-agent", "thread", Works),
+    ("node-agent", "read-hosts", Refused(EACCES)),
+    ("node-agent", "write-core-pattern", Refused(EACCES)),
+    ("node-agent", "create-file", Refused(EACCES)),
+    ("node-agent", "tcp-connect", Killed),
+    ("node-agent", "tcp-listen", Killed),
+    ("node-agent", "udp", Killed),
+    ("node-agent", "unix-listen", Killed),
+    ("node-agent", "start-program", Killed),
+    ("node-agent", "become-root", Killed),
+    ("node-agent", "open-file-system", Killed),
+    ("node-agent", "raise-sys-admin", Killed),
+    ("supervisor", "start-tool", Works),
+    ("supervisor", "read-own-status", Works),
+    ("supervisor", "start-program", Refused(EACCES)),
+    ("supervisor", "read-hosts", Refused(EACCES)),
+    ("supervisor", "write-core-pattern", Refused(EACCES)),
+    ("supervisor", "create-file", Refused(EACCES)),
+    ("supervisor", "tcp-connect", Killed),
+    ("supervisor", "unix-connect", Killed),
+    ("supervisor", "become-root", Killed),
+    ("supervisor", "open-file-system", Killed),
+    ("broker", "open-file-system", Works),
+    ("broker", "thread", Works),
+    ("broker", "raise-dac-read-search", Works),
+    ("broker", "block-device-read-only-switch", Works),
+    ("broker", "write-core-pattern", Refused(EACCES)),
+    ("broker", "create-file-of-root", Refused(EACCES)),
+    ("broker", "read-shadow", Refused(EACCES)),
+    ("broker", "start-program", Killed),
+    ("broker", "tcp-connect", Killed),
+    ("broker", "unix-connect", Killed),
+    ("broker", "become-root", Killed),
+    ("broker", "change-mode", Killed),
+    ("broker", "other-ioctl", Killed),
+    ("broker", "make-directory-beneath-root", Killed),
+    ("directories", "make-directory-beneath-root", Works),
+    ("directories", "make-file-beneath-root", Works),
+    ("directories", "remove-directory-beneath-root", Works),
+    ("directories", "make-directory-elsewhere", Refused(EACCES)),
+    ("directories", "make-device-beneath-root", Killed),
+    ("directories", "open-beneath-root", Killed),
+    ("directories", "read-hosts", Killed),
+    ("directories", "start-program", Killed),
+    ("directories", "unix-connect", Killed),
+    ("directories", "open-file-system", Killed),
+    ("directories", "raise-sys-admin", Killed),
+    ("directories", "thread", Killed),
+];
+
+static ROOT: OnceLock<File> = OnceLock::new();
+
+fn kubelet_root() -> &'static File {
+    ROOT.get().expect("opened before the confinement")
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, flag, profile, attempt, scratch] = arguments.as_slice()
+        && flag == "--child"
+    {
+        return child(profile, attempt, Path::new(scratch));
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!(
+            "skipped: confinement starts as root, this is user {}",
+            rustix::process::geteuid()
+        );
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments
+        .iter()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
+    let mut failed = 0;
+    for (profile, attempt, expected) in CASES {
+        let name = format!("{profile}: {attempt} is {expected:?}");
+        if filter.is_some_and(|filter| !name.contains(filter.as_str())) {
+            continue;
+        }
+        let found = run(profile, attempt);
+        let good = found == Ok(*expected);
+        println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
+        if !good {
+            println!("    found {found:?}");
+            failed += 1;
+        }
+    }
+    if let Some(unused) = ATTEMPTS
+        .iter()
+        .find(|(name, _)| !CASES.iter().any(|case| case.1 == *name))
+    {
+        println!("attempt {:?} belongs to no case", unused.0);
+        failed += 1;
+    }
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// Status of a child that could not be confined.
+const NOT_CONFINED: u8 = 250;
+/// Status of a child whose attempt failed with something else than an errno.
+const OTHER: u8 = 251;
+
+fn run(profile: &str, attempt: &str) -> Result<Outcome, String> {
+    let scratch = Scratch::new().map_err(|error| error.to_string())?;
+    let status = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
+        .args(["--child", profile, attempt])
+        .arg(&scratch.0)
+        .stdin(std::process::Stdio::null())
+        .status()
+        .map_err(|error| error.to_string())?;
+    match (status.signal(), status.code()) {
+        (Some(libc::SIGSYS), _) => Ok(Killed),
+        (_, Some(0)) => Ok(Works),
+        (_, Some(code)) if code < i32::from(NOT_CONFINED) => Ok(Refused(code)),
+        _ => Err(status.to_string()),
+    }
+}
+
+fn child(profile: &str, attempt: &str, scratch: &Path) -> ExitCode {
+    let Some((_, action)) = ATTEMPTS.iter().find(|(name, _)| *name == attempt) else {
+        return ExitCode::from(NOT_CONFINED);
+    };
+    let outcome = profile::named(profile)
+        .ok_or_else(|| "no such profile".to_owned())
+        .and_then(|profile| confine(profile, scratch).map_err(|fault| fault.to_string()));
+    if let Err(problem) = outcome {
+        println!("{profile}: {problem}");
+        return ExitCode::from(NOT_CONFINED);
+    }
+    match action(scratch) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => ExitCode::from(
+            error
+                .raw_os_error()
+                .and_then(|errno| u8::try_from(errno).ok())
+                .unwrap_or(OTHER),
+        ),
+    }
+}
+
+fn confine(profile: &'static Profile, scratch: &Path) -> Result<(), Fault> {
+    let root = File::open(scratch.join("kubelet")).expect("the parent made it");
+    ROOT.set(root).expect("set once");
+    let places = Places::new()
+        .with("kubelet-root", scratch.join("kubelet"))?
+        .with("socket-directory", scratch)?;
+    let places = ebs_csi_confine::tool::programs(places)?;
+    Entering::begin(profile)?
+        .identity()?
+        .files(&places)?
+        .calls()?;
+    Ok(())
+}
+
+/// A directory that everyone may write to, so that only the profile is in the way.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("ebs-csi-confine-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+        let kubelet = path.join("kubelet");
+        fs::create_dir(&kubelet)?;
+        fs::write(kubelet.join("there"), "")?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,139 @@
+//! What the kernel says of a process: `/proc/PID/status`, parsed.
+
+use std::fmt;
+
+/// The fields of `/proc/PID/status` that say what a process may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The first 15 bytes of the program's name.
+    pub name: String,
+    /// Real, effective, saved and file-system user.
+    pub uids: [u32; 4],
+    /// Real, effective, saved and file-system group.
+    pub gids: [u32; 4],
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Threads.
+    pub threads: u32,
+    /// Inheritable capabilities, a bit each.
+    pub inheritable: u64,
+    /// Permitted capabilities.
+    pub permitted: u64,
+    /// Effective capabilities.
+    pub effective: u64,
+    /// The bounding set.
+    pub bounding: u64,
+    /// Ambient capabilities.
+    pub ambient: u64,
+    /// `no_new_privs` is set.
+    pub no_new_privs: bool,
+    /// 0: no seccomp, 1: strict, 2: filters.
+    pub seccomp: u8,
+    /// How many filters; `None` on kernels before 5.9.
+    pub seccomp_filters: Option<u32>,
+}
+
+/// A field that is missing or not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusError {
+    field: &'static str,
+}
+
+impl fmt::Display for StatusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the process status has no readable {}", self.field)
+    }
+}
+
+impl std::error::Error for StatusError {}
+
+impl Status {
+    /// Reads the text of `/proc/PID/status`.
+    ///
+    /// # Errors
+    /// [`StatusError`] naming the field that the kernel did not give.
+    pub fn parse(text: &str) -> Result<Self, StatusError> {
+        let field = |name: &'static str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::trim)
+                .ok_or(StatusError { field: name })
+        };
+        let number = |name: &'static str| {
+            field(name)?
+                .parse::<u32>()
+                .map_err(|_| StatusError { field: name })
+        };
+        let set = |name: &'static str| {
+            u64::from_str_radix(field(name)?, 16).map_err(|_| StatusError { field: name })
+        };
+        let four = |name: &'static str| -> Result<[u32; 4], StatusError> {
+            numbers(field(name)?)
+                .and_then(|all| all.try_into().ok())
+                .ok_or(StatusError { field: name })
+        };
+        Ok(Self {
+            name: field("Name")?.to_owned(),
+            uids: four("Uid")?,
+            gids: four("Gid")?,
+            groups: numbers(field("Groups")?).ok_or(StatusError { field: "Groups" })?,
+            threads: number("Threads")?,
+            inheritable: set("CapInh")?,
+            permitted: set("CapPrm")?,
+            effective: set("CapEff")?,
+            bounding: set("CapBnd")?,
+            ambient: set("CapAmb")?,
+            no_new_privs: number("NoNewPrivs")? == 1,
+            seccomp: u8::try_from(number("Seccomp")?)
+                .map_err(|_| StatusError { field: "Seccomp" })?,
+            seccomp_filters: number("Seccomp_filters").ok(),
+        })
+    }
+}
+
+fn numbers(text: &str) -> Option<Vec<u32>> {
+    text.split_whitespace()
+        .map(|word| word.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "Name:\tbroker\nUmask:\t0022\nUid:\t65531\t65531\t65531\t65531\nGid:\t0\t0\t0\t0\n\
+                        Groups:\t6 \nThreads:\t33\nCapInh:\t0000000000000000\nCapPrm:\t0000000001200004\n\
+                        CapEff:\t0000000000200000\nCapBnd:\t0000000001200004\nCapAmb:\t0000000000000000\n\
+                        NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
+
+    #[test]
+    fn a_status_is_read_field_by_field() {
+        let status = Status::parse(TEXT).unwrap();
+        assert_eq!(status.name, "broker");
+        assert_eq!(status.uids, [65531; 4]);
+        assert_eq!(status.groups, [6]);
+        assert_eq!(status.permitted, 0x120_0004);
+        assert_eq!(status.effective, 1 << 21);
+        assert!(status.no_new_privs);
+        assert_eq!((status.seccomp, status.seccomp_filters), (2, Some(2)));
+    }
+
+    #[test]
+    fn a_missing_field_is_named() {
+        let text = TEXT.replace("CapEff", "CapXyz");
+        let error = Status::parse(&text).unwrap_err();
+        assert!(error.to_string().contains("CapEff"), "{error}");
+    }
+
+    #[test]
+    fn an_old_kernel_without_a_filter_count_is_understood() {
+        let text = TEXT.replace("Seccomp_filters:\t2\n", "");
+        assert_eq!(Status::parse(&text).unwrap().seccomp_filters, None);
+    }
+
+    #[test]
+    fn the_live_kernel_is_understood() {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(Status::parse(&text).unwrap().threads >= 1);
+    }
+}
