@@ -1,0 +1,294 @@
+//! Reads the command line: the mode, the launcher's own settings, and each process's part.
+
+use std::path::PathBuf;
+
+use ebs_csi_proto::Endpoint;
+
+use crate::flags::{self, Process};
+use crate::mode::Mode;
+
+/// A command line that cannot be used; the text is one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(String);
+
+/// What a command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// `--help`.
+    Help,
+    /// `--version`, without a mode whose program answers it.
+    Version,
+    /// Run this program with these arguments, in the place of this one.
+    Become {
+        /// Its name.
+        program: &'static str,
+        /// Its arguments.
+        arguments: Vec<String>,
+    },
+    /// Run the processes of a mode.
+    Run(Run),
+    /// Be the router.
+    Route {
+        /// Where to serve.
+        endpoint: Endpoint,
+        /// Where the processes' sockets are.
+        runtime_directory: PathBuf,
+    },
+}
+
+/// A mode with several processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// With controller and router, or the node's two alone.
+    pub all: bool,
+    /// Where kubelet or the sidecars find the driver.
+    pub endpoint: Endpoint,
+    /// Where the processes find each other; `None` makes a fresh directory.
+    pub runtime_directory: Option<PathBuf>,
+    /// Arguments of the controller.
+    pub controller: Vec<String>,
+    /// Arguments of the node-agent.
+    pub agent: Vec<String>,
+    /// Arguments of the mount-helper.
+    pub helper: Vec<String>,
+}
+
+/// Where the Go driver serves when it is not told.
+const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
+
+/// Reads the words behind the program's name.
+///
+/// # Errors
+/// One line that names the word and the next step.
+pub fn read(words: &[String]) -> Result<Asked, UsageError> {
+    let (mode, rest) = mode(words)?;
+    match mode {
+        Some(Mode::Controller) => Ok(Asked::Become {
+            program: "ebs-csi-controller",
+            arguments: rest,
+        }),
+        Some(Mode::PreStopHook) => {
+            let mut arguments = vec!["pre-stop-hook".to_owned()];
+            arguments.extend(rest);
+            Ok(Asked::Become {
+                program: "ebs-csi-node-agent",
+                arguments,
+            })
+        }
+        Some(Mode::Node) => split(&rest, false),
+        Some(Mode::All) | None => split(&rest, true),
+        Some(Mode::Router) => router(&rest),
+    }
+}
+
+/// Takes out the first word that is neither a flag nor a flag's value.
+fn mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
+    let mut index = 0;
+    while let Some(word) = words.get(index) {
+        match name_and_value(word) {
+            Some((name, None)) if flags::find(name).is_some_and(|flag| !flag.switch) => index += 2,
+            Some(_) => index += 1,
+            None => {
+                let mode = Mode::parse(word).ok_or_else(|| {
+                    UsageError(format!(
+                        "unknown mode {word:?}; give controller, node, all or pre-stop-hook"
+                    ))
+                })?;
+                let mut rest = words.to_vec();
+                rest.remove(index);
+                return Ok((Some(mode), rest));
+            }
+        }
+    }
+    Ok((None, words.to_vec()))
+}
+
+/// `--name`, `-name`, `--name=value`: as Go's flag library takes them.
+fn name_and_value(word: &str) -> Option<(&str, Option<&str>)> {
+    let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+    Some(match name.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (name, None),
+    })
+}
+
+fn split(words: &[String], all: bool) -> Result<Asked, UsageError> {
+    let mut run = Run {
+        all,
+        endpoint: endpoint(DEFAULT_ENDPOINT)?,
+        runtime_directory: None,
+        controller: Vec::new(),
+        agent: Vec::new(),
+        helper: Vec::new(),
+    };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let (name, given) = name_and_value(word)
+            .ok_or_else(|| UsageError(format!("{word:?} is neither a flag nor the mode")))?;
+        let flag = flags::find(name).ok_or_else(|| {
+            UsageError(format!("unknown flag --{name}; --help lists what there is"))
+        })?;
+        let value = match (flag.switch, given) {
+            (true, given) => given.map(str::to_owned),
+            (false, Some(value)) => Some(value.to_owned()),
+            (false, None) => {
+                let value = words
+                    .next()
+                    .ok_or_else(|| UsageError(format!("--{name} needs a value")))?;
+                Some(value.clone())
+            }
+        };
+        let argument = value
+            .as_ref()
+            .map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
+        let text = value.unwrap_or_default();
+        for process in flag.known_by {
+            match process {
+                Process::Controller if all => run.controller.push(argument.clone()),
+                // The Go driver's node mode does not know them, either.
+                Process::Controller if flag.known_by.len() == 1 => {
+                    return Err(UsageError(format!(
+                        "--{name} belongs to mode controller or all"
+                    )));
+                }
+                Process::Controller => {}
+                Process::NodeAgent => run.agent.push(argument.clone()),
+                Process::MountHelper => run.helper.push(argument.clone()),
+                Process::Launcher => match name {
+                    "help" => return Ok(Asked::Help),
+                    "version" => return Ok(Asked::Version),
+                    "endpoint" => run.endpoint = endpoint(&text)?,
+                    "runtime-dir" if text.starts_with('/') => {
+                        run.runtime_directory = Some(PathBuf::from(&text))
+                    }
+                    "runtime-dir" => {
+                        return Err(UsageError(format!(
+                            "--runtime-dir {text:?} is not an absolute path"
+                        )));
+                    }
+                    _ if all => run.controller.push(argument.clone()),
+                    _ => run.agent.push(argument.clone()),
+                },
+            }
+        }
+    }
+    Ok(Asked::Run(run))
+}
+
+fn router(words: &[String]) -> Result<Asked, UsageError> {
+    match split(words, true)? {
+        Asked::Run(Run {
+            endpoint,
+            runtime_directory: Some(runtime_directory),
+            ..
+        }) => Ok(Asked::Route {
+            endpoint,
+            runtime_directory,
+        }),
+        Asked::Run(_) => Err(UsageError(
+            "mode router needs --runtime-dir; mode all starts it".to_owned(),
+        )),
+        other => Ok(other),
+    }
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, UsageError> {
+    text.parse()
+        .map_err(|e| UsageError(format!("--endpoint: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_ascii_whitespace().map(str::to_owned).collect()
+    }
+
+    fn run(text: &str) -> Run {
+        match read(&words(text)) {
+            Ok(Asked::Run(run)) => run,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_word_that_is_no_flag_is_the_mode() {
+        for (text, all) in [
+            ("node", false),
+            ("all", true),
+            ("", true),
+            ("--endpoint unix:///a.sock node", false),
+            ("--endpoint=unix:///a.sock node", false),
+            ("--batching all", true),
+        ] {
+            assert_eq!(run(text).all, all, "{text}");
+        }
+        let become_controller = read(&words("controller --endpoint unix:///c --whatever")).unwrap();
+        assert_eq!(
+            become_controller,
+            Asked::Become {
+                program: "ebs-csi-controller",
+                arguments: words("--endpoint unix:///c --whatever")
+            }
+        );
+        assert_eq!(
+            read(&words("pre-stop-hook")).unwrap(),
+            Asked::Become {
+                program: "ebs-csi-node-agent",
+                arguments: words("pre-stop-hook")
+            }
+        );
+    }
+
+    #[test]
+    fn flags_go_to_the_processes_that_know_them() {
+        let run = run(
+            "all --endpoint unix:///csi/csi.sock --http-endpoint :8080 --extra-tags a=b --legacy-xfs --kubelet-root /k -v 4 --batching=true",
+        );
+        assert_eq!(run.endpoint, "unix:///csi/csi.sock".parse().unwrap());
+        assert_eq!(
+            run.controller,
+            words("--http-endpoint=:8080 --extra-tags=a=b --v=4 --batching=true")
+        );
+        assert_eq!(run.agent, words("--legacy-xfs --v=4"));
+        assert_eq!(run.helper, words("--kubelet-root=/k"));
+    }
+
+    #[test]
+    fn the_metrics_address_is_the_agents_in_mode_node() {
+        let run = run("node --http-endpoint=:8080");
+        assert_eq!(run.agent, words("--http-endpoint=:8080"));
+        assert!(run.controller.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_in_one_line() {
+        for (text, says) in [
+            ("metadataLabeler", "unknown mode"),
+            ("node --no-such-flag", "unknown flag --no-such-flag"),
+            ("node --volume-attach-limit", "needs a value"),
+            ("node stray", "neither a flag nor the mode"),
+            ("node --extra-tags a=b", "belongs to mode controller"),
+            ("all --endpoint http://x", "--endpoint"),
+            ("all --runtime-dir relative", "not an absolute path"),
+            ("router", "needs --runtime-dir"),
+        ] {
+            let error = read(&words(text)).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_answered_here_unless_a_mode_takes_the_place() {
+        assert_eq!(read(&words("--help")).unwrap(), Asked::Help);
+        assert_eq!(read(&words("--version")).unwrap(), Asked::Version);
+        assert_eq!(read(&words("node --version")).unwrap(), Asked::Version);
+        assert!(matches!(
+            read(&words("controller --version")).unwrap(),
+            Asked::Become { .. }
+        ));
+    }
+}

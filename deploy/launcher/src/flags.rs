@@ -1,0 +1,105 @@
+//! Which process knows which flag. Modes `node` and `all` split their command line by this table.
+
+/// The processes that flags belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// ebs-csi-controller.
+    Controller,
+    /// ebs-csi-node-agent.
+    NodeAgent,
+    /// ebs-csi-mount-helper.
+    MountHelper,
+    /// This program.
+    Launcher,
+}
+
+/// One flag, by its name without hyphens.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its name.
+    pub name: &'static str,
+    /// A switch stands alone or has its value behind `=`; other flags take the next word, too.
+    pub switch: bool,
+    /// Who knows it.
+    pub known_by: &'static [Process],
+}
+
+use Process::{Controller, Launcher, MountHelper, NodeAgent};
+
+const fn value(name: &'static str, known_by: &'static [Process]) -> Flag {
+    Flag {
+        name,
+        switch: false,
+        known_by,
+    }
+}
+
+const fn switch(name: &'static str, known_by: &'static [Process]) -> Flag {
+    Flag {
+        name,
+        switch: true,
+        known_by,
+    }
+}
+
+/// Every flag of the driver's processes that may stand on one command line.
+pub const FLAGS: &[Flag] = &[
+    value("endpoint", &[Launcher]),
+    value("runtime-dir", &[Launcher]),
+    switch("help", &[Launcher]),
+    switch("version", &[Launcher]),
+    // One address cannot be shared: in mode all it is the controller's, in mode node the node-agent's.
+    value("http-endpoint", &[Launcher]),
+    value("metrics-cert-file", &[Controller, NodeAgent]),
+    value("metrics-key-file", &[Controller, NodeAgent]),
+    switch("enable-otel-tracing", &[Controller, NodeAgent]),
+    value("kubeconfig", &[Controller, NodeAgent]),
+    value("metadata-sources", &[Controller, NodeAgent]),
+    value("v", &[Controller, NodeAgent]),
+    value("vmodule", &[Controller, NodeAgent]),
+    value("logging-format", &[Controller, NodeAgent]),
+    value("log-flush-frequency", &[Controller, NodeAgent]),
+    switch("logtostderr", &[Controller, NodeAgent]),
+    value("user-agent-extra", &[Controller]),
+    switch("aws-sdk-debug-log", &[Controller]),
+    value("extra-tags", &[Controller]),
+    value("extra-volume-tags", &[Controller]),
+    value("k8s-tag-cluster-id", &[Controller]),
+    switch("warn-on-invalid-tag", &[Controller]),
+    switch("batching", &[Controller]),
+    value("modify-volume-request-handler-timeout", &[Controller]),
+    switch("deprecated-metrics", &[Controller]),
+    switch("enable-node-local-volumes", &[Controller]),
+    value("probe-aws", &[Controller]),
+    value("volume-attach-limit", &[NodeAgent]),
+    value("reserved-volume-attachments", &[NodeAgent]),
+    switch("legacy-xfs", &[NodeAgent]),
+    switch("windows-host-process", &[NodeAgent]),
+    value("csi-mount-point-prefix", &[NodeAgent]),
+    value("node-facts-file", &[NodeAgent]),
+    value("kubelet-root", &[MountHelper]),
+    switch("sandbox", &[MountHelper]),
+    switch("allow-missing-landlock", &[MountHelper]),
+];
+
+/// The flag of that name.
+pub fn find(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_stands_once_and_belongs_to_somebody() {
+        for (index, flag) in FLAGS.iter().enumerate() {
+            assert!(!flag.known_by.is_empty(), "{}", flag.name);
+            assert!(
+                FLAGS[..index].iter().all(|other| other.name != flag.name),
+                "{}",
+                flag.name
+            );
+        }
+    }
+}

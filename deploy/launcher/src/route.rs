@@ -1,0 +1,70 @@
+//! Which process answers an RPC, by the service in its path.
+
+/// A process behind the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// ebs-csi-controller.
+    Controller,
+    /// ebs-csi-node-agent.
+    NodeAgent,
+}
+
+impl Backend {
+    /// Its name in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::NodeAgent => "node-agent",
+        }
+    }
+
+    /// Name of its socket in the runtime directory.
+    pub fn socket(self) -> &'static str {
+        match self {
+            Self::Controller => "controller.sock",
+            Self::NodeAgent => "node.sock",
+        }
+    }
+}
+
+/// The process for `path` (`/package.Service/Method`); `None` when no process offers the service.
+///
+/// Identity is the controller's, whose Probe also says whether AWS can be reached; so did the Go driver's mode `all`.
+pub fn backend(path: &str) -> Option<Backend> {
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    if method.is_empty() || method.contains('/') {
+        return None;
+    }
+    match service {
+        "csi.v1.Node" => Some(Backend::NodeAgent),
+        "csi.v1.Controller" | "csi.v1.Identity" | "modify.v1.Modify" => Some(Backend::Controller),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_service_has_one_process_and_nothing_else_is_routed() {
+        for (path, expected) in [
+            ("/csi.v1.Controller/CreateVolume", Some(Backend::Controller)),
+            ("/csi.v1.Identity/Probe", Some(Backend::Controller)),
+            (
+                "/modify.v1.Modify/ModifyVolumeProperties",
+                Some(Backend::Controller),
+            ),
+            ("/csi.v1.Node/NodeStageVolume", Some(Backend::NodeAgent)),
+            ("/csi.v1.NodeX/NodeStageVolume", None),
+            ("/csi.v1.Node/", None),
+            ("/csi.v1.Node/a/b", None),
+            ("/csi.v1.Node", None),
+            ("csi.v1.Node/NodeStageVolume", None),
+            ("/", None),
+            ("", None),
+        ] {
+            assert_eq!(backend(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Serves one socket and passes each RPC on by the service in its path. Messages are neither decoded nor encoded again.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ebs_csi_proto::{Condition, Failure};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+
+use crate::route::{self, Backend};
+
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// One process and the connection to it, which all RPCs share.
+#[derive(Debug)]
+struct Target {
+    backend: Backend,
+    socket: PathBuf,
+    connection: Mutex<Option<SendRequest<Incoming>>>,
+}
+
+impl Target {
+    fn new(backend: Backend, directory: &Path) -> Self {
+        Self {
+            backend,
+            socket: directory.join(backend.socket()),
+            connection: Mutex::new(None),
+        }
+    }
+
+    /// A connection that takes requests: the present one, or a new one when the process was started again.
+    async fn connection(&self) -> io::Result<SendRequest<Incoming>> {
+        let mut held = self.connection.lock().await;
+        if let Some(sender) = held.as_mut()
+            && !sender.is_closed()
+            && sender.ready().await.is_ok()
+        {
+            return Ok(sender.clone());
+        }
+        let stream = UnixStream::connect(&self.socket).await?;
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .map_err(io::Error::other)?;
+        tokio::spawn(async move {
+            if let Err(e) = connection.await {
+                tracing::debug!("connection to a process ended: {e}");
+            }
+        });
+        *held = Some(sender.clone());
+        Ok(sender)
+    }
+
+    async fn pass(&self, request: Request<Incoming>) -> Response<Body> {
+        let answer = match self.connection().await {
+            Ok(mut sender) => sender.send_request(request).await.map_err(io::Error::other),
+            Err(e) => Err(e),
+        };
+        match answer {
+            Ok(reply) => reply.map(BodyExt::boxed_unsync),
+            Err(e) => {
+                tracing::warn!(process = self.backend.name(), "cannot pass an RPC on: {e}");
+                refuse(Failure::new(
+                    Condition::BackendDown,
+                    format!(
+                        "the {} does not answer; it is being started again, repeat the call",
+                        self.backend.name()
+                    ),
+                ))
+            }
+        }
+    }
+}
+
+/// A gRPC answer that holds nothing but the failure.
+fn refuse(failure: Failure) -> Response<Body> {
+    tonic::Status::from(failure)
+        .into_http::<Empty<Bytes>>()
+        .map(|body| body.map_err(|never| match never {}).boxed_unsync())
+}
+
+#[derive(Debug)]
+struct Router {
+    controller: Target,
+    agent: Target,
+}
+
+impl Router {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        Ok(match route::backend(request.uri().path()) {
+            Some(Backend::Controller) => self.controller.pass(request).await,
+            Some(Backend::NodeAgent) => self.agent.pass(request).await,
+            None => refuse(Failure::unimplemented(request.uri().path())),
+        })
+    }
+}
+
+/// Routes what arrives on `listener` to the sockets in `directory` until `stop` resolves, then ends the connections, with at most
+/// `grace` for the RPCs in flight.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(
+    listener: UnixListener,
+    directory: &Path,
+    stop: impl Future<Output = ()>,
+    grace: Duration,
+) -> io::Result<()> {
+    let router = Arc::new(Router {
+        controller: Target::new(Backend::Controller, directory),
+        agent: Target::new(Backend::NodeAgent, directory),
+    });
+    let (stopping, _) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // The peer has gone, or descriptors ran out for a moment.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(e) => return Err(e),
+            },
+        };
+        connections.spawn(converse(stream, Arc::clone(&router), stopping.subscribe()));
+    }
+    drop(listener);
+    let _ = stopping.send(true);
+    let drained = tokio::time::timeout(grace, async {
+        while connections.join_next().await.is_some() {}
+    })
+    .await;
+    if drained.is_err() {
+        tracing::warn!("calls were still running after the grace period; their callers will retry");
+    }
+    Ok(())
+}
+
+async fn converse(stream: UnixStream, router: Arc<Router>, mut stopping: watch::Receiver<bool>) {
+    let service = service_fn(move |request| Arc::clone(&router).answer(request));
+    let mut connection = pin!(
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let mut told = false;
+    loop {
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(e) = ended {
+                    tracing::debug!("a connection ended: {e}");
+                }
+                return;
+            }
+            _ = stopping.wait_for(|stopping| *stopping), if !told => {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Where the processes of one launcher find each other.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use ebs_csi_proto::Endpoint;
+use rustix::process::{Gid, geteuid};
+use rustix::thread::set_thread_groups;
+
+use crate::identity::ROUTER;
+use crate::route::Backend;
+
+/// User and group of the node-agent, by which it may use the helper's socket.
+const NODE_AGENT: u32 = 65532;
+
+/// The directory and what is in it.
+#[derive(Clone, Debug)]
+pub struct RuntimeDirectory {
+    path: PathBuf,
+}
+
+impl RuntimeDirectory {
+    /// Uses `path`, or makes a fresh one under `/run` (`/tmp` when that cannot be written).
+    ///
+    /// As root, the sockets made in it later belong to the group of the process that may use them.
+    ///
+    /// # Errors
+    /// As mkdir(2) and chown(2).
+    pub fn make(path: Option<PathBuf>) -> io::Result<Self> {
+        let path = match path {
+            Some(path) => path,
+            None => {
+                let name = format!("aws-ebs-csi-driver.{}", std::process::id());
+                let run = Path::new("/run").join(&name);
+                if make_directory(&run).is_ok() {
+                    run
+                } else {
+                    Path::new("/tmp").join(name)
+                }
+            }
+        };
+        let made = Self { path };
+        make_directory(&made.path)?;
+        make_directory(&made.sockets())?;
+        make_directory(&made.helper_directory())?;
+        if geteuid().is_root() {
+            // A member may give its file to the group: CAP_CHOWN is not needed.
+            set_thread_groups(&[Gid::from_raw(ROUTER), Gid::from_raw(NODE_AGENT)])?;
+            give(&made.sockets(), ROUTER)?;
+            give(&made.helper_directory(), NODE_AGENT)?;
+            set_thread_groups(&[])?;
+        }
+        Ok(made)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where controller and node-agent serve in mode `all`.
+    pub fn sockets(&self) -> PathBuf {
+        self.path.join("csi")
+    }
+
+    /// The endpoint of a process behind the router.
+    pub fn endpoint(&self, backend: Backend) -> Endpoint {
+        Endpoint::Unix(self.sockets().join(backend.socket()))
+    }
+
+    fn helper_directory(&self) -> PathBuf {
+        self.path.join("helper")
+    }
+
+    /// The endpoint of the mount-helper.
+    pub fn helper(&self) -> Endpoint {
+        Endpoint::Unix(self.helper_directory().join("helper.sock"))
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).create(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// New files in `path` get the group `gid`; others cannot enter.
+fn give(path: &Path, gid: u32) -> io::Result<()> {
+    chown(path, None, Some(gid))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o2750))
+}
