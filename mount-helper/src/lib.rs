@@ -1,1 +1,32 @@
 //! The privileged process: identifies, checks, formats and mounts EBS volumes, and nothing else.
+//!
+//! One program, five roles: [`start`] opens what needs a name, forks, and each part confines itself. The
+//! [`supervisor`] forks a [`runner`] for each job, the [`runner`] runs one [`tool`]; the [`broker`] answers requests
+//! and mounts; [`directories`] makes and removes targets. `README.md` is the contract.
+pub mod beneath;
+pub mod broker;
+pub mod channel;
+pub mod confinement;
+pub mod content;
+pub mod device;
+pub mod directories;
+pub mod fault_point;
+pub mod job;
+pub mod journal;
+pub mod mount_table;
+pub mod mounts;
+pub mod operation;
+pub mod outcome;
+pub mod place;
+pub mod privilege;
+pub mod runner;
+pub mod runners;
+pub mod session;
+pub mod settings;
+pub mod start;
+pub mod supervisor;
+pub mod sys;
+pub mod table;
+pub mod tool;
+pub mod tools;
+pub mod world;

@@ -1,0 +1,105 @@
+//! Paths are resolved beneath a held directory, component by component, never through a symbolic link.
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+fn how() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
+}
+
+/// Open `path` beneath `root` (openat2(2)). A symbolic link anywhere on the way is ELOOP, a way out EXDEV.
+///
+/// O_NOFOLLOW must stay out of `flags`: with O_PATH it would return a final link itself.
+pub fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    loop {
+        match openat2(
+            root.as_fd(),
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            how(),
+        ) {
+            // A rename elsewhere in the tree raced with the look-up: the kernel asks for a retry.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// A handle on the path that permits nothing but naming it.
+pub fn hold(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    open(root, path, OFlags::PATH)
+}
+
+/// A handle on a directory.
+pub fn hold_directory(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    open(root, path, OFlags::PATH | OFlags::DIRECTORY)
+}
+
+/// Whole content of a small file (sysfs, procfs), at most `limit` bytes, without the final newline.
+pub fn read_text(root: impl AsFd, path: &str, limit: usize) -> Result<String, Errno> {
+    let file = open(root, path, OFlags::RDONLY)?;
+    let mut bytes = vec![0_u8; limit];
+    let mut length = 0;
+    while length < limit {
+        match rustix::io::read(&file, &mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(length);
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text.trim_end_matches('\n').to_owned()),
+        Err(_) => Err(Errno::ILSEQ),
+    }
+}
+
+/// Parent ("." for a name directly beneath the root) and last component of a relative path.
+pub fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or((".", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(directory: &tempfile::TempDir) -> OwnedFd {
+        rustix::fs::open(
+            directory.path(),
+            OFlags::PATH | OFlags::DIRECTORY,
+            Mode::empty(),
+        )
+        .expect("root")
+    }
+
+    #[test]
+    fn a_symbolic_link_is_refused_wherever_it_stands() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        std::fs::create_dir_all(directory.path().join("a/b")).expect("mkdir");
+        std::os::unix::fs::symlink("b", directory.path().join("a/last")).expect("symlink");
+        std::os::unix::fs::symlink("a", directory.path().join("first")).expect("symlink");
+        let root = root(&directory);
+        assert!(hold(&root, "a/b").is_ok());
+        for path in ["a/last", "first/b", "a/last/x"] {
+            assert_eq!(hold(&root, path).err(), Some(Errno::LOOP), "{path}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_way_out_of_the_root() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        std::fs::create_dir(directory.path().join("a")).expect("mkdir");
+        let root = root(&directory);
+        for path in ["..", "a/../..", "/etc", "a/../../etc"] {
+            assert_eq!(hold(&root, path).err(), Some(Errno::XDEV), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_split_at_its_last_component() {
+        assert_eq!(split("a/b/c"), ("a/b", "c"));
+        assert_eq!(split("c"), (".", "c"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Which profile each part of the helper enters, and with which places.
+use crate::journal;
+use crate::place::Root;
+use ebs_csi_confine::{Enforced, Entering, Fault, Places, start, tool};
+use ebs_csi_policy::profile;
+use ebs_csi_policy::tool::ToolId;
+use rustix::fd::AsFd;
+use std::io;
+
+/// Forget what the starter left: descriptors and environment.
+pub fn sanitise() -> io::Result<()> {
+    start::close_strays(&[])?;
+    // Nothing of the environment is used, and a tool gets its own.
+    start::keep_environment(&[])
+}
+
+/// The broker's identity and Landlock. Its filter comes behind its threads, which inherit this step.
+pub fn broker() -> Result<Entering, Fault> {
+    Entering::begin(profile::BROKER)?
+        .identity()?
+        .files(&Places::new())
+}
+
+/// The directories process, from the first step to the last.
+pub fn directories(root: &Root) -> Result<Enforced, Fault> {
+    let held = root
+        .held()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| Fault::Place {
+            place: "kubelet-root".to_owned(),
+            source,
+        })?;
+    let places = Places::new().with_descriptor("kubelet-root", held);
+    ebs_csi_confine::enter(profile::DIRECTORIES, &places)
+}
+
+/// The supervisor, from the first step to the last; every runner inherits it.
+pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+    Entering::begin(profile::SUPERVISOR)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&tool::programs(Places::new())?)?
+        .calls()
+}
+
+/// In the child that becomes a tool: limits and Landlock.
+pub fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
+    tool::restrict(id, Places::new(), allow_missing_landlock)
+        .map(drop)
+        .map_err(io::Error::other)
+}
+
+/// In the child that becomes a tool: the filter.
+pub fn tool_calls(id: ToolId) -> io::Result<()> {
+    tool::filter(id).map_err(io::Error::other)
+}
+
+/// Say what the kernel confirms.
+pub fn confirmed(enforced: &Enforced) {
+    journal::info("confined", &[("as", &enforced.to_string())]);
+}

@@ -1,0 +1,142 @@
+//! What is on a disk: a bounded look at fixed places, in safe Rust, with nothing sized by what the disk says.
+//!
+//! The answer "blank" is a proof: every area where something recognisable could stand was read, directly from the
+//! disk and without an error, and held only zeros.
+pub mod checksum;
+pub mod ext;
+mod field;
+pub mod signature;
+pub mod xfs;
+
+use crate::sys;
+use ebs_csi_policy::blank;
+use ebs_csi_policy::facts::Content;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+/// Bytes read at the start of a disk to recognise what it holds; every known first signature lies within.
+pub const HEAD: usize = 320 << 10;
+/// Bytes read at the end of a disk to recognise what it holds.
+const TAIL: u64 = 128 << 10;
+/// Alignment of direct reads, in bytes; the largest logical block of any disk.
+const ALIGNMENT: usize = 4096;
+/// Bytes read in one call.
+const PIECE: usize = 1 << 20;
+
+/// Look at the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so that what is seen is on the disk
+/// and not in memory. `now` is in seconds since 1970.
+pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
+    let size =
+        sys::block_bytes(&disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let mut reader = Reader::new(disk);
+    let head = reader.read(0, size.min(HEAD as u64))?.to_vec();
+    if let Some(content) = recognise(&head, now) {
+        return Ok(content);
+    }
+    let end = size.saturating_sub(TAIL) & !(ALIGNMENT as u64 - 1);
+    let tail = reader.read_all(end, size - end)?;
+    if let Some(kind) = signature::partition_table_at_end(&tail) {
+        return Ok(Content::PartitionTable(kind));
+    }
+    if let Some(kind) = signature::foreign_at_end(&tail) {
+        return Ok(Content::Foreign(kind));
+    }
+    for (start, length) in blank::ranges(size) {
+        if !reader.zero(start, length)? {
+            return Ok(Content::Unknown);
+        }
+    }
+    Ok(Content::Blank)
+}
+
+/// What the first bytes of a disk say; None when they say nothing.
+pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
+    let ext = ext::read(head, now);
+    let xfs = xfs::read(head);
+    let credible = ext.as_ref().is_some_and(|facts| facts.bytes != 0);
+    match (ext, xfs) {
+        // Each overwrites the other's superblock when it is made: two sound ones cannot be told apart.
+        (Some(_), Some(xfs)) if credible && xfs.sound => Some(Content::Unknown),
+        (Some(ext), _) if credible => {
+            Some(stranger_beside(head, ext::AT..ext::AT + 1024).unwrap_or(Content::Ext(ext)))
+        }
+        (_, Some(xfs)) => Some(stranger_beside(head, 0..512).unwrap_or(Content::Xfs(xfs))),
+        _ => stranger(head),
+    }
+}
+
+/// A signature in the boot area beside a superblock. Further in, a file system keeps what its users wrote: a disk
+/// image in a file must not turn its volume into something else.
+fn stranger_beside(head: &[u8], superblock: std::ops::Range<usize>) -> Option<Content> {
+    let mut boot = head.get(..4096)?.to_vec();
+    boot.get_mut(superblock)?.fill(0);
+    stranger(&boot)
+}
+
+fn stranger(bytes: &[u8]) -> Option<Content> {
+    if let Some(kind) = signature::foreign(bytes) {
+        return Some(Content::Foreign(kind));
+    }
+    signature::partition_table(bytes).map(Content::PartitionTable)
+}
+
+fn zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|b| *b == 0)
+}
+
+/// Reads at aligned places into one aligned buffer.
+struct Reader<D> {
+    disk: D,
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl<D: AsFd> Reader<D> {
+    fn new(disk: D) -> Self {
+        let buffer = vec![0; PIECE + ALIGNMENT];
+        let start = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self {
+            disk,
+            buffer,
+            start,
+        }
+    }
+
+    /// At most [`PIECE`] bytes. A short read is an error: what was not read was not seen.
+    fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
+        let length = usize::try_from(length).unwrap_or(PIECE).min(PIECE);
+        let area = &mut self.buffer[self.start..self.start + length];
+        let mut filled = 0;
+        while filled < length {
+            match rustix::io::pread(&self.disk, &mut area[filled..], at + filled as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(n) => filled += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(area)
+    }
+
+    fn read_all(&mut self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        let mut all = Vec::new();
+        while (all.len() as u64) < length {
+            let done = all.len() as u64;
+            let piece = self.read(at + done, (length - done).min(PIECE as u64))?;
+            all.extend_from_slice(piece);
+        }
+        Ok(all)
+    }
+
+    fn zero(&mut self, at: u64, length: u64) -> Result<bool, Errno> {
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(PIECE as u64);
+            if !zero(self.read(at + done, piece)?) {
+                return Ok(false);
+            }
+            done += piece;
+        }
+        Ok(true)
+    }
+}

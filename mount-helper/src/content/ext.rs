@@ -1,0 +1,102 @@
+//! The ext2, ext3 and ext4 superblock (kernel documentation, "ext4 Data Structures: Super Block").
+use super::checksum::crc32c;
+use super::field::{id, le16, le32};
+use ebs_csi_policy::facts::{ExtFacts, ExtLevel};
+
+/// Where the superblock begins, in bytes from the start of the disk.
+pub const AT: usize = 1024;
+const LENGTH: usize = 1024;
+
+const MAGIC: u16 = 0xef53;
+const STATE_VALID: u16 = 1;
+const STATE_ERROR: u16 = 2;
+const STATE_ORPHANS: u16 = 4;
+const COMPAT_JOURNAL: u32 = 0x4;
+const INCOMPAT_RECOVER: u32 = 0x4;
+const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
+const INCOMPAT_64BIT: u32 = 0x80;
+/// filetype, needs_recovery, journal_dev and meta_bg are what ext2 and ext3 know.
+const INCOMPAT_OF_EXT3: u32 = 0x2 | 0x4 | 0x8 | 0x10;
+/// sparse_super, large_file and btree_dir.
+const RO_COMPAT_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
+const RO_COMPAT_METADATA_CHECKSUM: u32 = 0x400;
+const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
+
+/// Read a superblock. `head` begins at byte 0 of the disk; `now` is seconds since 1970.
+/// None when there is none; a journal device of another file system is none of ours either.
+pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
+    let sb = head.get(AT..AT + LENGTH)?;
+    if le16(sb, 0x38) != MAGIC {
+        return None;
+    }
+    let compatible = le32(sb, 0x5c);
+    let incompatible = le32(sb, 0x60);
+    let read_only_compatible = le32(sb, 0x64);
+    if incompatible & INCOMPAT_JOURNAL_DEVICE != 0 {
+        return None;
+    }
+    let level = if incompatible & !INCOMPAT_OF_EXT3 != 0
+        || read_only_compatible & !RO_COMPAT_OF_EXT3 != 0
+    {
+        ExtLevel::Ext4
+    } else if compatible & COMPAT_JOURNAL != 0 {
+        ExtLevel::Ext3
+    } else {
+        ExtLevel::Ext2
+    };
+    // A shift that the kernel would refuse gives a size of 0, which nothing takes for a whole file system.
+    let shift = le32(sb, 0x18);
+    let block_bytes = if shift <= 6 { 1024_u64 << shift } else { 0 };
+    let mut blocks = u64::from(le32(sb, 0x4));
+    if incompatible & INCOMPAT_64BIT != 0 {
+        blocks |= u64::from(le32(sb, 0x150)) << 32;
+    }
+    Some(ExtFacts {
+        level,
+        clean: clean(sb, now),
+        needs_recovery: incompatible & INCOMPAT_RECOVER != 0,
+        bytes: blocks.saturating_mul(block_bytes),
+        block_bytes,
+        group_blocks: u64::from(le32(sb, 0x20)),
+        uuid: id(sb, 0x68),
+    })
+}
+
+/// What e2fsck(8) asks before it decides that nothing is to be done.
+fn clean(sb: &[u8], now: u64) -> bool {
+    let state = le16(sb, 0x3a);
+    let read_only_compatible = le32(sb, 0x64);
+    let mounts = le16(sb, 0x34);
+    let most_mounts = le16(sb, 0x36);
+    let interval = u64::from(le32(sb, 0x44));
+    let last_check =
+        u64::from(le32(sb, 0x40)) | u64::from(sb.get(0x275).copied().unwrap_or(0)) << 32;
+    // Negative or zero: no limit.
+    let mounts_due = most_mounts != 0 && most_mounts < 0x8000 && mounts >= most_mounts;
+    let interval_due = interval != 0 && now >= last_check.saturating_add(interval);
+    // A check in the future means that a clock was wrong somewhere.
+    let sane_clock = last_check <= now.saturating_add(24 * 3600);
+    state & STATE_VALID != 0
+        && state & (STATE_ERROR | STATE_ORPHANS) == 0
+        && le32(sb, 0x60) & INCOMPAT_RECOVER == 0
+        && read_only_compatible & RO_COMPAT_ORPHAN_PRESENT == 0
+        && le32(sb, 0xe8) == 0
+        && le32(sb, 0x194) == 0
+        && !mounts_due
+        && !interval_due
+        && sane_clock
+        && checksum_right(sb)
+}
+
+fn checksum_right(sb: &[u8]) -> bool {
+    if le32(sb, 0x64) & RO_COMPAT_METADATA_CHECKSUM == 0 {
+        return true;
+    }
+    // Type 1 is CRC-32C, the only one that exists.
+    sb.get(0x175) == Some(&1) && crc32c(!0, &sb[..0x3fc]) == le32(sb, 0x3fc)
+}
+
+/// Largest number of bytes by which a file system may stay smaller than its disk because the rest makes no group.
+pub fn slack(facts: &ExtFacts) -> u64 {
+    facts.group_blocks.saturating_mul(facts.block_bytes)
+}

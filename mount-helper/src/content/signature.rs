@@ -1,0 +1,153 @@
+//! Signatures of what the driver does not make: each is a fixed string at fixed places.
+use super::field::{be32, le16, le32};
+
+struct Signature {
+    name: &'static str,
+    bytes: &'static [u8],
+    at: &'static [usize],
+}
+
+const fn s(name: &'static str, bytes: &'static [u8], at: &'static [usize]) -> Signature {
+    Signature { name, bytes, at }
+}
+
+/// Places count from the start of the disk, all within its first [`super::HEAD`] bytes.
+const FOREIGN: &[Signature] = &[
+    s("luks", b"LUKS\xba\xbe", &[0]),
+    s(
+        "luks",
+        b"SKUL\xba\xbe",
+        &[0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000],
+    ),
+    s("lvm2", b"LABELONE", &[0, 512, 1024, 1536]),
+    s("swap", b"SWAPSPACE2", &[4086, 8182, 16374, 32758, 65526]),
+    s("swap", b"SWAP-SPACE", &[4086, 8182, 16374, 32758, 65526]),
+    s("btrfs", b"_BHRfS_M", &[0x1_0040]),
+    s("ntfs", b"NTFS    ", &[3]),
+    s("exfat", b"EXFAT   ", &[3]),
+    s("bitlocker", b"-FVE-FS-", &[3]),
+    s("refs", b"\0\0\0ReFS\0", &[0]),
+    s("vfat", b"FAT32   ", &[82]),
+    s("vfat", b"FAT16   ", &[54]),
+    s("vfat", b"FAT12   ", &[54]),
+    s("iso9660", b"CD001", &[32769]),
+    s("udf", b"BEA01", &[32769]),
+    s("udf", b"NSR02", &[34817, 36865]),
+    s("udf", b"NSR03", &[34817, 36865]),
+    s("f2fs", b"\x10\x20\xf5\xf2", &[1024, 5120]),
+    s("erofs", b"\xe2\xe1\xf5\xe0", &[1024]),
+    s("squashfs", b"hsqs", &[0]),
+    s("cramfs", b"\x45\x3d\xcd\x28", &[0, 512]),
+    s("romfs", b"-rom1fs-", &[0]),
+    s("reiserfs", b"ReIsEr", &[8244, 65588]),
+    s("jfs", b"JFS1", &[32768]),
+    s("nilfs2", b"\x34\x34", &[1030]),
+    s("hfsplus", b"H+", &[1024]),
+    s("hfsplus", b"HX", &[1024]),
+    s("apfs", b"NXSB", &[32]),
+    s("gfs2", b"\x01\x16\x19\x70", &[65536]),
+    s("ocfs2", b"OCFSV2", &[1024, 2048, 4096, 8192]),
+    s("oracleasm", b"ORCLDISK", &[32]),
+    s("xfs log", b"\xfe\xed\xba\xbe", &[0]),
+    s("md", b"\xfc\x4e\x2b\xa9", &[0, 4096]),
+    s(
+        "bcache",
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
+        &[4120],
+    ),
+    s(
+        "bcachefs",
+        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
+        &[4120],
+    ),
+    s("stratis", b"!Stra0tis\x86\xff\x02^\x41rh", &[528, 4624]),
+    s("vdo", b"dmvdo001", &[0]),
+];
+
+/// Places count from the end of the disk.
+const FOREIGN_AT_END: &[Signature] = &[
+    s("ddf", b"\xde\x11\xde\x11", &[512]),
+    s("md", b"\xfc\x4e\x2b\xa9", &[8192, 12288, 65536]),
+    s("drbd", b"\x83\x74\x02\x6b", &[4096]),
+];
+
+fn found(bytes: &[u8], at: usize, wanted: &[u8]) -> bool {
+    at.checked_add(wanted.len())
+        .and_then(|end| bytes.get(at..end))
+        == Some(wanted)
+}
+
+/// A foreign signature in the first bytes of a disk.
+pub fn foreign(head: &[u8]) -> Option<&'static str> {
+    let listed = FOREIGN
+        .iter()
+        .find(|s| s.at.iter().any(|at| found(head, *at, s.bytes)))
+        .map(|s| s.name);
+    listed.or_else(|| zfs(head).then_some("zfs"))
+}
+
+/// A foreign signature in the last bytes of a disk.
+pub fn foreign_at_end(tail: &[u8]) -> Option<&'static str> {
+    FOREIGN_AT_END
+        .iter()
+        .find(|s| {
+            s.at.iter().any(|back| {
+                tail.len()
+                    .checked_sub(*back)
+                    .is_some_and(|at| found(tail, at, s.bytes))
+            })
+        })
+        .map(|s| s.name)
+}
+
+/// Any uberblock of the first label: 128 slots of 1 KiB from 128 KiB on, in either byte order.
+fn zfs(head: &[u8]) -> bool {
+    const MAGIC: u32 = 0x00ba_b10c;
+    (0..128).any(|slot| {
+        let at = (128 + slot) * 1024;
+        // The magic is a 64-bit number whose other half is zero.
+        (le32(head, at) == MAGIC && le32(head, at + 4) == 0)
+            || (be32(head, at) == 0 && be32(head, at + 4) == MAGIC)
+    })
+}
+
+/// A partition table in the first bytes of a disk.
+pub fn partition_table(head: &[u8]) -> Option<&'static str> {
+    if found(head, 512, b"EFI PART") || found(head, 4096, b"EFI PART") {
+        return Some("gpt");
+    }
+    if found(head, 0, b"ER") && found(head, 512, b"PM") {
+        return Some("apm");
+    }
+    if found(head, 512, &0x8256_4557_u32.to_le_bytes())
+        || found(head, 64, &0x8256_4557_u32.to_le_bytes())
+    {
+        return Some("bsd");
+    }
+    if found(head, 508, b"\xda\xbe") {
+        return Some("sun");
+    }
+    mbr(head).then_some("mbr")
+}
+
+/// The backup header of a GPT in the last bytes of a disk, with 512 or 4096 byte sectors.
+pub fn partition_table_at_end(tail: &[u8]) -> Option<&'static str> {
+    [512, 4096]
+        .into_iter()
+        .filter_map(|back| tail.len().checked_sub(back))
+        .any(|at| found(tail, at, b"EFI PART"))
+        .then_some("gpt")
+}
+
+/// A boot signature and at least one partition, each with a possible boot indicator. Boot sectors of FAT and NTFS
+/// end in the same two bytes and are told apart by their own signatures first.
+fn mbr(head: &[u8]) -> bool {
+    if le16(head, 510) != 0xaa55 {
+        return false;
+    }
+    let entries = [446, 462, 478, 494];
+    let possible = entries
+        .iter()
+        .all(|at| matches!(head.get(*at), Some(0 | 0x80)));
+    possible && entries.iter().any(|at| head.get(at + 4) != Some(&0))
+}

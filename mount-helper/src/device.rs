@@ -1,0 +1,345 @@
+//! A volume's disk: found by its serial in sysfs, held open, and compared with what was found whenever it matters.
+use crate::beneath;
+use crate::sys;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
+};
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// How a disk says whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recognition {
+    /// NVMe serial and model.
+    Nvme,
+    /// File name behind a loop device. Only under the sandbox policy.
+    LoopFile,
+}
+
+/// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
+const EBS_MODEL: &str = "Amazon Elastic Block Store";
+const SYSFS_LIMIT: usize = 4096;
+
+/// Why there is no disk to work on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// No disk has the serial.
+    Absent,
+    /// More than one disk has it.
+    Ambiguous,
+    /// A disk changed its identity while it was worked on, or has the serial but not the model.
+    Mismatch,
+    /// A system call failed.
+    Os(Errno),
+}
+
+impl From<Errno> for DeviceError {
+    fn from(errno: Errno) -> Self {
+        Self::Os(errno)
+    }
+}
+
+/// The held directories that disks are looked for in.
+#[derive(Debug)]
+pub struct DiskRoots {
+    sysfs: OwnedFd,
+    devices: OwnedFd,
+    recognition: Recognition,
+}
+
+impl DiskRoots {
+    /// Hold `/sys` and `/dev`.
+    pub fn open(recognition: Recognition) -> Result<Self, Errno> {
+        let hold = |path| {
+            rustix::fs::open(
+                path,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
+        Ok(Self {
+            sysfs: hold("/sys")?,
+            devices: hold("/dev")?,
+            recognition,
+        })
+    }
+
+    /// Device number and serial of every disk of the recognised kind that has a node in `/dev`.
+    pub fn numbered(&self) -> Result<Vec<(u64, String)>, Errno> {
+        let mut disks = Vec::new();
+        for name in self.names()? {
+            if let (Some(serial), Ok(number)) = (self.serial(&name), self.device_number(&name))
+                && self.node_is(&name, number)
+            {
+                disks.push((number, serial));
+            }
+        }
+        Ok(disks)
+    }
+
+    /// Serial of the disk behind a device number; None when that disk is gone or not of the recognised kind.
+    pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
+        for name in self.names()? {
+            if self.device_number(&name) == Ok(device) {
+                return Ok(self.serial(&name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// True when the kernel still knows a disk of this number.
+    pub fn exists(&self, device: u64) -> bool {
+        let path = format!("dev/block/{}:{}", major(device), minor(device));
+        self.open_sysfs(&path, OFlags::PATH).is_ok()
+    }
+
+    /// Wait until the disk with this serial is there, at most `patience`, and hold it.
+    pub fn find(
+        &self,
+        serial: &str,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        let end = Instant::now() + patience;
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match self.find_now(serial, access) {
+                Err(DeviceError::Absent) if Instant::now() + pause < end => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(100));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn find_now(&self, serial: &str, access: Access) -> Result<Device, DeviceError> {
+        let mut found = None;
+        for name in self.names()? {
+            if self.serial(&name).as_deref() != Some(serial) {
+                continue;
+            }
+            // The kernel may list a disk before its node exists, and another node's disks live in the same kernel
+            // when nodes are simulated: only a disk with a node here counts.
+            let Ok(number) = self.device_number(&name) else {
+                continue;
+            };
+            if !self.node_is(&name, number) {
+                continue;
+            }
+            if found.replace((name, number)).is_some() {
+                return Err(DeviceError::Ambiguous);
+            }
+        }
+        let Some((name, number)) = found else {
+            return Err(DeviceError::Absent);
+        };
+        let flags = match access {
+            Access::ReadWrite => OFlags::RDWR,
+            Access::ReadOnly => OFlags::RDONLY,
+        };
+        let fd = match beneath::open(&self.devices, &name, flags) {
+            Ok(fd) => fd,
+            // Gone between the listing and the open: as if it had not been there.
+            Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Err(DeviceError::Absent),
+            Err(e) => return Err(e.into()),
+        };
+        let device = Device {
+            bytes: sys::block_bytes(&fd).map_err(errno)?,
+            sequence: sys::disk_sequence(&fd).map_err(errno)?,
+            fd,
+            number,
+            name,
+            serial: serial.to_owned(),
+        };
+        device.verify(self)?;
+        Ok(device)
+    }
+
+    fn names(&self) -> Result<Vec<String>, Errno> {
+        let prefix = match self.recognition {
+            Recognition::Nvme => "nvme",
+            Recognition::LoopFile => "loop",
+        };
+        let directory = self.open_sysfs("block", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(directory)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && name.starts_with(prefix)
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn serial(&self, name: &str) -> Option<String> {
+        match self.recognition {
+            Recognition::Nvme => {
+                let model = self.attribute(name, "device/model").ok()?;
+                if model.trim() != EBS_MODEL {
+                    return None;
+                }
+                // Serials are padded with spaces to 20 characters.
+                let serial = self.attribute(name, "device/serial").ok()?;
+                Some(serial.trim().replace('-', ""))
+            }
+            Recognition::LoopFile => {
+                let file = self.attribute(name, "loop/backing_file").ok()?;
+                let stem = file.rsplit('/').next()?.split('.').next()?;
+                Some(stem.replace('-', ""))
+            }
+        }
+    }
+
+    fn device_number(&self, name: &str) -> Result<u64, Errno> {
+        let text = self.attribute(name, "dev")?;
+        let (major, minor) = text.split_once(':').ok_or(Errno::ILSEQ)?;
+        match (major.parse(), minor.parse()) {
+            (Ok(major), Ok(minor)) => Ok(makedev(major, minor)),
+            _ => Err(Errno::ILSEQ),
+        }
+    }
+
+    fn node_is(&self, name: &str, number: u64) -> bool {
+        beneath::hold(&self.devices, name)
+            .and_then(fstat)
+            .is_ok_and(|facts| {
+                FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+                    && facts.st_rdev == number
+            })
+    }
+
+    fn attribute(&self, name: &str, attribute: &str) -> Result<String, Errno> {
+        let file = self.open_sysfs(&format!("block/{name}/{attribute}"), OFlags::RDONLY)?;
+        let mut bytes = vec![0_u8; SYSFS_LIMIT];
+        let length = rustix::io::read(&file, &mut bytes)?;
+        bytes.truncate(length);
+        String::from_utf8(bytes)
+            .map(|text| text.trim_end_matches('\n').to_owned())
+            .map_err(|_| Errno::ILSEQ)
+    }
+
+    /// Links are followed here, beneath `/sys` only: sysfs is the kernel's own, and `/sys/block` consists of links.
+    fn open_sysfs(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        openat2(
+            &self.sysfs,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        )
+    }
+}
+
+fn errno(error: std::io::Error) -> DeviceError {
+    DeviceError::Os(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// What a disk is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read and write.
+    ReadWrite,
+    /// Read.
+    ReadOnly,
+}
+
+/// A disk that was the volume's when it was found. The descriptor pins it: its number cannot be given to another
+/// disk while this value lives.
+#[derive(Debug)]
+pub struct Device {
+    fd: OwnedFd,
+    name: String,
+    number: u64,
+    sequence: u64,
+    bytes: u64,
+    serial: String,
+}
+
+impl Device {
+    /// Size when it was found, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Kernel's device number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Name that the mount table is going to show.
+    pub fn path(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    /// Sysfs, the node and the held descriptor still tell of one disk: number, serial, sequence and size.
+    pub fn verify(&self, roots: &DiskRoots) -> Result<(), DeviceError> {
+        let facts = fstat(&self.fd)?;
+        let sequence = roots.attribute(&self.name, "diskseq")?;
+        let same = FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+            && facts.st_rdev == self.number
+            && roots.device_number(&self.name)? == self.number
+            && roots.serial(&self.name).as_deref() == Some(self.serial.as_str())
+            && sequence.parse() == Ok(self.sequence)
+            && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
+            && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
+        if same {
+            Ok(())
+        } else {
+            Err(DeviceError::Mismatch)
+        }
+    }
+
+    /// Open the same disk once more; `EBUSY` with [`OFlags::EXCL`] when somebody has claimed it.
+    pub fn reopen(&self, roots: &DiskRoots, flags: OFlags) -> Result<OwnedFd, DeviceError> {
+        let fd = beneath::open(&roots.devices, &self.name, flags)?;
+        if flags.contains(OFlags::PATH) {
+            let facts = fstat(&fd)?;
+            return if FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+                && facts.st_rdev == self.number
+            {
+                Ok(fd)
+            } else {
+                Err(DeviceError::Mismatch)
+            };
+        }
+        if fstat(&fd)?.st_rdev == self.number
+            && sys::disk_sequence(&fd).map_err(errno)? == self.sequence
+        {
+            Ok(fd)
+        } else {
+            Err(DeviceError::Mismatch)
+        }
+    }
+
+    /// Claim the disk for this process alone. Somebody who only looks (udev, a scanner) is waited for, briefly.
+    pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<OwnedFd, DeviceError> {
+        let flags = match access {
+            Access::ReadWrite => OFlags::RDWR,
+            Access::ReadOnly => OFlags::RDONLY,
+        } | OFlags::EXCL;
+        let mut tries = 0;
+        loop {
+            match self.reopen(roots, flags) {
+                Err(DeviceError::Os(Errno::BUSY)) if tries < 20 => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(25));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Write what the kernel holds of this disk to the disk.
+    pub fn flush(&self) -> Result<(), Errno> {
+        rustix::fs::fsync(&self.fd)
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,203 @@
+//! The process that makes and removes targets: uid 0, because targets belong under root's directories, without any
+//! capability, and able to do nothing else. Each request is one held parent, one name and one act.
+use crate::channel;
+use crate::outcome::{At, Done};
+use ebs_csi_wire::Step;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, mkdirat, mknodat, unlinkat};
+use rustix::io::Errno;
+use std::sync::{Mutex, PoisonError};
+
+/// What is done to a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// mkdir, mode 0755.
+    MakeDirectory,
+    /// An empty regular file, mode 0644.
+    MakeFile,
+    /// rmdir: only an empty directory goes.
+    RemoveDirectory,
+    /// unlink.
+    RemoveFile,
+}
+
+impl Act {
+    const fn number(self) -> u8 {
+        match self {
+            Self::MakeDirectory => 1,
+            Self::MakeFile => 2,
+            Self::RemoveDirectory => 3,
+            Self::RemoveFile => 4,
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::MakeDirectory,
+            2 => Self::MakeFile,
+            3 => Self::RemoveDirectory,
+            4 => Self::RemoveFile,
+            _ => return None,
+        })
+    }
+}
+
+/// Serve until the other end is closed. Already confined.
+pub fn serve(socket: &OwnedFd) {
+    while let Ok((request, descriptors)) = channel::receive(socket) {
+        if request.is_empty() {
+            return;
+        }
+        let errno = match act(&request, &descriptors) {
+            Ok(()) => 0,
+            Err(errno) => errno.raw_os_error(),
+        };
+        if channel::send(socket, &errno.to_le_bytes(), &[]).is_err() {
+            return;
+        }
+    }
+}
+
+fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
+    let ([number, name @ ..], [parent]) = (request, descriptors) else {
+        return Err(Errno::INVAL);
+    };
+    let act = Act::from_number(*number).ok_or(Errno::INVAL)?;
+    let name = component(name).ok_or(Errno::INVAL)?;
+    match act {
+        Act::MakeDirectory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+        // mknod needs no right to write or read what it makes.
+        Act::MakeFile => mknodat(
+            parent,
+            name,
+            FileType::RegularFile,
+            Mode::from_raw_mode(0o644),
+            0,
+        ),
+        Act::RemoveDirectory => unlinkat(parent, name, AtFlags::REMOVEDIR),
+        Act::RemoveFile => unlinkat(parent, name, AtFlags::empty()),
+    }
+}
+
+/// Exactly one component: the broker is not trusted to have checked.
+fn component(name: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(name).ok()?;
+    let plain =
+        !matches!(name, "" | "." | "..") && name.len() <= 255 && !name.contains(['/', '\0']);
+    plain.then_some(name)
+}
+
+/// The broker's end.
+#[derive(Debug)]
+pub struct Directories {
+    socket: Mutex<OwnedFd>,
+}
+
+impl Directories {
+    /// Talk to the process at the other end of `socket`.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket: Mutex::new(socket),
+        }
+    }
+
+    fn ask(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {
+        let mut request = vec![act.number()];
+        request.extend_from_slice(name.as_bytes());
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let as_errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        channel::send(&*socket, &request, &[parent.as_fd()]).map_err(as_errno)?;
+        let (reply, _) = channel::receive(&*socket).map_err(as_errno)?;
+        match <[u8; 4]>::try_from(reply.as_slice()).map(i32::from_le_bytes) {
+            Ok(0) => Ok(()),
+            Ok(errno) => Err(Errno::from_raw_os_error(errno)),
+            Err(_) => Err(Errno::PIPE),
+        }
+    }
+
+    /// Make `name`; that it is there already is no error, what it is then is looked at by the caller.
+    pub fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Done<()> {
+        match self.ask(act, parent, name) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other.at(Step::MakeTarget),
+        }
+    }
+
+    /// Remove `name`; false when there was none.
+    pub fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Done<bool> {
+        match self.ask(act, parent, name) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {
+                Err(ebs_csi_wire::Refusal::TargetOccupied.into())
+            }
+            Err(errno) => Err(errno).at(Step::RemoveTarget),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::OFlags;
+
+    #[test]
+    fn only_a_single_plain_component_is_a_name() {
+        assert_eq!(component(b"mount"), Some("mount"));
+        for bad in [
+            &b""[..],
+            b".",
+            b"..",
+            b"a/b",
+            b"/a",
+            b"a\0",
+            b"\xff",
+            &[b'x'; 256],
+        ] {
+            assert_eq!(component(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_made_and_removed_beneath_the_parent() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let parent = rustix::fs::open(directory.path(), OFlags::PATH, Mode::empty()).expect("open");
+        let (ours, theirs) = channel::pair().expect("pair");
+        let server = std::thread::spawn(move || serve(&theirs));
+        let directories = Directories::new(ours);
+        directories
+            .make(Act::MakeDirectory, &parent, "d")
+            .expect("mkdir");
+        directories
+            .make(Act::MakeFile, &parent, "f")
+            .expect("mknod");
+        directories
+            .make(Act::MakeDirectory, &parent, "d")
+            .expect("again");
+        assert!(directory.path().join("d").is_dir());
+        assert!(directory.path().join("f").is_file());
+        std::fs::write(directory.path().join("d/x"), "x").expect("write");
+        assert!(
+            directories
+                .remove(Act::RemoveDirectory, &parent, "d")
+                .is_err()
+        );
+        std::fs::remove_file(directory.path().join("d/x")).expect("remove");
+        assert_eq!(
+            directories.remove(Act::RemoveDirectory, &parent, "d"),
+            Ok(true)
+        );
+        assert_eq!(
+            directories.remove(Act::RemoveDirectory, &parent, "d"),
+            Ok(false)
+        );
+        assert_eq!(directories.remove(Act::RemoveFile, &parent, "f"), Ok(true));
+        assert!(
+            directories
+                .make(Act::MakeDirectory, &parent, "../x")
+                .is_err()
+        );
+        drop(directories);
+        server.join().expect("server");
+    }
+}

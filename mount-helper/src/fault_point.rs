@@ -1,0 +1,32 @@
+//! Named steps at which a test can hold the process, to kill it there. Compiled only with the feature `fault-points`,
+//! which no release is built with; without it every call is empty.
+
+/// The process has come to this step.
+#[cfg(not(feature = "fault-points"))]
+pub fn reached(_name: &str) {}
+
+#[cfg(feature = "fault-points")]
+pub use armed::{arm, reached};
+
+#[cfg(feature = "fault-points")]
+mod armed {
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    static HELD_AT: OnceLock<String> = OnceLock::new();
+
+    /// Hold every process of the tree that comes to this step.
+    pub fn arm(name: String) {
+        let _ = HELD_AT.set(name);
+    }
+
+    /// The process has come to this step.
+    pub fn reached(name: &str) {
+        if HELD_AT.get().is_some_and(|held| held == name) {
+            crate::journal::warn("fault-point", &[("name", name)]);
+            loop {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+        }
+    }
+}

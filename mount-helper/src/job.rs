@@ -1,0 +1,208 @@
+//! One tool run, as the broker asks the runner for it and as the runner answers.
+use ebs_csi_policy::tool::ToolId;
+use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::{FormatOptions, FsType};
+
+/// How a tool ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this status.
+    Exited(u8),
+    /// By this signal.
+    Signalled(i32),
+    /// It was killed because its time was over.
+    Deadline,
+    /// It never ran; the errno of what prevented it, 0 when there is none.
+    NotRun(i32),
+}
+
+/// A tool run that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// How it ended.
+    pub end: End,
+    /// What it printed last. For the journal only: it may repeat what stands on the disk.
+    pub tail: String,
+}
+
+/// Longest tail that is kept, in bytes.
+pub const TAIL: usize = 1024;
+
+impl Report {
+    /// A tool that could not be started.
+    pub fn not_run(error: &std::io::Error) -> Self {
+        Self {
+            end: End::NotRun(error.raw_os_error().unwrap_or(0)),
+            tail: error.to_string(),
+        }
+    }
+
+    /// As one datagram.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, code) = match self.end {
+            End::Exited(code) => (0_u8, i32::from(code)),
+            End::Signalled(signal) => (1, signal),
+            End::Deadline => (2, 0),
+            End::NotRun(errno) => (3, errno),
+        };
+        let mut bytes = vec![kind];
+        bytes.extend_from_slice(&code.to_le_bytes());
+        let tail = self.tail.as_bytes();
+        bytes.extend_from_slice(&tail[tail.len().saturating_sub(TAIL)..]);
+        bytes
+    }
+
+    /// From one datagram; None when it is not a report.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let (code, tail) = rest.split_at_checked(4)?;
+        let code = i32::from_le_bytes(code.try_into().ok()?);
+        let end = match kind {
+            0 => End::Exited(u8::try_from(code).ok()?),
+            1 => End::Signalled(code),
+            2 => End::Deadline,
+            3 => End::NotRun(code),
+            _ => return None,
+        };
+        Some(Self {
+            end,
+            tail: String::from_utf8_lossy(tail).into_owned(),
+        })
+    }
+}
+
+/// What a tool is to be run with: its place in the policy's table, and the values that the policy leaves open. The
+/// command line is built by the runner, from the same table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job {
+    /// The program.
+    pub tool: ToolId,
+    /// The file system.
+    pub fs: FsType,
+    /// Its identifier, when it is made.
+    pub uuid: [u8; 16],
+    /// How it is made.
+    pub format: FormatOptions,
+}
+
+/// Length of an encoded job: tool, file system, identifier, five numbers, one byte of switches.
+const JOB: usize = 1 + 1 + 16 + 5 * 8 + 1;
+
+impl Job {
+    /// As one datagram.
+    pub fn encode(&self) -> Vec<u8> {
+        let format = self.format.unchecked();
+        let mut bytes = vec![self.tool.number(), self.fs.to_wire().to_le_bytes()[0]];
+        bytes.extend_from_slice(&self.uuid);
+        for number in [
+            format.block_size,
+            format.inode_size,
+            format.bytes_per_inode,
+            format.number_of_inodes,
+            format.ext4_cluster_size,
+        ] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.push(
+            u8::from(format.ext4_bigalloc)
+                | u8::from(format.ext4_encryption) << 1
+                | u8::from(format.legacy_xfs) << 2,
+        );
+        bytes
+    }
+
+    /// From one datagram; None when it is not a job. Every value is checked again: the broker is not trusted here.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; JOB] = bytes.try_into().ok()?;
+        let number = |index: usize| {
+            let at = 18 + index * 8;
+            bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok()
+        };
+        let switches = bytes[JOB - 1];
+        if switches > 7 {
+            return None;
+        }
+        let format = FormatOptions::check(UncheckedFormatOptions {
+            block_size: number(0)?,
+            inode_size: number(1)?,
+            bytes_per_inode: number(2)?,
+            number_of_inodes: number(3)?,
+            ext4_cluster_size: number(4)?,
+            ext4_bigalloc: switches & 1 != 0,
+            ext4_encryption: switches & 2 != 0,
+            legacy_xfs: switches & 4 != 0,
+        })
+        .ok()?;
+        let fs = FsType::from_wire(i32::from(bytes[1])).ok()?;
+        format.check_for(fs).ok()?;
+        Some(Self {
+            tool: ToolId::from_number(bytes[0])?,
+            fs,
+            uuid: bytes[2..18].try_into().ok()?,
+            format,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        Job {
+            tool: ToolId::Mke2fs,
+            fs: FsType::Ext4,
+            uuid: [7; 16],
+            format: FormatOptions::check(UncheckedFormatOptions {
+                block_size: 4096,
+                number_of_inodes: 1000,
+                ext4_bigalloc: true,
+                ext4_cluster_size: 65_536,
+                ..UncheckedFormatOptions::default()
+            })
+            .expect("format"),
+        }
+    }
+
+    #[test]
+    fn a_job_comes_back_as_it_was() {
+        assert_eq!(Job::decode(&job().encode()), Some(job()));
+    }
+
+    #[test]
+    fn a_job_with_a_value_out_of_range_is_no_job() {
+        let good = job().encode();
+        for (at, value) in [(0, 200), (1, 9), (1, 0), (18, 3), (JOB - 1, 8)] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert_eq!(Job::decode(&bad), None, "byte {at}");
+        }
+        assert_eq!(Job::decode(&good[..JOB - 1]), None);
+        assert_eq!(Job::decode(&[]), None);
+    }
+
+    #[test]
+    fn a_report_comes_back_as_it_was_and_keeps_the_end_of_its_tail() {
+        for end in [
+            End::Exited(4),
+            End::Signalled(9),
+            End::Deadline,
+            End::NotRun(13),
+        ] {
+            let report = Report {
+                end,
+                tail: "said".to_owned(),
+            };
+            assert_eq!(Report::decode(&report.encode()), Some(report));
+        }
+        let long = Report {
+            end: End::Exited(0),
+            tail: format!("{}end", "x".repeat(5000)),
+        };
+        let back = Report::decode(&long.encode()).expect("a report");
+        assert_eq!(back.tail.len(), TAIL);
+        assert!(back.tail.ends_with("end"));
+        assert_eq!(Report::decode(&[9, 0, 0, 0, 0]), None);
+        assert_eq!(Report::decode(&[0, 0, 1, 0, 0]), None);
+    }
+}

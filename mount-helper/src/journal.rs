@@ -1,0 +1,167 @@
+//! One structured line per event on standard error, as text or JSON. The only writer of this crate.
+//!
+//! Values that a request or a disk had a say in are escaped, so that a line is always one event.
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+static JSON: AtomicBool = AtomicBool::new(false);
+static ROLE: OnceLock<&'static str> = OnceLock::new();
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `key=value` words.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Choose the format, once, before the first fork.
+pub fn set_format(format: Format) {
+    JSON.store(format == Format::Json, Ordering::Relaxed);
+}
+
+/// Name this process in its lines. A process that was forked before it had a name takes its own.
+pub fn set_role(role: &'static str) {
+    let _ = ROLE.set(role);
+}
+
+/// Something normal.
+pub fn info(event: &str, fields: &[(&str, &str)]) {
+    write("info", event, fields);
+}
+
+/// Something that an operator should look at.
+pub fn warn(event: &str, fields: &[(&str, &str)]) {
+    write("warn", event, fields);
+}
+
+/// Something that ends the process or a request.
+pub fn error(event: &str, fields: &[(&str, &str)]) {
+    write("error", event, fields);
+}
+
+fn write(level: &str, event: &str, fields: &[(&str, &str)]) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis());
+    let role = ROLE.get().copied().unwrap_or("start");
+    let line = if JSON.load(Ordering::Relaxed) {
+        json(now, level, role, event, fields)
+    } else {
+        text(now, level, role, event, fields)
+    };
+    // A journal that cannot be written to must not end a mount.
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+fn text(now: u128, level: &str, role: &str, event: &str, fields: &[(&str, &str)]) -> String {
+    let mut line = format!("{} {level} {role} {event}", timestamp(now));
+    for (key, value) in fields {
+        let plain = !value.is_empty()
+            && value
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\' && b != b'=');
+        // Debug escapes quotes, backslashes and everything that does not print.
+        let _ = if plain {
+            write!(line, " {key}={value}")
+        } else {
+            write!(line, " {key}={value:?}")
+        };
+    }
+    line.push('\n');
+    line
+}
+
+fn json(now: u128, level: &str, role: &str, event: &str, fields: &[(&str, &str)]) -> String {
+    let mut line = format!("{{\"timestamp\":\"{}\"", timestamp(now));
+    let head = [("level", level), ("process", role), ("event", event)];
+    for (key, value) in head.iter().chain(fields) {
+        line.push_str(",\"");
+        escape(&mut line, key);
+        line.push_str("\":\"");
+        escape(&mut line, value);
+        line.push('"');
+    }
+    line.push_str("}\n");
+    line
+}
+
+fn escape(line: &mut String, value: &str) {
+    for c in value.chars() {
+        match c {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            c if c.is_control() => {
+                let _ = write!(line, "\\u{:04x}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+}
+
+/// Milliseconds since 1970 as RFC 3339 in UTC.
+fn timestamp(milliseconds: u128) -> String {
+    let seconds = i64::try_from(milliseconds / 1000).unwrap_or(0);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60,
+        milliseconds % 1000
+    )
+}
+
+/// Date of a day since 1970, in the Gregorian calendar, by counting from 1 March of year 0.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_cannot_break_its_line() {
+        let fields = [("path", "a b\n\"c\\"), ("volume", "vol-1")];
+        let line = text(0, "info", "broker", "request", &fields);
+        assert_eq!(
+            line,
+            "1970-01-01T00:00:00.000Z info broker request path=\"a b\\n\\\"c\\\\\" volume=vol-1\n"
+        );
+        let line = json(0, "info", "broker", "request", &fields);
+        assert_eq!(line.matches('\n').count(), 1);
+        assert!(line.contains(r#""path":"a b\u000a\"c\\""#), "{line}");
+    }
+
+    #[test]
+    fn dates_are_right_around_leap_days_and_centuries() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399, "2000-02-28T23:59:59.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(timestamp(seconds * 1000), expected);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The mount table of this mount namespace, read from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, makedev};
+use rustix::io::Errno;
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Kernel's id, as statx(2) reports it for a path (`STATX_MNT_ID`).
+    pub id: u64,
+    /// Device number of the superblock.
+    pub device: u64,
+    /// Path within the file system that is the root of this mount.
+    pub root: String,
+    /// Where it is mounted, as this process sees it.
+    pub path: String,
+    /// This mount is read-only.
+    pub read_only: bool,
+    /// The superblock itself is read-only.
+    pub superblock_read_only: bool,
+    /// Kernel's name of the file system.
+    pub fs_type: String,
+    /// Source as the mount call named it.
+    pub source: String,
+}
+
+/// The held directory `/proc/self` of the process that reads its own table.
+#[derive(Debug)]
+pub struct MountTable {
+    directory: OwnedFd,
+}
+
+/// Bound of what is read; a node with a thousand pods has a table of about 1 MiB.
+const LONGEST: usize = 64 << 20;
+
+impl MountTable {
+    /// Hold `/proc/self` of the calling process. A process that forks must open its own.
+    pub fn open() -> Result<Self, Errno> {
+        Ok(Self {
+            directory: rustix::fs::open(
+                "/proc/self/",
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?,
+        })
+    }
+
+    /// Every mount, in the kernel's order. A line that cannot be read is an error: a fact that is unknown must not
+    /// look like a fact that is absent.
+    pub fn read(&self) -> Result<Vec<Mount>, Errno> {
+        let file = crate::beneath::open(&self.directory, "mountinfo", OFlags::RDONLY)?;
+        let mut text = Vec::new();
+        let mut part = [0_u8; 16 << 10];
+        loop {
+            match rustix::io::read(&file, &mut part) {
+                Ok(0) => break,
+                Ok(n) => text.extend_from_slice(&part[..n]),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+            if text.len() > LONGEST {
+                return Err(Errno::FBIG);
+            }
+        }
+        parse(&text).ok_or(Errno::ILSEQ)
+    }
+}
+
+/// The mount that the held path stands on, when the path is the root of a mount (`STATX_ATTR_MOUNT_ROOT`).
+pub fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
+    use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+    let facts = statx(
+        path,
+        "",
+        AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT,
+        StatxFlags::BASIC_STATS | StatxFlags::MNT_ID,
+    )?;
+    if !facts
+        .stx_attributes_mask
+        .contains(StatxAttributes::MOUNT_ROOT)
+    {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(facts
+        .stx_attributes
+        .contains(StatxAttributes::MOUNT_ROOT)
+        .then_some(facts.stx_mnt_id))
+}
+
+fn parse(text: &[u8]) -> Option<Vec<Mount>> {
+    text.split(|b| *b == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(parse_line)
+        .collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    // Names are only shown and compared with checked ones, which a replacement character can never equal.
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split(' ');
+    let id = words.next()?.parse().ok()?;
+    let _parent = words.next()?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let device = makedev(major.parse().ok()?, minor.parse().ok()?);
+    let root = unescape(words.next()?)?;
+    let path = unescape(words.next()?)?;
+    let options = words.next()?;
+    // Optional fields (propagation) end at a lone hyphen.
+    words.find(|word| *word == "-")?;
+    let fs_type = words.next()?.to_owned();
+    let source = unescape(words.next()?)?;
+    let superblock_options = words.next()?;
+    Some(Mount {
+        id,
+        device,
+        root,
+        path,
+        read_only: has(options, "ro"),
+        superblock_read_only: has(superblock_options, "ro"),
+        fs_type,
+        source,
+    })
+}
+
+fn has(options: &str, wanted: &str) -> bool {
+    options.split(',').any(|option| option == wanted)
+}
+
+/// The kernel writes space, tab, newline, backslash and hash as three octal digits after a backslash.
+fn unescape(word: &str) -> Option<String> {
+    if !word.contains('\\') {
+        return Some(word.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        if *first == b'\\' {
+            let digits = tail.get(..3)?;
+            let mut value = 0_u32;
+            for digit in digits {
+                value = value * 8 + char::from(*digit).to_digit(8)?;
+            }
+            bytes.push(u8::try_from(value).ok()?);
+            rest = &tail[3..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_gives_its_fields_and_undoes_escapes() {
+        let line = b"36 35 98:5 /sub /mnt\\040two rw,noatime master:1 shared:7 - ext4 /dev/ro\\134ot ro,errors=continue";
+        let mount = parse_line(line).expect("a mount");
+        assert_eq!(mount.id, 36);
+        assert_eq!(mount.device, makedev(98, 5));
+        assert_eq!(mount.root, "/sub");
+        assert_eq!(mount.path, "/mnt two");
+        assert!(!mount.read_only);
+        assert!(mount.superblock_read_only);
+        assert_eq!(mount.fs_type, "ext4");
+        assert_eq!(mount.source, "/dev/ro\\ot");
+    }
+
+    #[test]
+    fn a_damaged_line_spoils_the_whole_table() {
+        for line in [
+            "x 35 98:5 / / rw - ext4 /dev/x rw",
+            "36 35 98 / / rw - ext4 /dev/x rw",
+            "36 35 98:5 / / rw ext4 /dev/x rw",
+            "36 35 98:5 / /a\\9 rw - ext4 /dev/x rw",
+            "36 35 98:5 / / rw - ext4 /dev/x",
+        ] {
+            let text = format!("36 35 98:5 / / rw - ext4 /dev/x rw\n{line}\n");
+            assert_eq!(parse(text.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_live_table_can_be_read_and_has_a_root() {
+        let mounts = MountTable::open().expect("open").read().expect("read");
+        assert!(mounts.iter().any(|mount| mount.path == "/"));
+    }
+
+    #[test]
+    fn a_plain_directory_is_no_mount_root() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let held = rustix::fs::open(directory.path(), OFlags::PATH, Mode::empty()).expect("open");
+        assert_eq!(mount_id_at(&held), Ok(None));
+        let proc = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("open");
+        assert!(mount_id_at(&proc).expect("statx").is_some());
+    }
+}

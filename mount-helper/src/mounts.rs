@@ -1,0 +1,145 @@
+//! Mounts are made detached, compared with what they should be, and only then attached to a held target.
+use crate::beneath;
+use crate::device::Device;
+use crate::outcome::{At, Done, failed};
+use crate::sys;
+use ebs_csi_policy::flag::MountPlan;
+use ebs_csi_wire::{FsType, Refusal, Step};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+    open_tree, unmount,
+};
+
+/// One parameter of a file system's mount context (fsconfig(2)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parameter {
+    /// A word without a value.
+    Flag(String),
+    /// A word with a value.
+    Value(String, String),
+}
+
+/// The parameters that a plan and the driver's own rules come to.
+pub fn parameters(plan: &MountPlan, fs: FsType) -> Vec<Parameter> {
+    let mut parameters: Vec<Parameter> = plan
+        .context
+        .iter()
+        .map(|(name, value)| match value {
+            Some(value) => Parameter::Value((*name).to_owned(), value.clone()),
+            None => Parameter::Flag((*name).to_owned()),
+        })
+        .collect();
+    let mut add = |word: &str| {
+        let flag = Parameter::Flag(word.to_owned());
+        if !parameters.contains(&flag) {
+            parameters.push(flag);
+        }
+    };
+    if plan.read_only {
+        add("ro");
+    }
+    if fs == FsType::Xfs {
+        // A clone and its origin have one identifier, and may meet on a node.
+        add("nouuid");
+    }
+    parameters
+}
+
+/// A mount that is not attached anywhere yet.
+#[derive(Debug)]
+pub struct Detached(OwnedFd);
+
+/// Make a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, there before anybody can see the mount.
+pub fn create(
+    fs_type: &str,
+    device: &Device,
+    parameters: &[Parameter],
+    attributes: u64,
+) -> Done<Detached> {
+    let attributes = MountAttrFlags::from_bits(u32::try_from(attributes).unwrap_or(u32::MAX))
+        .ok_or(Refusal::MountFlag)?;
+    let context = fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
+    fsconfig_set_string(context.as_fd(), "source", device.path()).at(Step::CreateMount)?;
+    for parameter in parameters {
+        let set = match parameter {
+            Parameter::Flag(name) => fsconfig_set_flag(context.as_fd(), name.as_str()),
+            Parameter::Value(name, value) => {
+                fsconfig_set_string(context.as_fd(), name.as_str(), value.as_str())
+            }
+        };
+        match set {
+            Ok(()) => {}
+            // The kernel does not know the word, or not with this value.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Err(Refusal::MountFlag.into()),
+            Err(e) => return Err(failed(Step::CreateMount, e)),
+        }
+    }
+    match fsconfig_create(context.as_fd()) {
+        Ok(()) => {}
+        // EFSCORRUPTED and EFSBADCRC.
+        Err(Errno::UCLEAN | Errno::BADMSG) => return Err(Refusal::FilesystemErrors.into()),
+        Err(e) => return Err(failed(Step::CreateMount, e)),
+    }
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        .at(Step::CreateMount)?;
+    // The source was given by name; what counts is which disk the kernel opened.
+    if fstat(&mount).at(Step::CreateMount)?.st_dev != device.number() {
+        return Err(Refusal::DeviceMismatch.into());
+    }
+    Ok(Detached(mount))
+}
+
+/// Copy the mount that stands at a held path, without what is mounted beneath it.
+pub fn copy(of: impl AsFd) -> Done<Detached> {
+    open_tree(
+        of,
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH,
+    )
+    .at(Step::CreateMount)
+    .map(Detached)
+}
+
+impl Detached {
+    /// Set and clear `MOUNT_ATTR_*` bits in one step.
+    pub fn change(&self, set: u64, clear: u64) -> Done<()> {
+        if set == 0 && clear == 0 {
+            return Ok(());
+        }
+        sys::set_mount_attributes(&self.0, set, clear).at(Step::CreateMount)
+    }
+
+    /// Attach to a held path. Consumes the handle: an open one would keep the mount busy.
+    pub fn attach(self, target: impl AsFd) -> Done<()> {
+        move_mount(
+            &self.0,
+            "",
+            target,
+            "",
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
+        )
+        .at(Step::AttachMount)
+    }
+
+    /// Root of the file system, for its ioctls.
+    pub fn root(&self) -> Result<OwnedFd, Errno> {
+        beneath::open(
+            &self.0,
+            ".",
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY,
+        )
+    }
+}
+
+/// Unmount what stands at `name` in a held directory. Nothing may hold the mount itself: a descriptor on it, even
+/// one that only names it, keeps it busy.
+pub fn detach(parent: impl AsFd, name: &str) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());
+    unmount(path, UnmountFlags::NOFOLLOW)
+}

@@ -1,0 +1,52 @@
+//! The operations behind the requests: each looks for itself, has the facts judged, and acts on what was allowed.
+mod expand;
+mod grow;
+mod inspect;
+mod prepare;
+mod publish;
+mod stage;
+mod stats;
+mod withdraw;
+
+use crate::outcome::Done;
+use crate::world::World;
+use ebs_csi_policy::place;
+use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
+
+pub use inspect::inventory;
+
+/// Carry out one operation on a volume.
+pub fn run(world: &World, operation: &Operation) -> Outcome {
+    if let Err(reason) = place::check(operation, world.root.path(), world.rules.places()) {
+        return Outcome::Refused(reason);
+    }
+    let outcome: Done<Outcome> = match operation {
+        Operation::Stage(asked) => stage::stage(world, asked).map(Outcome::Staged),
+        Operation::Unstage(asked) => withdraw::unstage(world, asked).map(Outcome::Done),
+        Operation::PublishFilesystem(asked) => publish::filesystem(world, asked).map(Outcome::Done),
+        Operation::PublishBlock(asked) => publish::block(world, asked).map(Outcome::Done),
+        Operation::Unpublish(asked) => withdraw::unpublish(world, asked).map(Outcome::Done),
+        Operation::Expand(asked) => expand::expand(world, asked).map(Outcome::Expanded),
+        Operation::Stats(asked) => stats::stats(world, asked).map(Outcome::Usage),
+        // A simulated disk has no controller to ask.
+        Operation::NvmeStatistics(_) | Operation::Hello(_) | Operation::Inspect(_) => {
+            Err(Refusal::Unsupported.into())
+        }
+    };
+    outcome.unwrap_or_else(Outcome::from)
+}
+
+/// What an operation counts as while it runs.
+pub fn kind(operation: &Operation) -> OperationKind {
+    match operation {
+        Operation::Stage(_) => OperationKind::Stage,
+        Operation::Unstage(_) => OperationKind::Unstage,
+        Operation::PublishFilesystem(_) | Operation::PublishBlock(_) => OperationKind::Publish,
+        Operation::Unpublish(_) => OperationKind::Unpublish,
+        Operation::Expand(_) => OperationKind::Expand,
+        Operation::Stats(_)
+        | Operation::NvmeStatistics(_)
+        | Operation::Hello(_)
+        | Operation::Inspect(_) => OperationKind::Stats,
+    }
+}

@@ -1,0 +1,37 @@
+//! Expand: grow the mounted file system of a volume to the size that its disk has now.
+use super::grow;
+use crate::device::Access;
+use crate::fault_point;
+use crate::outcome::{At, Done};
+use crate::world::World;
+use ebs_csi_policy::judge::{self, Shown};
+use ebs_csi_wire::{Expand, Expanded, Step};
+use std::time::Duration;
+
+/// Carry the request out.
+pub fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
+    let relative = world.relative(&asked.path)?;
+    let place = world.look(relative)?;
+    let owner = world.owner(&place, &asked.volume)?;
+    let shown = judge::shown(&place, owner)?.into_act();
+    let device = world
+        .disks
+        .find(&asked.volume.serial(), Access::ReadOnly, Duration::ZERO)
+        .at(Step::FindDevice)?;
+    judge::expand(asked, device.bytes())?;
+    let filesystem_bytes = match shown {
+        Shown::Block => 0,
+        // Nothing may be written: the size stays, and that is no error.
+        Shown::Filesystem { read_only: true } => 0,
+        Shown::Filesystem { read_only: false } => {
+            let (_, bytes) = grow::mounted(world, relative, &device)?;
+            fault_point::reached("expand-grown");
+            bytes
+        }
+    };
+    world.verify(&device)?;
+    Ok(Expanded {
+        device_bytes: device.bytes(),
+        filesystem_bytes,
+    })
+}

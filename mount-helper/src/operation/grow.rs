@@ -1,0 +1,112 @@
+//! Growing a mounted file system to the size of its disk, by ioctl.
+use crate::beneath;
+use crate::device::Device;
+use crate::outcome::{At, Done, at_path, failed};
+use crate::privilege;
+use crate::sys;
+use crate::world::World;
+use ebs_csi_wire::{FsType, Step};
+use rustix::fd::OwnedFd;
+use rustix::fs::{OFlags, fstat};
+use rustix::io::Errno;
+
+/// XFS makes no allocation group smaller than this many blocks; a smaller rest stays unused.
+const SMALLEST_XFS_REST: u64 = 64;
+
+/// Grow a mounted XFS; true when it had to.
+pub fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
+    let (block, blocks, inode_percent) = sys::xfs_geometry(root).at(Step::Grow)?;
+    if block == 0 {
+        return Err(failed(Step::Grow, Errno::INVAL));
+    }
+    let wanted = disk_bytes / u64::from(block);
+    if wanted < blocks.saturating_add(SMALLEST_XFS_REST) {
+        return Ok(false);
+    }
+    sys::xfs_grow(root, wanted, inode_percent).at(Step::Grow)?;
+    Ok(true)
+}
+
+/// Grow a mounted ext4; true when it had to. `size` and `block` are the file system's, in bytes.
+pub fn ext4(root: &OwnedFd, disk_bytes: u64, size: u64, block: u64, group: u64) -> Done<bool> {
+    let room = disk_bytes.saturating_sub(size);
+    if block == 0 || room == 0 || room < group {
+        return Ok(false);
+    }
+    let wanted = disk_bytes / block;
+    privilege::with_resource(|| sys::ext4_grow(root, wanted)).at(Step::Grow)?;
+    Ok(true)
+}
+
+/// Root of the file system that is mounted at a path, checked to be this disk's. The application may have closed it
+/// to everybody else.
+pub fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
+    let open = || {
+        beneath::open(
+            world.root.held(),
+            relative,
+            OFlags::RDONLY | OFlags::DIRECTORY,
+        )
+    };
+    let root = match open() {
+        Err(Errno::ACCESS) => at_path(privilege::with_search(open))?,
+        other => at_path(other)?,
+    };
+    if fstat(&root).at(Step::Stat)?.st_dev == device {
+        Ok(root)
+    } else {
+        Err(ebs_csi_wire::Refusal::VolumeNotAtPath.into())
+    }
+}
+
+/// Grow what is mounted at a path, whatever it is. Answers whether it grew and how large it is now, in bytes.
+pub fn mounted(world: &World, relative: &str, device: &Device) -> Done<(bool, u64)> {
+    let root = root_of(world, relative, device.number())?;
+    match sys::xfs_geometry(&root) {
+        Ok(_) => {
+            let grown = xfs(&root, device.bytes())?;
+            let (block, blocks, _) = sys::xfs_geometry(&root).at(Step::Grow)?;
+            Ok((grown, blocks.saturating_mul(block.into())))
+        }
+        Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+            let before = superblock(device)?;
+            let grown = ext4(
+                &root,
+                device.bytes(),
+                before.bytes,
+                before.block_bytes,
+                before.group_blocks.saturating_mul(before.block_bytes),
+            )?;
+            let after = if grown { superblock(device)? } else { before };
+            Ok((grown, after.bytes))
+        }
+        Err(e) => Err(e).at(Step::Grow),
+    }
+}
+
+/// The ext superblock as the kernel holds it for the mounted file system: through the device's cache.
+fn superblock(device: &Device) -> Done<ebs_csi_policy::facts::ExtFacts> {
+    let mut head = vec![0_u8; 4096];
+    let length = rustix::io::pread(device, &mut head, 0).at(Step::Grow)?;
+    head.truncate(length);
+    crate::content::ext::read(&head, 0).ok_or_else(|| failed(Step::Grow, Errno::INVAL))
+}
+
+/// A restage of what is mounted already grows it when it can; that it cannot is no reason to fail the stage, which
+/// has nothing left to do. NodeExpandVolume reports why.
+pub fn after_restage(world: &World, relative: &str, fs: FsType, device: &Device) -> bool {
+    match mounted(world, relative, device) {
+        Ok((grown, _)) => grown,
+        Err(stop) => {
+            crate::journal::warn(
+                "restage",
+                &[
+                    ("step", "grow"),
+                    ("fs", fs.as_str()),
+                    ("why", &format!("{stop:?}")),
+                ],
+            );
+            false
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Publish: show a staged file system, or a disk itself, at a target.
+use crate::device::Access;
+use crate::fault_point;
+use crate::mounts;
+use crate::operation::stage::LATE_DISK;
+use crate::outcome::{At, Done};
+use crate::world::World;
+use ebs_csi_policy::facts::DiskFacts;
+use ebs_csi_policy::flag::{self, MountPlan};
+use ebs_csi_policy::judge::{self, Publish};
+use ebs_csi_wire::{self as wire, FsType, PublishBlock, PublishFilesystem, Refusal, Step};
+use rustix::fs::{OFlags, fstat};
+use std::time::Duration;
+
+/// Bind the staging mount onto the target directory.
+pub fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> {
+    let staging_path = world.relative(&asked.staging)?;
+    let target_path = world.relative(&asked.target)?;
+    let plan = plan(asked)?;
+    let asked = &PublishFilesystem {
+        read_only: plan.read_only,
+        ..asked.clone()
+    };
+    // A volume that is staged has its disk: there is nothing to wait for.
+    let device = world
+        .disks
+        .find(
+            &asked.disk.volume.serial(),
+            Access::ReadOnly,
+            Duration::ZERO,
+        )
+        .at(Step::FindDevice)?;
+    let facts = DiskFacts {
+        bytes: device.bytes(),
+        device: device.number(),
+    };
+    judge::disk(&asked.disk, &facts)?;
+    let staging = world.look(staging_path)?;
+    let target = world.look(target_path)?;
+    let make = match judge::publish_filesystem(asked, &facts, &staging, &target)?.into_act() {
+        Publish::Already => return Ok(wire::Done { already: true }),
+        Publish::Bind { make } => make,
+    };
+    if make {
+        world
+            .root
+            .make_directories(target_path, &world.directories)?;
+    }
+    fault_point::reached("publish-made");
+    let source = world.root.hold(staging_path)?;
+    let mount = mounts::copy(&source)?;
+    // What was copied is what was judged: the name may have been moved in between.
+    if fstat(&source).at(Step::Stat)?.st_dev != facts.device {
+        return Err(Refusal::NotStaged.into());
+    }
+    drop(source);
+    mount.change(plan.set, plan.clear)?;
+    let target = world.root.hold(target_path)?;
+    mount.attach(&target)?;
+    drop(target);
+    fault_point::reached("publish-attached");
+    Ok(wire::Done { already: false })
+}
+
+/// Bind the disk's node onto the target file.
+pub fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
+    let target_path = world.relative(&asked.target)?;
+    let device = world
+        .disks
+        .find(&asked.disk.volume.serial(), Access::ReadOnly, LATE_DISK)
+        .at(Step::FindDevice)?;
+    let facts = DiskFacts {
+        bytes: device.bytes(),
+        device: device.number(),
+    };
+    judge::disk(&asked.disk, &facts)?;
+    let target = world.look(target_path)?;
+    let mounts = world.root.mounts_of(facts.device, &world.table)?;
+    let make = match judge::publish_block(asked, &facts, &target, &mounts)?.into_act() {
+        Publish::Already => return Ok(wire::Done { already: true }),
+        Publish::Bind { make } => make,
+    };
+    if make {
+        world.root.make_file(target_path, &world.directories)?;
+    }
+    fault_point::reached("publish-block-made");
+    let node = device
+        .reopen(&world.disks, OFlags::PATH)
+        .at(Step::FindDevice)?;
+    let mount = mounts::copy(&node)?;
+    drop(node);
+    let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+    mount.change(if asked.read_only { read_only } else { 0 }, 0)?;
+    world.verify(&device)?;
+    let target = world.root.hold(target_path)?;
+    mount.attach(&target)?;
+    drop(target);
+    fault_point::reached("publish-block-attached");
+    Ok(wire::Done { already: false })
+}
+
+/// What the flags come to on a bind. The request does not say which file system is staged, and only attributes have
+/// an effect here, which are the same on all: a flag that any of them has is accepted.
+fn plan(asked: &PublishFilesystem) -> Result<MountPlan, Refusal> {
+    let mut result = Err(Refusal::MountFlag);
+    for fs in FsType::ALL {
+        result = flag::plan(&asked.flags, *fs, asked.read_only);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}

@@ -1,0 +1,106 @@
+//! Stage: find the volume's disk, make it fit to be mounted, mount it at the staging path.
+use super::grow;
+use super::prepare::{self, Prepared};
+use crate::device::Access;
+use crate::fault_point;
+use crate::mounts::{self, Parameter};
+use crate::outcome::{At, Done};
+use crate::world::World;
+use ebs_csi_policy::facts::DiskFacts;
+use ebs_csi_policy::flag;
+use ebs_csi_policy::judge::{self, StagePlace};
+use ebs_csi_wire::{FsType, Refusal, Stage, Staged, Step};
+use std::time::Duration;
+
+/// A disk that EC2 has attached shows up within a second; kubelet's own retry covers the rest.
+pub const LATE_DISK: Duration = Duration::from_secs(3);
+
+/// Carry the request out.
+pub fn stage(world: &World, asked: &Stage) -> Done<Staged> {
+    let relative = world.relative(&asked.staging)?;
+    let plan = flag::plan(&asked.flags, asked.fs, asked.read_only)?;
+    // A flag may ask for read-only, too.
+    let asked = &Stage {
+        read_only: plan.read_only,
+        ..asked.clone()
+    };
+    if !world.rules.offers(asked.fs) {
+        return Err(Refusal::FsType.into());
+    }
+    asked
+        .format
+        .check_for(asked.fs)
+        .map_err(|_| Refusal::FormatOption)?;
+    let access = if asked.read_only {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let device = world
+        .disks
+        .find(&asked.disk.volume.serial(), access, LATE_DISK)
+        .at(Step::FindDevice)?;
+    let facts = DiskFacts {
+        bytes: device.bytes(),
+        device: device.number(),
+    };
+    judge::disk(&asked.disk, &facts)?;
+    fault_point::reached("stage-found");
+
+    let place = world.look(relative)?;
+    let mounts = world.root.mounts_of(facts.device, &world.table)?;
+    let make = match judge::stage_place(asked, &facts, &place, &mounts)?.into_act() {
+        StagePlace::Already => {
+            // A stage that was cut short after its mount left the growth undone.
+            let grown = !asked.read_only && grow::after_restage(world, relative, asked.fs, &device);
+            return Ok(Staged {
+                already: true,
+                grown,
+                device_bytes: facts.bytes,
+                ..Staged::default()
+            });
+        }
+        StagePlace::Fresh { make } => make,
+    };
+
+    let Prepared {
+        formatted,
+        checked,
+        repaired,
+        grown,
+        no_replay,
+    } = prepare::prepare(world, asked, &device, &facts)?;
+    fault_point::reached("stage-prepared");
+
+    if make {
+        world.root.make_directories(relative, &world.directories)?;
+    }
+    let target = world.root.hold(relative)?;
+    let mut parameters = mounts::parameters(&plan, asked.fs);
+    if no_replay {
+        let word = match asked.fs {
+            FsType::Xfs => "norecovery",
+            FsType::Ext3 | FsType::Ext4 => "noload",
+        };
+        parameters.push(Parameter::Flag(word.to_owned()));
+    }
+    let mount = mounts::create(asked.fs.as_str(), &device, &parameters, plan.set)?;
+    world.verify(&device)?;
+    let grown = if asked.fs == FsType::Xfs && !asked.read_only {
+        grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?
+    } else {
+        grown
+    };
+    fault_point::reached("stage-created");
+    mount.attach(&target)?;
+    drop(target);
+    fault_point::reached("stage-attached");
+    Ok(Staged {
+        already: false,
+        formatted,
+        checked,
+        repaired,
+        grown,
+        device_bytes: device.bytes(),
+    })
+}

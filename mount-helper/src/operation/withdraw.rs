@@ -1,0 +1,151 @@
+//! Unstage and unpublish: unmount what is the volume's, remove the empty target, leave everything else alone.
+use crate::beneath;
+use crate::device::{Access, DeviceError};
+use crate::directories::Act;
+use crate::fault_point;
+use crate::mounts;
+use crate::outcome::{At, Done, failed};
+use crate::world::World;
+use ebs_csi_policy::facts::PathFacts;
+use ebs_csi_policy::judge::{self, Withdraw};
+use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::time::Duration;
+
+/// Mounts may lie on one another where another driver stacked them; each is looked at before it goes.
+const DEEPEST_STACK: usize = 8;
+
+/// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
+pub fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
+    let relative = world.relative(&asked.staging)?;
+    let mut already = true;
+    for _ in 0..DEEPEST_STACK {
+        let place = world.look(relative)?;
+        let owner = world.owner(&place, &asked.volume)?;
+        match judge::unstage(&place, owner)?.into_act() {
+            Withdraw::Unmount { .. } => {
+                // Pods still use it: nothing is changed.
+                if let PathFacts::Mounted(mount) = &place
+                    && shown_elsewhere(world, mount.device, relative)?
+                {
+                    return Err(Refusal::StillHeld.into());
+                }
+                already = false;
+                write_back(world, relative)?;
+                fault_point::reached("unstage-synced");
+                unmount(world, relative)?;
+                fault_point::reached("unstage-unmounted");
+            }
+            Withdraw::RemoveDirectory => {
+                released(world, &asked.volume)?;
+                world
+                    .root
+                    .remove(Act::RemoveDirectory, relative, &world.directories)?;
+                return Ok(wire::Done { already });
+            }
+            Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
+            Withdraw::Already => {
+                released(world, &asked.volume)?;
+                return Ok(wire::Done { already });
+            }
+        }
+    }
+    Err(Refusal::MountedDifferently.into())
+}
+
+/// Take a published volume away.
+pub fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
+    let relative = world.relative(&asked.target)?;
+    let mut already = true;
+    for _ in 0..DEEPEST_STACK {
+        let place = world.look(relative)?;
+        let owner = world.owner(&place, &asked.volume)?;
+        let act = match judge::unpublish(&place, owner)?.into_act() {
+            Withdraw::Unmount { .. } => {
+                already = false;
+                unmount(world, relative)?;
+                fault_point::reached("unpublish-unmounted");
+                continue;
+            }
+            Withdraw::RemoveDirectory => Act::RemoveDirectory,
+            Withdraw::RemoveFile => {
+                empty(world, relative)?;
+                Act::RemoveFile
+            }
+            Withdraw::Already => return Ok(wire::Done { already }),
+        };
+        let removed = world.root.remove(act, relative, &world.directories)?;
+        return Ok(wire::Done {
+            already: already && !removed,
+        });
+    }
+    Err(Refusal::MountedDifferently.into())
+}
+
+/// The file system is mounted at another place, too.
+fn shown_elsewhere(world: &World, device: u64, relative: &str) -> Done<bool> {
+    let mounts = world.root.mounts_of(device, &world.table)?;
+    Ok(mounts
+        .iter()
+        .any(|mount| mount.path.as_deref() != Some(relative)))
+}
+
+/// A file that holds something is not a target that this helper made.
+fn empty(world: &World, relative: &str) -> Done<()> {
+    let held = world.root.hold(relative)?;
+    if rustix::fs::fstat(&held).at(Step::Stat)?.st_size == 0 {
+        Ok(())
+    } else {
+        Err(Refusal::TargetOccupied.into())
+    }
+}
+
+/// Write the file system back while its errors can still be told. A root that the application closed to others
+/// cannot be opened; the unmount then writes back.
+fn write_back(world: &World, relative: &str) -> Done<()> {
+    match beneath::open(
+        world.root.held(),
+        relative,
+        OFlags::RDONLY | OFlags::DIRECTORY,
+    ) {
+        Ok(root) => rustix::fs::syncfs(&root).at(Step::Sync),
+        Err(Errno::ACCESS | Errno::IO) => Ok(()),
+        Err(errno) => Err(failed(Step::Sync, errno)),
+    }
+}
+
+fn unmount(world: &World, relative: &str) -> Done<()> {
+    let (parent, name) = world.root.hold_parent(relative)?;
+    match mounts::detach(&parent, name) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(Refusal::StillHeld.into()),
+        Err(errno) => Err(failed(Step::Unmount, errno)),
+    }
+}
+
+/// Nobody holds the disk: no mount in this namespace, and the exclusive claim succeeds, which no mount in any other
+/// namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody.
+fn released(world: &World, volume: &VolumeId) -> Done<()> {
+    let device = match world
+        .disks
+        .find(&volume.serial(), Access::ReadOnly, Duration::ZERO)
+    {
+        Ok(device) => device,
+        Err(DeviceError::Absent) => return Ok(()),
+        other => other.at(Step::FindDevice)?,
+    };
+    if !world
+        .root
+        .mounts_of(device.number(), &world.table)?
+        .is_empty()
+    {
+        return Err(Refusal::StillHeld.into());
+    }
+    match device.claim(&world.disks, Access::ReadOnly) {
+        Ok(_) => Ok(()),
+        Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
+        Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => Ok(()),
+        Err(e) => Err(e).at(Step::ClaimDevice),
+    }
+}

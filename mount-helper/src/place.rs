@@ -1,0 +1,140 @@
+//! A path beneath the kubelet root, and what stands there.
+use crate::beneath;
+use crate::directories::{Act, Directories};
+use crate::mount_table::{Mount, MountTable, mount_id_at};
+use crate::outcome::{At, Done, at_path};
+use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
+use ebs_csi_wire::{KubeletPath, Step};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+
+/// The held kubelet root.
+#[derive(Debug)]
+pub struct Root {
+    held: OwnedFd,
+    path: KubeletPath,
+}
+
+impl Root {
+    /// Hold the directory at `path`.
+    pub fn open(path: KubeletPath) -> Result<Self, Errno> {
+        use rustix::fs::{Mode, OFlags};
+        let held = rustix::fs::open(
+            path.as_str(),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(Self { held, path })
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &KubeletPath {
+        &self.path
+    }
+
+    /// Its handle.
+    pub fn held(&self) -> &OwnedFd {
+        &self.held
+    }
+
+    /// A handle on what stands at a relative path.
+    pub fn hold(&self, relative: &str) -> Done<OwnedFd> {
+        at_path(beneath::hold(&self.held, relative))
+    }
+
+    /// A handle on the directory that holds the last component of a relative path, and that component.
+    pub fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
+        let (parent, name) = beneath::split(relative);
+        let held = at_path(beneath::hold_directory(&self.held, parent))?;
+        Ok((held, name))
+    }
+
+    /// What stands at a relative path.
+    pub fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
+        let held = match beneath::hold(&self.held, relative) {
+            Ok(held) => held,
+            Err(Errno::NOENT) => return Ok(PathFacts::Missing),
+            Err(errno) => return at_path(Err(errno)),
+        };
+        let facts = fstat(&held).at(Step::ResolvePath)?;
+        let kind = FileType::from_raw_mode(facts.st_mode);
+        let Some(id) = mount_id_at(&held).at(Step::ResolvePath)? else {
+            return Ok(match kind {
+                FileType::Directory => PathFacts::Directory,
+                FileType::RegularFile => PathFacts::File,
+                _ => PathFacts::Other,
+            });
+        };
+        let mounts = table.read().at(Step::ReadMountTable)?;
+        // Unmounted between the two looks: the caller's next look tells.
+        let Some(mount) = mounts.iter().find(|mount| mount.id == id) else {
+            return Err(Errno::AGAIN).at(Step::ReadMountTable);
+        };
+        let block = kind == FileType::BlockDevice;
+        Ok(PathFacts::Mounted(MountFacts {
+            device: if block { facts.st_rdev } else { mount.device },
+            block,
+            whole: block || mount.root == "/",
+            // The file system that holds a device node says nothing about writing to the device.
+            read_only: mount.read_only || (!block && mount.superblock_read_only),
+        }))
+    }
+
+    /// Every place where the file system of a device is mounted.
+    pub fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
+        let mounts = table.read().at(Step::ReadMountTable)?;
+        Ok(mounts
+            .iter()
+            .filter(|mount| mount.device == device)
+            .map(|mount| VolumeMount {
+                path: self.relative(mount),
+                read_only: mount.read_only || mount.superblock_read_only,
+            })
+            .collect())
+    }
+
+    /// Where a mount stands beneath this root; None when it stands elsewhere.
+    pub fn relative(&self, mount: &Mount) -> Option<String> {
+        mount
+            .path
+            .strip_prefix(self.path.as_str())?
+            .strip_prefix('/')
+            .map(str::to_owned)
+    }
+
+    /// Make the missing directories of a relative path, the last included.
+    pub fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
+        let mut parent = at_path(beneath::hold_directory(&self.held, "."))?;
+        for name in relative.split('/') {
+            parent = match beneath::hold_directory(&parent, name) {
+                Err(Errno::NOENT) => {
+                    directories.make(Act::MakeDirectory, &parent, name)?;
+                    at_path(beneath::hold_directory(&parent, name))?
+                }
+                other => at_path(other)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Make an empty file, with its missing directories.
+    pub fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
+        let (parent, name) = beneath::split(relative);
+        if parent != "." {
+            self.make_directories(parent, directories)?;
+        }
+        let held = at_path(beneath::hold_directory(&self.held, parent))?;
+        directories.make(Act::MakeFile, held.as_fd(), name)
+    }
+
+    /// Remove an empty directory or a file; false when there was none.
+    pub fn remove(&self, act: Act, relative: &str, directories: &Directories) -> Done<bool> {
+        let (parent, name) = beneath::split(relative);
+        match beneath::hold_directory(&self.held, parent) {
+            Ok(held) => directories.remove(act, held.as_fd(), name),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => at_path(Err(errno)),
+        }
+    }
+}

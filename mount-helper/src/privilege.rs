@@ -1,0 +1,23 @@
+//! The two capabilities that are permitted but asleep: awake for one call, on the calling thread alone.
+//!
+//! A host that does not grant them is tolerated: the call is made without, and the kernel's answer stands.
+use ebs_csi_policy::profile::BROKER;
+
+/// Growing a mounted ext4 asks for `CAP_SYS_RESOURCE`.
+pub fn with_resource<T>(call: impl FnOnce() -> T) -> T {
+    with("CAP_SYS_RESOURCE", call)
+}
+
+/// Opening the root of a volume that its application made private asks for `CAP_DAC_READ_SEARCH`.
+pub fn with_search<T>(call: impl FnOnce() -> T) -> T {
+    with("CAP_DAC_READ_SEARCH", call)
+}
+
+fn with<T>(name: &str, call: impl FnOnce() -> T) -> T {
+    let _awake = BROKER
+        .capabilities
+        .iter()
+        .find(|held| held.capability.name == name)
+        .and_then(|held| ebs_csi_confine::raise(held.capability).ok());
+    call()
+}

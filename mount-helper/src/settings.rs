@@ -1,0 +1,199 @@
+//! The command line.
+use ebs_csi_wire::KubeletPath;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+ebs-csi-mount-helper: identifies, checks, formats and mounts EBS volumes for the node-agent, and nothing else
+
+Usage: ebs-csi-mount-helper --listen unix:///PATH [options]
+
+Options:
+  --listen unix:///PATH      socket that the node-agent connects to
+  --kubelet-root DIR         every path of a request is beneath it [default: /var/lib/kubelet]
+  --paths kubernetes|any     where volumes may be mounted beneath it: kubelet's own directories,
+                             or anywhere in plugins/ and pods/ [default: kubernetes]
+  --grace SECONDS            time for running operations after SIGTERM [default: 25]
+  --log-format text|json     form of the journal on standard error [default: text]
+  --allow-missing-landlock   run tools without Landlock where the kernel has none
+  --sandbox                  recognise simulated disks (loop devices) instead of EBS disks; for tests
+  --help                     print this
+  --version                  print the version and the policy's digest
+";
+
+/// Checked settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Path of the socket.
+    pub listen: PathBuf,
+    /// Root of all paths.
+    pub kubelet_root: KubeletPath,
+    /// Wider places than kubelet's own are allowed.
+    pub any_path: bool,
+    /// Time for running operations after SIGTERM.
+    pub grace: Duration,
+    /// Journal as JSON.
+    pub json: bool,
+    /// Tools may run without Landlock.
+    pub allow_missing_landlock: bool,
+    /// Simulated disks.
+    pub sandbox: bool,
+    /// Step at which a test holds the process.
+    pub fault_point: Option<String>,
+}
+
+/// What the command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Print the help.
+    Help,
+    /// Print the version.
+    Version,
+    /// Serve.
+    Serve(Settings),
+}
+
+/// Parse the arguments behind the program's name. The error is one line for the user.
+pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let mut settings = Settings {
+        listen: PathBuf::new(),
+        kubelet_root: KubeletPath::parse("/var/lib/kubelet").map_err(|e| e.to_string())?,
+        any_path: false,
+        grace: Duration::from_secs(25),
+        json: false,
+        allow_missing_landlock: false,
+        sandbox: false,
+        fault_point: None,
+    };
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        let (name, inline) = match argument.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (argument.clone(), None),
+        };
+        let flag = matches!(
+            name.as_str(),
+            "--help" | "--version" | "--sandbox" | "--allow-missing-landlock"
+        );
+        if flag {
+            if inline.is_some() {
+                return Err(format!("{name} takes no value"));
+            }
+            match name.as_str() {
+                "--help" => return Ok(Command::Help),
+                "--version" => return Ok(Command::Version),
+                "--sandbox" => settings.sandbox = true,
+                _ => settings.allow_missing_landlock = true,
+            }
+            continue;
+        }
+        if !matches!(
+            name.as_str(),
+            "--listen"
+                | "--kubelet-root"
+                | "--paths"
+                | "--grace"
+                | "--log-format"
+                | "--fault-point"
+        ) {
+            return Err(format!("unknown argument {argument:?}; see --help"));
+        }
+        let value = match inline.or_else(|| arguments.next()) {
+            Some(value) => value,
+            None => return Err(format!("{name} needs a value; see --help")),
+        };
+        match name.as_str() {
+            "--listen" => {
+                let path = value.strip_prefix("unix://").unwrap_or_default();
+                if !path.starts_with('/') {
+                    return Err(format!("--listen {value:?} must be unix:///PATH"));
+                }
+                settings.listen = path.into();
+            }
+            "--kubelet-root" => {
+                settings.kubelet_root =
+                    KubeletPath::parse(&value).map_err(|e| format!("--kubelet-root: {e}"))?;
+            }
+            "--paths" => {
+                settings.any_path = match value.as_str() {
+                    "kubernetes" => false,
+                    "any" => true,
+                    _ => return Err(format!("--paths {value:?} must be kubernetes or any")),
+                }
+            }
+            "--grace" => {
+                settings.grace = match value.parse() {
+                    Ok(seconds @ 0..=3600) => Duration::from_secs(seconds),
+                    _ => return Err(format!("--grace {value:?} must be 0 to 3600 seconds")),
+                }
+            }
+            "--log-format" => {
+                settings.json = match value.as_str() {
+                    "text" => false,
+                    "json" => true,
+                    _ => return Err(format!("--log-format {value:?} must be text or json")),
+                }
+            }
+            _ if cfg!(feature = "fault-points") => settings.fault_point = Some(value),
+            _ => return Err("--fault-point is not part of this build".to_owned()),
+        }
+    }
+    if settings.listen.as_os_str().is_empty() {
+        return Err("--listen unix:///PATH is needed; see --help".to_owned());
+    }
+    Ok(Command::Serve(settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(arguments: &[&str]) -> Result<Command, String> {
+        parse(arguments.iter().map(|a| (*a).to_owned()))
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_kubernetes_node() {
+        let Ok(Command::Serve(settings)) = given(&["--listen", "unix:///run/h.sock"]) else {
+            panic!("must serve");
+        };
+        assert_eq!(settings.listen, PathBuf::from("/run/h.sock"));
+        assert_eq!(settings.kubelet_root.as_str(), "/var/lib/kubelet");
+        assert!(!settings.sandbox && !settings.any_path && !settings.allow_missing_landlock);
+    }
+
+    #[test]
+    fn values_may_stand_behind_an_equals_sign() {
+        let line = [
+            "--listen=unix:///h",
+            "--paths=any",
+            "--grace=3",
+            "--sandbox",
+        ];
+        let Ok(Command::Serve(settings)) = given(&line) else {
+            panic!("must serve");
+        };
+        assert!(settings.sandbox && settings.any_path);
+        assert_eq!(settings.grace, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_clear_line() {
+        for (line, word) in [
+            (&[][..], "--listen"),
+            (&["--listen"][..], "needs a value"),
+            (&["--listen", "/run/h"][..], "unix:///PATH"),
+            (&["--listen", "unix://run/h"][..], "unix:///PATH"),
+            (&["--kubelet-root", "/a/../b"][..], "--kubelet-root"),
+            (&["--paths", "all"][..], "kubernetes or any"),
+            (&["--grace", "-1"][..], "0 to 3600"),
+            (&["--sandbox=yes"][..], "takes no value"),
+            (&["serve"][..], "unknown argument"),
+        ] {
+            let error = given(line).expect_err("must be refused");
+            assert!(error.contains(word), "{line:?}: {error}");
+            assert_eq!(error.lines().count(), 1);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! From the command line to three confined processes: open what needs a name, fork, and let each part give up what
+//! it does not need before anything is served.
+use crate::broker::{self, Broker};
+use crate::channel;
+use crate::confinement;
+use crate::device::{DiskRoots, Recognition};
+use crate::directories::{self, Directories};
+use crate::journal::{self, Format};
+use crate::mount_table::MountTable;
+use crate::place::Root;
+use crate::runner;
+use crate::runners::Runners;
+use crate::settings::{self, Command, HELP, Settings};
+use crate::supervisor::{Supervisor, Turn};
+use crate::sys::{self, Fork};
+use crate::table::Table;
+use crate::world::World;
+use ebs_csi_confine::Fault;
+use ebs_csi_policy::ceiling::{self, Ceiling};
+use ebs_csi_policy::place::PlaceClass;
+use ebs_csi_policy::profile;
+use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Gid, Mode};
+use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Wrong command line (sysexits.h, EX_USAGE).
+const USAGE: u8 = 64;
+/// A bug of this program (EX_SOFTWARE).
+const BUG: u8 = 70;
+/// The machine is not as the settings say (EX_CONFIG).
+const CONFIG: u8 = 78;
+/// Word by which a part says that it is confined and serves.
+const READY: &[u8] = b"ready";
+/// A part that is not confined by then never will be.
+const START_TIME: Duration = Duration::from_secs(20);
+
+/// The program, with the arguments behind its name. Returns in every process of the tree.
+pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let settings = match settings::parse(arguments) {
+        Ok(Command::Help) => return print(HELP),
+        Ok(Command::Version) => {
+            return print(&format!(
+                "ebs-csi-mount-helper {} policy {} {}, sandbox {}\n",
+                env!("CARGO_PKG_VERSION"),
+                PRODUCTION.name,
+                PRODUCTION.digest,
+                SANDBOX.digest,
+            ));
+        }
+        Ok(Command::Serve(settings)) => settings,
+        Err(line) => {
+            let _ = writeln!(io::stderr(), "ebs-csi-mount-helper: {line}");
+            return USAGE.into();
+        }
+    };
+    journal::set_format(if settings.json {
+        Format::Json
+    } else {
+        Format::Text
+    });
+    // A panic on any thread is a bug after which nothing that the process believes is certain.
+    std::panic::set_hook(Box::new(|why| {
+        journal::error("panic", &[("why", &why.to_string())]);
+        std::process::exit(BUG.into());
+    }));
+    ExitCode::from(serve(&settings))
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// What is opened while names still work.
+struct Opened {
+    root: Root,
+    disks: DiskRoots,
+    listener: OwnedFd,
+    rules: Ceiling,
+}
+
+fn serve(settings: &Settings) -> u8 {
+    #[cfg(feature = "fault-points")]
+    if let Some(name) = &settings.fault_point {
+        crate::fault_point::arm(name.clone());
+    }
+    if let Err(e) = confinement::sanitise() {
+        journal::error("sanitise", &[("why", &e.to_string())]);
+        return Fault::EXIT;
+    }
+    if settings.sandbox {
+        journal::warn(
+            "sandbox-policy",
+            &[(
+                "meaning",
+                "loop devices are taken for EBS volumes; never use this on a node",
+            )],
+        );
+    }
+    let opened = match open(settings) {
+        Ok(opened) => opened,
+        Err((what, why)) => {
+            journal::error("start", &[("what", &what), ("why", &why.to_string())]);
+            return CONFIG;
+        }
+    };
+    match fork(settings, opened) {
+        Ok(status) => status,
+        Err(e) => {
+            journal::error("start", &[("what", "fork"), ("why", &e.to_string())]);
+            1
+        }
+    }
+}
+
+fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
+    let policy = if settings.sandbox {
+        SANDBOX
+    } else {
+        PRODUCTION
+    };
+    let rules = Ceiling::narrowed(
+        policy,
+        &ceiling::Settings {
+            places: settings.any_path.then_some(PlaceClass::Any),
+            ..ceiling::Settings::default()
+        },
+    )
+    .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
+    let root = Root::open(settings.kubelet_root.clone())
+        .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
+    let recognition = if policy.simulated_devices {
+        Recognition::LoopFile
+    } else {
+        Recognition::Nvme
+    };
+    let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
+    let listener =
+        bind(&settings.listen).map_err(|e| (settings.listen.to_string_lossy().into_owned(), e))?;
+    Ok(Opened {
+        root,
+        disks,
+        listener,
+        rules,
+    })
+}
+
+/// Bind the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
+fn bind(path: &Path) -> io::Result<OwnedFd> {
+    match std::fs::symlink_metadata(path) {
+        // Left by a helper that was killed.
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    let listener: OwnedFd = bound?.into();
+    let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
+    // An owner may give a file to a group that it is a member of: no CAP_CHOWN is needed.
+    rustix::thread::set_thread_groups(&[group])?;
+    rustix::fs::chownat(
+        rustix::fs::CWD,
+        path,
+        None,
+        Some(group),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?;
+    rustix::fs::chmodat(
+        rustix::fs::CWD,
+        path,
+        Mode::from_raw_mode(0o660),
+        AtFlags::empty(),
+    )?;
+    Ok(listener)
+}
+
+fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
+    let (jobs, jobs_broker) = channel::pair()?;
+    let (broker_life, life_of_broker) = channel::pair()?;
+    let (directories_life, life_of_directories) = channel::pair()?;
+    let (names, names_directories) = channel::pair()?;
+    // Before the first fork, so that no end of a child is missed.
+    let signals = sys::signal_descriptor()?;
+    let broker = match sys::fork()? {
+        Fork::Child => {
+            drop((
+                jobs,
+                broker_life,
+                directories_life,
+                life_of_directories,
+                names_directories,
+                signals,
+            ));
+            return Ok(be_broker(
+                settings,
+                opened,
+                jobs_broker,
+                names,
+                life_of_broker,
+            ));
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((jobs_broker, life_of_broker, names));
+    let directories = match sys::fork()? {
+        Fork::Child => {
+            drop((jobs, broker_life, directories_life, signals));
+            return Ok(be_directories(
+                opened,
+                &names_directories,
+                life_of_directories,
+            ));
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((opened, life_of_directories, names_directories));
+    be_supervisor(
+        settings,
+        Supervisor {
+            jobs,
+            broker_life,
+            directories_life,
+            signals,
+            broker,
+            directories,
+            // A little longer than the broker itself waits.
+            grace: settings.grace + Duration::from_secs(2),
+        },
+    )
+}
+
+fn not_confined(fault: &Fault) -> u8 {
+    let mut why = fault.to_string();
+    let mut cause = std::error::Error::source(fault);
+    while let Some(deeper) = cause {
+        why = format!("{why}: {deeper}");
+        cause = deeper.source();
+    }
+    journal::error("not-confined", &[("why", &why)]);
+    Fault::EXIT
+}
+
+fn be_broker(
+    settings: &Settings,
+    opened: Opened,
+    jobs: OwnedFd,
+    names: OwnedFd,
+    life: OwnedFd,
+) -> u8 {
+    journal::set_role("broker");
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    // Of this process, not of the one that forked it.
+    let table = match MountTable::open() {
+        Ok(table) => table,
+        Err(e) => {
+            journal::error("start", &[("what", "/proc/self"), ("why", &e.to_string())]);
+            return CONFIG;
+        }
+    };
+    let entering = match confinement::broker() {
+        Ok(entering) => entering,
+        Err(fault) => return not_confined(&fault),
+    };
+    let policy = *opened.rules.policy();
+    let broker = Arc::new(Broker {
+        world: World {
+            root: opened.root,
+            disks: opened.disks,
+            table,
+            directories: Directories::new(names),
+            runners: Runners::new(jobs),
+            rules: opened.rules,
+        },
+        table: Table::default(),
+        peer_uid: profile::NODE_AGENT.identity.uid,
+        digest: policy.digest,
+        sandbox: policy.simulated_devices,
+    });
+    if let Err(e) = broker::start(&broker, &Arc::new(opened.listener)) {
+        journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
+        return 1;
+    }
+    match entering.calls_of_all_threads() {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => return not_confined(&fault),
+    }
+    journal::info(
+        "serving",
+        &[("policy", policy.name), ("digest", policy.digest)],
+    );
+    if channel::send(&life, READY, &[]).is_err() {
+        return 1;
+    }
+    broker::watch(&broker, &life, settings.grace)
+}
+
+fn be_directories(opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
+    journal::set_role("directories");
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    let Opened { root, .. } = opened;
+    // The listener and the device directories are the broker's.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    match confinement::directories(&root) {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => return not_confined(&fault),
+    }
+    drop(root);
+    if channel::send(&life, READY, &[]).is_err() {
+        return 1;
+    }
+    directories::serve(names);
+    drop(life);
+    0
+}
+
+fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
+    journal::set_role("supervisor");
+    let ready = ready(&supervisor.broker_life) && ready(&supervisor.directories_life);
+    if !ready {
+        // Their own line has said why; their status is passed on.
+        return Ok(supervisor.abandon());
+    }
+    match confinement::supervisor(settings.allow_missing_landlock) {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => {
+            let status = not_confined(&fault);
+            supervisor.abandon();
+            return Ok(status);
+        }
+    }
+    journal::info("ready", &[("listen", &settings.listen.to_string_lossy())]);
+    match supervisor.serve()? {
+        Turn::Ended(status) => {
+            journal::info("ended", &[("status", &status.to_string())]);
+            Ok(status)
+        }
+        Turn::Runner(socket) => Ok(runner::serve(&socket, settings.allow_missing_landlock)),
+    }
+}
+
+fn ready(life: &OwnedFd) -> bool {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(START_TIME.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    let waited = poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&timeout));
+    waited.is_ok_and(|n| n > 0) && channel::receive(life).is_ok_and(|(word, _)| word == READY)
+}

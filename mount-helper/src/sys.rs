@@ -1,0 +1,456 @@
+//! The system calls that have no safe wrapper. The only file of this crate with `unsafe`.
+//!
+//! Every function takes and returns owned or borrowed descriptors and plain numbers; no pointer leaves this file.
+#![allow(unsafe_code)]
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ffi::{CString, c_int, c_void};
+use std::io;
+
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn checked_long(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Which side of a fork this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old process, with the new one's id.
+    Parent(i32),
+}
+
+/// fork(2). Only for a process with one thread: the child goes on to run arbitrary Rust.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: the callers are single-threaded (start-up, supervisor and runner never start a thread), so the child
+    // inherits no lock that another thread held.
+    match checked(unsafe { libc::fork() })? {
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}
+
+/// User id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A peer in another pid namespace
+/// has pid 0 there, so only the ids are an identity.
+pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `credentials` and `length` live across the call, and `length` states the room behind the pointer.
+    checked(unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    })?;
+    if length as usize != size_of::<libc::ucred>() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(credentials.uid)
+}
+
+const BLKGETSIZE64: u32 = 0x8008_1272;
+const BLKGETDISKSEQ: u32 = 0x8008_1280;
+const XFS_IOC_FSGEOMETRY_V1: u32 = 0x8070_5864;
+const XFS_IOC_FSGROWFSDATA: u32 = 0x4010_586e;
+const EXT4_IOC_RESIZE_FS: u32 = 0x4008_6610;
+
+fn read_number(fd: BorrowedFd<'_>, command: u32) -> io::Result<u64> {
+    let mut value = 0_u64;
+    // SAFETY: both commands that reach this function write exactly one u64 behind the pointer.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), command as _, &raw mut value) })?;
+    Ok(value)
+}
+
+/// Size of a block device, in bytes (`BLKGETSIZE64`).
+pub fn block_bytes(device: impl AsFd) -> io::Result<u64> {
+    read_number(device.as_fd(), BLKGETSIZE64)
+}
+
+/// Number that the kernel gives to each attach of a disk (`BLKGETDISKSEQ`); never used twice until a reboot.
+pub fn disk_sequence(device: impl AsFd) -> io::Result<u64> {
+    read_number(device.as_fd(), BLKGETDISKSEQ)
+}
+
+/// Geometry of a mounted XFS: (block size in bytes, data blocks, maximum percentage of inodes).
+pub fn xfs_geometry(root: impl AsFd) -> io::Result<(u32, u64, u32)> {
+    // struct xfs_fsop_geom_v1: seven u32 (blocksize first), imaxpct, then u64 datablocks.
+    let mut words = [0_u64; 14];
+    // SAFETY: the command writes the 112 bytes of struct xfs_fsop_geom_v1, which is the size of `words`.
+    checked(unsafe {
+        libc::ioctl(
+            root.as_fd().as_raw_fd(),
+            XFS_IOC_FSGEOMETRY_V1 as _,
+            words.as_mut_ptr(),
+        )
+    })?;
+    let half = |index: usize| {
+        let bytes = words[index / 2].to_ne_bytes();
+        let at = (index % 2) * 4;
+        u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    };
+    Ok((half(0), words[4], half(7)))
+}
+
+/// Grow the data section of a mounted XFS to `blocks` (`XFS_IOC_FSGROWFSDATA`).
+pub fn xfs_grow(root: impl AsFd, blocks: u64, inode_percent: u32) -> io::Result<()> {
+    #[repr(C)]
+    struct GrowData {
+        newblocks: u64,
+        imaxpct: u32,
+        padding: u32,
+    }
+    let wanted = GrowData {
+        newblocks: blocks,
+        imaxpct: inode_percent,
+        padding: 0,
+    };
+    // SAFETY: the command reads the 16 bytes of struct xfs_growfs_data behind the pointer.
+    checked(unsafe {
+        libc::ioctl(
+            root.as_fd().as_raw_fd(),
+            XFS_IOC_FSGROWFSDATA as _,
+            &raw const wanted,
+        )
+    })?;
+    Ok(())
+}
+
+/// Grow a mounted ext4 to `blocks` (`EXT4_IOC_RESIZE_FS`). The kernel asks for `CAP_SYS_RESOURCE`.
+pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
+    // SAFETY: the command reads one u64 behind the pointer.
+    checked(unsafe {
+        libc::ioctl(
+            root.as_fd().as_raw_fd(),
+            EXT4_IOC_RESIZE_FS as _,
+            &raw const blocks,
+        )
+    })?;
+    Ok(())
+}
+
+/// Set and clear attributes of one mount in one step (mount_setattr(2)).
+pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: clear,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the path is an empty C string and the kernel reads size_of(mount_attr) bytes behind the pointer.
+    checked_long(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Ignore SIGINT, SIGTERM and SIGPIPE: the supervisor alone decides when the tree ends.
+pub fn ignore_stop_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+        // SAFETY: SIG_IGN installs no handler of ours.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Block SIGTERM, SIGINT and SIGCHLD and return the descriptor that reports them (signalfd(2)).
+pub fn signal_descriptor() -> io::Result<OwnedFd> {
+    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls touch nothing else of ours.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGCHLD] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        checked(libc::sigprocmask(
+            libc::SIG_BLOCK,
+            &raw const set,
+            std::ptr::null_mut(),
+        ))?;
+        let fd = checked(libc::signalfd(
+            -1,
+            &raw const set,
+            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+        ))?;
+        // The descriptor is new and nobody else has it.
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Unblock every signal: a forked child must not inherit the supervisor's mask.
+pub fn unblock_signals() {
+    // SAFETY: `set` is initialised by sigemptyset before it is read.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Restore the default action of the signals that a tool must be ended by.
+pub fn default_signals() {
+    for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: SIG_DFL installs no handler of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Read the number of the next signal from a [`signal_descriptor`]; None when there is none.
+pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
+    let mut record = [0_u8; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(descriptor.as_fd(), &mut record) {
+        Ok(n) if n == record.len() => {
+            // ssi_signo is the first u32 of the record.
+            let number = u32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+            Ok(i32::try_from(number).ok())
+        }
+        Ok(_) => Ok(None),
+        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Put `from` at descriptor number `to`, replacing what was there, inheritable by exec.
+pub fn place_descriptor(from: impl AsFd, to: RawFd) -> io::Result<()> {
+    let from = from.as_fd().as_raw_fd();
+    // SAFETY: the callers are freshly forked children that own the descriptor numbers they place (0 to 3); an
+    // OwnedFd that had such a number is not used again before exec.
+    unsafe {
+        if from == to {
+            checked(libc::fcntl(to, libc::F_SETFD, 0))?;
+        } else {
+            checked(libc::dup3(from, to, 0))?;
+        }
+    }
+    Ok(())
+}
+
+/// A copy of `fd` with a number of at least `floor`, closed on exec.
+pub fn copy_above(fd: impl AsFd, floor: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl returns a new descriptor that nobody else has.
+    unsafe {
+        let copy = checked(libc::fcntl(
+            fd.as_fd().as_raw_fd(),
+            libc::F_DUPFD_CLOEXEC,
+            floor,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(copy))
+    }
+}
+
+/// Mark every descriptor from `first` on as closed by exec.
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: close_range with CLOEXEC closes nothing now, it changes a flag only.
+    checked_long(unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    })?;
+    Ok(())
+}
+
+/// Replace this process by a program. Returns only on failure.
+pub fn exec(program: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings
+            .iter()
+            .map(|s| s.as_ptr())
+            .chain(std::iter::once(std::ptr::null()))
+            .collect()
+    };
+    let argv = pointers(arguments);
+    let envp = pointers(environment);
+    // SAFETY: both arrays are null-terminated and the strings behind them outlive the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Have the kernel kill this process when its parent dies. Reset by a change of uid, so called last.
+pub fn die_with_parent(parent: i32) -> io::Result<()> {
+    // SAFETY: prctl with these arguments and getppid touch no memory of ours.
+    unsafe {
+        checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+        if libc::getppid() != parent {
+            return Err(io::Error::other("the parent is gone"));
+        }
+    }
+    Ok(())
+}
+
+/// Install a filter that hands every open to a listener and lets everything else pass; returns the listener.
+/// A second, stricter filter may follow: the kernel takes the most restrictive answer of all filters (seccomp(2)).
+pub fn listen_for_opens() -> io::Result<OwnedFd> {
+    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // Offset 0 of struct seccomp_data is the call number.
+    #[cfg(target_arch = "x86_64")]
+    let program = [
+        step(LOAD_WORD, 0, 0, 0),
+        step(JUMP_EQUAL, 1, 0, libc::SYS_openat as u32),
+        step(JUMP_EQUAL, 0, 1, libc::SYS_open as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let program = [
+        step(LOAD_WORD, 0, 0, 0),
+        step(JUMP_EQUAL, 0, 1, libc::SYS_openat as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let mut program = program;
+    let description = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: `description` and the instructions it points to live across the call; the kernel copies them.
+    let fd = checked_long(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const description,
+        )
+    })?;
+    // SAFETY: the call returned a new descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// One open that a tool asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenAsked {
+    /// Names the question; goes with the answer.
+    pub id: u64,
+    /// The asking process.
+    pub pid: i32,
+    /// Address of the path in the asking process.
+    pub path_address: u64,
+}
+
+/// The next question from the listener; None when the asker has gone meanwhile.
+pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
+    // SAFETY: an all-zero seccomp_notif is valid, and the kernel asks for it to be zero.
+    let mut question: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the command writes one seccomp_notif behind the pointer.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_fd().as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_RECV,
+            &raw mut question,
+        )
+    };
+    if result < 0 {
+        let e = io::Error::last_os_error();
+        return match e.raw_os_error() {
+            Some(libc::ENOENT | libc::EINTR) => Ok(None),
+            _ => Err(e),
+        };
+    }
+    #[cfg(target_arch = "x86_64")]
+    let path_argument = if i64::from(question.data.nr) == libc::SYS_open {
+        0
+    } else {
+        1
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let path_argument = 1;
+    Ok(Some(OpenAsked {
+        id: question.id,
+        pid: question.pid as i32,
+        path_address: question.data.args[path_argument],
+    }))
+}
+
+/// Let the kernel carry the asked open out under the tool's own restrictions. A vanished asker is no error.
+pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
+    let answer = libc::seccomp_notif_resp {
+        id,
+        val: 0,
+        error: 0,
+        flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+    };
+    // SAFETY: the command reads one seccomp_notif_resp behind the pointer.
+    forgive_vanished(checked(unsafe {
+        libc::ioctl(
+            listener.as_fd().as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SEND,
+            &raw const answer,
+        )
+    }))
+}
+
+/// Answer the asked open with a copy of `device`. A vanished asker is no error.
+pub fn answer_open_with(listener: impl AsFd, id: u64, device: BorrowedFd<'_>) -> io::Result<()> {
+    let answer = libc::seccomp_notif_addfd {
+        id,
+        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        srcfd: device.as_raw_fd() as u32,
+        newfd: 0,
+        newfd_flags: libc::O_CLOEXEC as u32,
+    };
+    // SAFETY: the command reads one seccomp_notif_addfd behind the pointer.
+    forgive_vanished(checked(unsafe {
+        libc::ioctl(
+            listener.as_fd().as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ADDFD,
+            &raw const answer,
+        )
+    }))
+}
+
+fn forgive_vanished(result: io::Result<c_int>) -> io::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Copy up to `into.len()` bytes from another process of the same uid (process_vm_readv(2)); returns how many came.
+pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut c_void,
+        iov_len: into.len(),
+    };
+    // SAFETY: `local` describes `into`, which is writable for its whole length; the remote address is only read by
+    // the kernel, which checks it.
+    let n = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    if n < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(n as usize)
+    }
+}

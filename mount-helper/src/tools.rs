@@ -1,0 +1,187 @@
+//! The tools of the policy's table: asked for by the broker, run by the runner, their ends given a meaning.
+use crate::confinement;
+use crate::job::{End, Job, Report};
+use crate::journal;
+use crate::outcome::{Done, broken, failed, tool_failed};
+use crate::tool::{self, Program};
+use crate::world::World;
+use ebs_csi_policy::tool::{Arguments, Meaning, Tool, ToolId};
+use ebs_csi_wire::{FormatOptions, FsType, Refusal, Stage, Step, ToolEnd, VolumeId};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::io;
+use std::num::{NonZeroI32, NonZeroU8};
+
+/// The whole environment of a tool. Without a locale its words are the same everywhere.
+const ENVIRONMENT: [&str; 2] = ["LC_ALL=C", "TZ=UTC"];
+
+/// Identifier of the file system that a format of this volume makes: a UUID of version 8 (RFC 9562) that holds the
+/// volume's digits, so that an interrupted format can be recognised as this volume's own.
+pub fn identifier(volume: &VolumeId) -> [u8; 16] {
+    let digits = volume.as_str().strip_prefix("vol-").unwrap_or_default();
+    // 32 hexadecimal digits: twelve of our own, the version, three of the volume's, the variant, fifteen more.
+    let padded = format!("{digits:0>18}");
+    let (first, rest) = padded.split_at(3);
+    let text = format!("ebc51d000000{}{first}{}{rest}", '8', '8');
+    let mut bytes = [0; 16];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0);
+        let value = pair.iter().fold(0, |sum, c| sum * 16 + digit(*c));
+        *byte = u8::try_from(value & 0xff).unwrap_or(0);
+    }
+    bytes
+}
+
+/// Make the file system that a request asks for on a claimed disk.
+pub fn format(world: &World, asked: &Stage, claim: &OwnedFd) -> Done<()> {
+    let job = Job {
+        tool: ToolId::formats(asked.fs),
+        fs: asked.fs,
+        uuid: identifier(&asked.disk.volume),
+        format: asked.format,
+    };
+    match ask(world, &job, claim, Step::Format)? {
+        Meaning::Done => Ok(()),
+        _ => Err(broken(Step::Format)),
+    }
+}
+
+/// Have ext3 or ext4 checked; true when something was repaired.
+pub fn check(world: &World, claim: &OwnedFd, full: bool) -> Done<bool> {
+    let tool = if full {
+        ToolId::E2fsckFull
+    } else {
+        ToolId::E2fsck
+    };
+    match ask(world, &plain(tool), claim, Step::Check)? {
+        Meaning::Clean | Meaning::Done => Ok(false),
+        Meaning::Repaired => Ok(true),
+        Meaning::Uncorrectable => Err(Refusal::FilesystemErrors.into()),
+    }
+}
+
+/// Grow ext3 or ext4 that is not mounted to the size of its disk.
+pub fn grow_ext(world: &World, claim: &OwnedFd) -> Done<()> {
+    match ask(world, &plain(ToolId::Resize2fs), claim, Step::Grow)? {
+        Meaning::Done => Ok(()),
+        _ => Err(broken(Step::Grow)),
+    }
+}
+
+fn plain(tool: ToolId) -> Job {
+    Job {
+        tool,
+        fs: FsType::Ext4,
+        uuid: [0; 16],
+        format: FormatOptions::default(),
+    }
+}
+
+fn ask(world: &World, job: &Job, claim: &OwnedFd, step: Step) -> Done<Meaning> {
+    let tool = job.tool.tool().ok_or_else(|| broken(step))?;
+    let report = match world.runners.run(job, claim, world.rules.deadline(tool)) {
+        Ok(report) => report,
+        Err(e) => {
+            journal::error("runner", &[("tool", tool.key), ("why", &e.to_string())]);
+            return Err(failed(
+                Step::Runner,
+                Errno::from_io_error(&e).unwrap_or(Errno::IO),
+            ));
+        }
+    };
+    let end = format!("{:?}", report.end);
+    let fields = [
+        ("tool", tool.key),
+        ("end", end.as_str()),
+        ("said", report.tail.as_str()),
+    ];
+    let meaning = match report.end {
+        End::Exited(status) => tool.meaning(status),
+        _ => None,
+    };
+    match meaning {
+        Some(_) => journal::info("tool", &fields),
+        None => journal::error("tool", &fields),
+    }
+    match (meaning, report.end) {
+        (Some(meaning), _) => Ok(meaning),
+        (None, End::Exited(status)) => Err(match NonZeroU8::new(status) {
+            Some(status) => tool_failed(step, ToolEnd::Exited(status)),
+            None => broken(step),
+        }),
+        (None, End::Signalled(signal)) => Err(match signalled(signal) {
+            Some(end) => tool_failed(step, end),
+            None => broken(step),
+        }),
+        (None, End::Deadline) => Err(broken(Step::ToolDeadline)),
+        (None, End::NotRun(errno)) => Err(match NonZeroI32::new(errno) {
+            Some(errno) => failed(Step::Runner, Errno::from_raw_os_error(errno.get())),
+            None => broken(Step::Runner),
+        }),
+    }
+}
+
+fn signalled(signal: i32) -> Option<ToolEnd> {
+    NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
+}
+
+/// In the runner: run the tool of a job on a disk, confined, and watch over it until it has ended.
+pub fn run(
+    job: &Job,
+    disk: &OwnedFd,
+    watched: &OwnedFd,
+    allow_missing_landlock: bool,
+) -> io::Result<Report> {
+    let tool = job.tool.tool().ok_or(io::ErrorKind::InvalidInput)?;
+    if !tool.file_systems.contains(&job.fs) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let program = program(tool, job)?;
+    tool::run(
+        &program,
+        disk,
+        watched,
+        || confinement::tool_files(job.tool, allow_missing_landlock),
+        || confinement::tool_calls(job.tool),
+    )
+}
+
+fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
+    let arguments = tool.command_line(&Arguments {
+        fs: job.fs,
+        format: &job.format,
+        uuid: job.uuid,
+    });
+    let strings = |list: &[String]| -> io::Result<Vec<CString>> {
+        list.iter()
+            .map(|text| CString::new(text.as_str()).map_err(io::Error::from))
+            .collect()
+    };
+    Ok(Program {
+        path: CString::new(tool.path)?,
+        arguments: strings(&arguments)?,
+        environment: strings(&ENVIRONMENT.map(str::to_owned))?,
+        deadline: tool.deadline,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_is_a_uuid_of_version_8_that_holds_the_volume() {
+        let volume = VolumeId::parse("vol-0123456789abcdef0").expect("id");
+        assert_eq!(
+            identifier(&volume),
+            [
+                0xeb, 0xc5, 0x1d, 0, 0, 0, 0x80, 0x01, 0x82, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde,
+                0xf0
+            ]
+        );
+        let short = VolumeId::parse("vol-1a2b3c4d").expect("id");
+        assert_ne!(identifier(&volume), identifier(&short));
+        assert_eq!(identifier(&short)[12..], [0x1a, 0x2b, 0x3c, 0x4d]);
+    }
+}

@@ -1,0 +1,64 @@
+//! Everything that an operation may use, opened before the process confined itself.
+use crate::device::{Device, DiskRoots};
+use crate::directories::Directories;
+use crate::mount_table::MountTable;
+use crate::outcome::{At, Done};
+use crate::place::Root;
+use crate::runners::Runners;
+use ebs_csi_policy::ceiling::Ceiling;
+use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
+use ebs_csi_wire::{KubeletPath, Refusal, Step, VolumeId};
+
+/// The broker's held roots and its neighbours.
+#[derive(Debug)]
+pub struct World {
+    /// Beneath it stands everything that a request may name.
+    pub root: Root,
+    /// Where disks are looked for.
+    pub disks: DiskRoots,
+    /// The mount table of this process.
+    pub table: MountTable,
+    /// Makes and removes targets.
+    pub directories: Directories,
+    /// Runs tools.
+    pub runners: Runners,
+    /// The compiled rules, as settings narrowed them.
+    pub rules: Ceiling,
+}
+
+impl World {
+    /// A path of a request, relative to the root. That the policy allows it was checked before the operation began.
+    pub fn relative<'p>(&self, path: &'p KubeletPath) -> Done<&'p str> {
+        path.strip_root(self.root.path())
+            .map(|relative| relative.as_str())
+            .ok_or_else(|| Refusal::PathOutside.into())
+    }
+
+    /// What stands at a relative path.
+    pub fn look(&self, relative: &str) -> Done<PathFacts> {
+        self.root.look(relative, &self.table)
+    }
+
+    /// Whose disk is mounted there. A path without a mount belongs to nobody else.
+    pub fn owner(&self, place: &PathFacts, volume: &VolumeId) -> Done<Owner> {
+        let PathFacts::Mounted(MountFacts { device, .. }) = place else {
+            return Ok(Owner::ThisVolume);
+        };
+        Ok(match self.disks.serial_of(*device).at(Step::FindDevice)? {
+            Some(serial) if serial == volume.serial() => Owner::ThisVolume,
+            Some(_) => Owner::Another,
+            None if self.disks.exists(*device) => Owner::Another,
+            None => Owner::Gone,
+        })
+    }
+
+    /// The disk is still the one that was found.
+    pub fn verify(&self, device: &Device) -> Done<()> {
+        device.verify(&self.disks).at(Step::FindDevice)
+    }
+
+    /// The place is one for staging, not for a pod's use.
+    pub fn looks_staged(&self, relative: &str) -> bool {
+        !relative.starts_with("pods/")
+    }
+}

@@ -1,0 +1,188 @@
+//! The life of a volume on a node, for each file system and for a raw device.
+use crate::rig::{Rig, able, block_target, done, refused, staged, staging, target, volume};
+use ebs_csi_wire::{Expanded, FsType, Outcome, Refusal, Usage};
+use std::fs;
+use std::io::{Read, Seek, Write};
+
+const MIB: u64 = 1 << 20;
+
+fn life_of(fs_type: FsType) {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+
+    let first = staged(rig.stage(&volume, fs_type));
+    assert!(first.formatted && !first.already && !first.checked);
+    assert_eq!(first.device_bytes, 512 * MIB);
+    let again = staged(rig.stage(&volume, fs_type));
+    assert!(again.already && !again.formatted && !again.grown);
+
+    for pod in ["one", "two"] {
+        assert!(!done(rig.publish(&volume, pod)));
+        assert!(done(rig.publish(&volume, pod)));
+    }
+    let file = rig
+        .inside(&rig.kubelet(&target(&volume, "one")))
+        .join("data");
+    fs::write(&file, "written by a pod").expect("write");
+    fs::File::open(&file)
+        .expect("open")
+        .sync_all()
+        .expect("fsync");
+    let other = rig
+        .inside(&rig.kubelet(&target(&volume, "two")))
+        .join("data");
+    assert_eq!(fs::read_to_string(other).expect("read"), "written by a pod");
+    assert_eq!(rig.mounts(&attached), 3);
+
+    let Outcome::Usage(usage) = rig.stats(&volume, &target(&volume, "one")) else {
+        panic!("usage expected");
+    };
+    assert!(!usage.block && usage.total_bytes > 256 * MIB && usage.used_inodes > 0);
+    assert!(usage.available_bytes <= usage.total_bytes);
+
+    // A published volume is not unstaged under its pods.
+    assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
+    for pod in ["one", "two"] {
+        assert!(!done(rig.unpublish(&volume, &target(&volume, pod))));
+        assert!(done(rig.unpublish(&volume, &target(&volume, pod))));
+        assert!(!rig.inside(&rig.kubelet(&target(&volume, pod))).exists());
+    }
+    assert_eq!(rig.mounts(&attached), 1);
+    assert!(!done(rig.unstage(&volume)));
+    assert!(done(rig.unstage(&volume)));
+    assert_eq!(rig.mounts(&attached), 0);
+    assert!(!rig.inside(&rig.kubelet(&staging(&volume))).exists());
+    let restaged = staged(rig.stage(&volume, fs_type));
+    assert!(!restaged.formatted && !restaged.checked, "{restaged:?}");
+    assert!(!done(rig.unstage(&volume)));
+
+    // On another node the same bytes are there.
+    let image = attached.image.clone();
+    attached.detach();
+    let elsewhere = Rig::start();
+    let attached = elsewhere.attach_image(image);
+    let there = staged(elsewhere.stage(&volume, fs_type));
+    assert!(!there.formatted);
+    assert!(!done(elsewhere.publish(&volume, "three")));
+    let file = elsewhere
+        .inside(&elsewhere.kubelet(&target(&volume, "three")))
+        .join("data");
+    assert_eq!(fs::read_to_string(file).expect("read"), "written by a pod");
+    assert!(!done(
+        elsewhere.unpublish(&volume, &target(&volume, "three"))
+    ));
+    assert!(!done(elsewhere.unstage(&volume)));
+    drop(attached);
+}
+
+#[test]
+fn an_ext4_volume_lives_and_moves() {
+    life_of(FsType::Ext4);
+}
+
+#[test]
+fn an_ext3_volume_lives_and_moves() {
+    life_of(FsType::Ext3);
+}
+
+#[test]
+fn an_xfs_volume_lives_and_moves() {
+    life_of(FsType::Xfs);
+}
+
+#[test]
+fn a_raw_volume_is_shown_and_withdrawn() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    assert!(!done(rig.publish_block(&volume, "one")));
+    assert!(done(rig.publish_block(&volume, "one")));
+    let target = block_target(&volume, "one");
+    let mut device = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(rig.inside(&rig.kubelet(&target)))
+        .expect("open");
+    device.write_all(b"raw bytes").expect("write");
+    device.sync_all().expect("fsync");
+    drop(device);
+    let mut image = fs::File::open(&attached.image).expect("image");
+    let mut bytes = [0; 9];
+    image.rewind().expect("seek");
+    image.read_exact(&mut bytes).expect("read");
+    assert_eq!(&bytes, b"raw bytes");
+    assert_eq!(
+        rig.stats(&volume, &target),
+        Outcome::Usage(Usage {
+            block: true,
+            total_bytes: 64 * MIB,
+            ..Usage::default()
+        })
+    );
+    attached.resize(96 * MIB);
+    assert_eq!(
+        rig.expand(&volume, &target),
+        Outcome::Expanded(Expanded {
+            device_bytes: 96 * MIB,
+            filesystem_bytes: 0
+        })
+    );
+    assert!(!done(rig.unpublish(&volume, &target)));
+    assert!(done(rig.unpublish(&volume, &target)));
+    assert!(!rig.inside(&rig.kubelet(&target)).exists());
+}
+
+#[test]
+fn xfs_grows_while_it_is_used() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, FsType::Xfs));
+    done(rig.publish(&volume, "one"));
+    attached.resize(1024 * MIB);
+    assert_eq!(
+        rig.expand(&volume, &target(&volume, "one")),
+        Outcome::Expanded(Expanded {
+            device_bytes: 1024 * MIB,
+            filesystem_bytes: 1024 * MIB
+        })
+    );
+    done(rig.unpublish(&volume, &target(&volume, "one")));
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn ext4_grows_when_it_is_staged_again() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let before = rig.stats(&volume, &staging(&volume));
+    done(rig.unstage(&volume));
+    attached.resize(1024 * MIB);
+    let grown = staged(rig.stage(&volume, FsType::Ext4));
+    assert!(grown.grown && !grown.formatted, "{grown:?}");
+    let (Outcome::Usage(before), Outcome::Usage(after)) =
+        (before, rig.stats(&volume, &staging(&volume)))
+    else {
+        panic!("usage expected");
+    };
+    assert!(after.total_bytes > before.total_bytes + 400 * MIB);
+    done(rig.unstage(&volume));
+    let again = staged(rig.stage(&volume, FsType::Ext4));
+    assert!(!again.grown && !again.checked, "{again:?}");
+    done(rig.unstage(&volume));
+}

@@ -1,0 +1,517 @@
+//! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop devices.
+use ebs_csi_wire::{
+    Disk, Expand, FormatOptions, FsType, Hello, KubeletPath, Operation, Origin, Outcome,
+    PublishBlock, PublishFilesystem, Refusal, Reply, Request, Stage, Stats, Unpublish, Unstage,
+    VolumeId, frame,
+};
+use rustix::fs::{Gid, Uid};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The uid that the node-agent runs under.
+pub(crate) const AGENT: u32 = 65532;
+/// Longer than anything here takes; only a hang reaches it.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// True when this process may do what the tests need; says why not otherwise.
+pub(crate) fn able() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return false;
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        println!("skipped: the kernel has no loop devices");
+        return false;
+    }
+    true
+}
+
+/// A fresh volume id.
+pub(crate) fn volume() -> VolumeId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    VolumeId::parse(&format!("vol-{:09x}{n:08x}", std::process::id())).expect("an id")
+}
+
+pub(crate) fn shell(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect(program);
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// A loop device over `<volume>.img`, with its node in the rig's device directory.
+pub(crate) struct Attached {
+    pub(crate) image: PathBuf,
+    /// Kernel's name, `loopN`.
+    pub(crate) name: String,
+    node: PathBuf,
+}
+
+impl Attached {
+    pub(crate) fn detach(self) {}
+
+    /// The kernel's own node, outside of the rig.
+    pub(crate) fn path(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    /// Make the disk larger, as EC2 does.
+    pub(crate) fn resize(&self, bytes: u64) {
+        fs::File::options()
+            .write(true)
+            .open(&self.image)
+            .expect("image")
+            .set_len(bytes)
+            .expect("set_len");
+        shell("losetup", &["-c", &self.path()]);
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.node);
+        let _ = Command::new("losetup").args(["-d", &self.path()]).output();
+    }
+}
+
+pub(crate) struct Rig {
+    // Ends first: its namespace holds the mounts.
+    helper: Option<Child>,
+    lines: Arc<Mutex<Vec<String>>>,
+    directory: tempfile::TempDir,
+    extra: Vec<String>,
+}
+
+impl Rig {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn start_with(extra: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("tempdir");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        for name in ["kubelet/plugins", "kubelet/pods", "dev", "volumes", "run"] {
+            fs::create_dir_all(directory.path().join(name)).expect("mkdir");
+        }
+        for name in ["kubelet", "kubelet/plugins", "kubelet/pods"] {
+            fs::set_permissions(
+                directory.path().join(name),
+                fs::Permissions::from_mode(0o750),
+            )
+            .expect("chmod");
+        }
+        let mut rig = Self {
+            helper: None,
+            lines: Arc::default(),
+            directory,
+            extra: Vec::new(),
+        };
+        rig.run(extra);
+        rig
+    }
+
+    /// Start the helper in a new namespace; mounts of an earlier one are gone with its own.
+    pub(crate) fn run(&mut self, extra: &[&str]) {
+        self.extra = extra.iter().map(|e| (*e).to_owned()).collect();
+        let script = "mount --bind \"$0\" /dev && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "/bin/sh",
+                "-c",
+                script,
+            ])
+            .arg(self.path("dev"))
+            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
+        self.spawn(command);
+    }
+
+    /// Start another helper in the namespace of a process that holds it.
+    pub(crate) fn run_in(&mut self, holder: u32, extra: &[&str]) {
+        self.extra = extra.iter().map(|e| (*e).to_owned()).collect();
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--mount", "--target", &holder.to_string()])
+            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
+        self.spawn(command);
+    }
+
+    fn spawn(&mut self, mut command: Command) {
+        command
+            .arg("--listen")
+            .arg(format!("unix://{}", self.socket().display()))
+            .arg("--kubelet-root")
+            .arg(self.path("kubelet"))
+            .arg("--sandbox")
+            .args(&self.extra)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("helper");
+        let stderr = child.stderr.take().expect("stderr");
+        let lines = Arc::clone(&self.lines);
+        lines.lock().expect("lines").clear();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().expect("lines").push(line);
+            }
+        });
+        self.helper = Some(child);
+        self.wait_for(" supervisor ready ");
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("run/helper.sock")
+    }
+
+    pub(crate) fn kubelet(&self, relative: &str) -> KubeletPath {
+        KubeletPath::parse(self.path("kubelet").join(relative).to_str().expect("utf-8"))
+            .expect("a path")
+    }
+
+    /// Process id of the supervisor.
+    pub(crate) fn pid(&self) -> u32 {
+        self.helper.as_ref().expect("running").id()
+    }
+
+    /// Process id of a part, by its place among the supervisor's children: broker, directories.
+    pub(crate) fn part(&self, name: &str) -> u32 {
+        children(self.pid())
+            .into_iter()
+            .find(|pid| role(*pid) == name)
+            .unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
+    }
+
+    /// What stands at a path in the helper's own view.
+    pub(crate) fn inside(&self, path: &KubeletPath) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.pid()))
+    }
+
+    pub(crate) fn journal(&self) -> String {
+        self.lines.lock().expect("lines").join("\n")
+    }
+
+    /// Wait until the journal holds a text.
+    pub(crate) fn wait_for(&self, text: &str) {
+        let end = Instant::now() + LONG;
+        while !self.journal().contains(text) {
+            assert!(Instant::now() < end, "no {text:?} in\n{}", self.journal());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Wait until the helper has ended; its exit status.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let mut child = self.helper.take().expect("running");
+        let end = Instant::now() + LONG;
+        loop {
+            if let Some(status) = child.try_wait().expect("wait") {
+                return status.code();
+            }
+            assert!(Instant::now() < end, "still running\n{}", self.journal());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn attach(&self, volume: &VolumeId, bytes: u64) -> Attached {
+        let image = self.path("volumes").join(format!("{volume}.img"));
+        let file = fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&image)
+            .expect("image");
+        file.set_len(bytes).expect("set_len");
+        self.attach_image(image)
+    }
+
+    pub(crate) fn attach_image(&self, image: PathBuf) -> Attached {
+        let path = shell(
+            "losetup",
+            &["--find", "--show", image.to_str().expect("utf-8")],
+        );
+        let name = path.trim_start_matches("/dev/").to_owned();
+        let number = fs::metadata(&path).expect("device").rdev();
+        let node = self.path("dev").join(&name);
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        shell(
+            "mknod",
+            &[
+                "-m",
+                "0660",
+                node.to_str().expect("utf-8"),
+                "b",
+                &major.to_string(),
+                &minor.to_string(),
+            ],
+        );
+        shell("chgrp", &["6", node.to_str().expect("utf-8")]);
+        Attached { image, name, node }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::greeted(connect(&self.socket(), AGENT))
+    }
+
+    pub(crate) fn ask(&self, operation: Operation) -> Outcome {
+        self.client().ask(operation, LONG)
+    }
+
+    pub(crate) fn stage(&self, volume: &VolumeId, fs: FsType) -> Outcome {
+        self.ask(Operation::Stage(self.staging(volume, fs)))
+    }
+
+    /// A plain staging request.
+    pub(crate) fn staging(&self, volume: &VolumeId, fs: FsType) -> Stage {
+        Stage {
+            disk: disk(volume),
+            staging: self.kubelet(&staging(volume)),
+            fs,
+            read_only: false,
+            flags: Vec::new(),
+            format: FormatOptions::default(),
+        }
+    }
+
+    pub(crate) fn unstage(&self, volume: &VolumeId) -> Outcome {
+        self.ask(Operation::Unstage(Unstage {
+            volume: volume.clone(),
+            staging: self.kubelet(&staging(volume)),
+        }))
+    }
+
+    /// A plain publish request.
+    pub(crate) fn publishing(&self, volume: &VolumeId, pod: &str) -> PublishFilesystem {
+        PublishFilesystem {
+            disk: disk(volume),
+            staging: self.kubelet(&staging(volume)),
+            target: self.kubelet(&target(volume, pod)),
+            read_only: false,
+            flags: Vec::new(),
+        }
+    }
+
+    pub(crate) fn publish(&self, volume: &VolumeId, pod: &str) -> Outcome {
+        self.ask(Operation::PublishFilesystem(self.publishing(volume, pod)))
+    }
+
+    pub(crate) fn publish_block(&self, volume: &VolumeId, pod: &str) -> Outcome {
+        self.ask(Operation::PublishBlock(PublishBlock {
+            disk: disk(volume),
+            target: self.kubelet(&block_target(volume, pod)),
+            read_only: false,
+        }))
+    }
+
+    pub(crate) fn unpublish(&self, volume: &VolumeId, target: &str) -> Outcome {
+        self.ask(Operation::Unpublish(Unpublish {
+            volume: volume.clone(),
+            target: self.kubelet(target),
+        }))
+    }
+
+    pub(crate) fn expand(&self, volume: &VolumeId, path: &str) -> Outcome {
+        self.ask(Operation::Expand(Expand {
+            volume: volume.clone(),
+            path: self.kubelet(path),
+            required_bytes: None,
+            limit_bytes: None,
+        }))
+    }
+
+    pub(crate) fn stats(&self, volume: &VolumeId, path: &str) -> Outcome {
+        self.ask(Operation::Stats(Stats {
+            volume: volume.clone(),
+            path: self.kubelet(path),
+        }))
+    }
+
+    /// Mounts of a volume's device in the helper's namespace.
+    pub(crate) fn mounts(&self, attached: &Attached) -> usize {
+        let number = fs::metadata(attached.path()).expect("device").rdev();
+        let wanted = format!(
+            "{}:{}",
+            rustix::fs::major(number),
+            rustix::fs::minor(number)
+        );
+        fs::read_to_string(format!("/proc/{}/mountinfo", self.pid()))
+            .expect("mountinfo")
+            .lines()
+            .filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
+            .count()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.helper.take() {
+            let pid = rustix::process::Pid::from_child(&child);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let end = Instant::now() + Duration::from_secs(40);
+            while child.try_wait().expect("wait").is_none() {
+                if Instant::now() > end {
+                    let _ = child.kill();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if std::thread::panicking() {
+            println!("{}", self.journal());
+        }
+    }
+}
+
+pub(crate) fn staging(volume: &VolumeId) -> String {
+    format!("plugins/kubernetes.io/csi/ebs.csi.aws.com/{volume}/globalmount")
+}
+
+pub(crate) fn target(volume: &VolumeId, pod: &str) -> String {
+    format!("pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount")
+}
+
+pub(crate) fn block_target(volume: &VolumeId, pod: &str) -> String {
+    format!("plugins/kubernetes.io/csi/volumeDevices/publish/{volume}/{pod}")
+}
+
+pub(crate) fn disk(volume: &VolumeId) -> Disk {
+    Disk {
+        volume: volume.clone(),
+        device_hint: None,
+        partition: None,
+        size_at_attach: None,
+        origin: Origin::Unknown,
+    }
+}
+
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+/// Which part of the helper a process is, by its uid.
+pub(crate) fn role(pid: u32) -> &'static str {
+    match status(pid, "Uid").split_whitespace().next() {
+        Some("65531") => "broker",
+        Some("0") => "directories",
+        Some("65533") => "runner",
+        _ => "gone",
+    }
+}
+
+/// A field of /proc/PID/status; empty when the process is gone.
+pub(crate) fn status(pid: u32, field: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{field}:")))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// A connection made under another uid: the peer's identity is taken when it connects.
+pub(crate) fn connect(socket: &Path, uid: u32) -> UnixStream {
+    let socket = socket.to_owned();
+    std::thread::spawn(move || {
+        if uid != 0 {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+            rustix::thread::set_thread_groups(&[Gid::from_raw(AGENT)]).expect("groups");
+            rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
+            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
+        }
+        UnixStream::connect(&socket).expect("connect")
+    })
+    .join()
+    .expect("thread")
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: UnixStream,
+    next: u64,
+}
+
+impl Client {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(LONG * 2)).expect("timeout");
+        Self { stream, next: 1 }
+    }
+
+    pub(crate) fn greeted(stream: UnixStream) -> Self {
+        let mut client = Self::new(stream);
+        let outcome = client.ask(Operation::Hello(Hello::OURS), Duration::ZERO);
+        assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+        client
+    }
+
+    pub(crate) fn send(&mut self, operation: Operation, wait: Duration) {
+        let request = Request {
+            id: self.next,
+            wait,
+            operation,
+        };
+        frame::write_frame(&mut self.stream, &request.encode()).expect("write");
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Outcome> {
+        let payload = frame::read_frame(&mut self.stream).ok()??;
+        let reply = Reply::decode(&payload).expect("a reply");
+        assert_eq!(reply.id, self.next);
+        self.next += 1;
+        Some(reply.outcome)
+    }
+
+    pub(crate) fn ask(&mut self, operation: Operation, wait: Duration) -> Outcome {
+        self.send(operation, wait);
+        self.receive().expect("an answer")
+    }
+}
+
+#[track_caller]
+pub(crate) fn done(outcome: Outcome) -> bool {
+    match outcome {
+        Outcome::Done(done) => done.already,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn staged(outcome: Outcome) -> ebs_csi_wire::Staged {
+    match outcome {
+        Outcome::Staged(staged) => staged,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn refused(outcome: Outcome) -> Refusal {
+    match outcome {
+        Outcome::Refused(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
