@@ -1,2 +1,89 @@
-//! The CSI Controller service; the only crate that links the AWS SDK.
-fn main() {}
+//! The CSI Controller service.
+//!
+//! Everything until the runtime starts is synchronous and single-threaded, because the process confines itself before its first thread:
+//! read the command line, bind the sockets, give up what is not needed, serve.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+use ebs_csi_confine::{Fault, start};
+use ebs_csi_controller::config::{Config, Stop};
+use ebs_csi_controller::confinement;
+use ebs_csi_controller::process::{self, Sockets};
+use ebs_csi_proto::observe;
+
+fn main() -> ExitCode {
+    match begin() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(end) => {
+            let mut stderr = std::io::stderr();
+            // Without a standard error there is nobody to tell.
+            let _ = writeln!(stderr, "ebs-csi-controller: {}", end.line);
+            ExitCode::from(end.status)
+        }
+    }
+}
+
+struct End {
+    status: u8,
+    line: String,
+}
+
+fn end(status: u8, line: impl ToString) -> End {
+    End {
+        status,
+        line: line.to_string(),
+    }
+}
+
+fn begin() -> Result<(), End> {
+    let faulty = |what: &str| {
+        let what = what.to_owned();
+        move |error: std::io::Error| end(Fault::EXIT, format!("{what}: {error}"))
+    };
+    start::close_strays(&[]).map_err(faulty("closing inherited descriptors"))?;
+    start::keep_environment(&confinement::KEPT_VARIABLES)
+        .map_err(faulty("clearing the environment"))?;
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let config = match Config::read(std::env::args_os().skip(1), &environment) {
+        Ok(config) => config,
+        Err(Stop::Say(text)) => {
+            return std::io::stdout()
+                .write_all(text.as_bytes())
+                .map_err(|error| end(1, error));
+        }
+        Err(Stop::Usage(line)) => return Err(end(64, format!("{line}; see --help"))),
+    };
+    observe::init_log(config.log_format, config.verbosity);
+    for (flag, instead) in &config.without_meaning {
+        tracing::info!("--{flag} has no meaning here: {instead}");
+    }
+
+    let csi = config
+        .endpoint
+        .bind()
+        .map_err(|error| end(1, format!("--endpoint {}: {error}", config.endpoint)))?;
+    let http = config
+        .http
+        .map(|address| {
+            std::net::TcpListener::bind(address)
+                .map_err(|error| end(1, format!("--http-endpoint {address}: {error}")))
+        })
+        .transpose()?;
+
+    let enforced = confinement::enter(&config.endpoint, &environment)
+        .map_err(|fault| end(Fault::EXIT, fault))?;
+    tracing::info!(%enforced, "confined");
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| end(1, format!("starting the runtime: {error}")))?;
+    let ended = runtime.block_on(process::run(config, Sockets { csi, http }));
+    // What still runs belongs to calls whose grace has ended; their callers retry.
+    runtime.shutdown_background();
+    ended.map_err(|ended| end(ended.status(), ended))
+}

@@ -8,6 +8,7 @@ mod action;
 mod agent;
 mod bucket;
 mod call;
+mod caller;
 mod client;
 mod code;
 mod describe;
@@ -34,6 +35,7 @@ mod volume;
 mod zone;
 
 pub use action::{Action, Rate};
+pub use caller::Caller;
 pub use client::{Ec2, StartError};
 pub use code::Ec2ErrorKind;
 pub use error::{Ec2Error, Sent};

@@ -1,0 +1,154 @@
+//! `/metrics`, `/healthz` and `/readyz` over HTTP/1.1.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::Instant;
+
+use crate::ec2::Ec2;
+use crate::metrics::Metrics;
+use crate::probe::Probe;
+
+/// Requests per second that are answered, and how many at once; more are told to slow down.
+const RATE: f64 = 5.0;
+const BURST: f64 = 10.0;
+/// A client that does not send its request in time is let go.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What the pages show.
+#[derive(Debug)]
+pub struct Pages {
+    /// For the lanes.
+    pub ec2: Ec2,
+    /// For `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// For `/readyz`.
+    pub probe: Arc<Probe>,
+    limit: Mutex<(f64, Instant)>,
+}
+
+impl Pages {
+    /// The pages of these.
+    pub fn new(ec2: Ec2, metrics: Arc<Metrics>, probe: Arc<Probe>) -> Self {
+        Self {
+            ec2,
+            metrics,
+            probe,
+            limit: Mutex::new((BURST, Instant::now())),
+        }
+    }
+
+    fn allowed(&self) -> bool {
+        let now = Instant::now();
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = (limit.0 + now.duration_since(limit.1).as_secs_f64() * RATE).min(BURST);
+        let allowed = level >= 1.0;
+        *limit = (if allowed { level - 1.0 } else { level }, now);
+        allowed
+    }
+
+    fn page(&self, method: &Method, path: &str) -> (StatusCode, &'static str, String) {
+        const TEXT: &str = "text/plain; charset=utf-8";
+        if method != Method::GET && method != Method::HEAD {
+            return (
+                StatusCode::METHOD_NOT_ALLOWED,
+                TEXT,
+                "only GET\n".to_owned(),
+            );
+        }
+        match path {
+            "/healthz" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            "/readyz" => match self.probe.unready() {
+                None => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+            },
+            "/metrics" if !self.allowed() => (
+                StatusCode::TOO_MANY_REQUESTS,
+                TEXT,
+                "too many requests\n".to_owned(),
+            ),
+            "/metrics" => match self.metrics.encode(&self.ec2.levels()) {
+                Ok(text) => (
+                    StatusCode::OK,
+                    "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                    text,
+                ),
+                Err(_) => (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    TEXT,
+                    "the metrics could not be written\n".to_owned(),
+                ),
+            },
+            _ => (
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "there is /metrics, /healthz and /readyz\n".to_owned(),
+            ),
+        }
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let (status, kind, text) = self.page(request.method(), request.uri().path());
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        response.headers_mut().insert(
+            http::header::CONTENT_TYPE,
+            http::HeaderValue::from_static(kind),
+        );
+        response
+    }
+}
+
+/// Serves until `stop` resolves.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub async fn serve(
+    listener: std::net::TcpListener,
+    pages: Pages,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let pages = Arc::new(pages);
+    tokio::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => return Ok(()),
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, or a client that left: neither may end the process.
+                tracing::warn!(%error, "the HTTP endpoint could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let pages = Arc::clone(&pages);
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let response = pages.answer(&request);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let served = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "an HTTP connection ended");
+            }
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! The process from its bound sockets to its end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ebs_csi_proto::csi::identity_server::IdentityServer;
+use ebs_csi_proto::endpoint::Listener;
+use ebs_csi_proto::identity::Identity;
+use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
+use tonic::service::Routes;
+
+use crate::config::{Config, VERSION};
+use crate::ec2::{Ec2, Settings, StartError, Surroundings};
+use crate::http::{self, Pages};
+use crate::metrics::Metrics;
+use crate::probe::Probe;
+use crate::rpc;
+
+/// The sockets, bound before the process confined itself.
+#[derive(Debug)]
+pub struct Sockets {
+    /// CSI.
+    pub csi: Listener,
+    /// Metrics and health.
+    pub http: Option<std::net::TcpListener>,
+}
+
+/// Why the process ended other than by request.
+#[derive(Debug)]
+pub enum Ended {
+    /// The configuration cannot be used.
+    Configuration(StartError),
+    /// Serving failed.
+    Serving(String),
+}
+
+impl Ended {
+    /// The exit status: 78 for a configuration, 1 otherwise.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Configuration(_) => 78,
+            Self::Serving(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration(error) => error.fmt(f),
+            Self::Serving(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Ended {}
+
+impl From<ServeError> for Ended {
+    fn from(error: ServeError) -> Self {
+        Self::Serving(error.to_string())
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then lets the calls that are running end. Must run inside a tokio runtime.
+///
+/// # Errors
+/// [`Ended`].
+pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
+    let metrics = Arc::new(Metrics::default());
+    let surroundings = Surroundings {
+        metrics: Arc::clone(&metrics),
+        ..Surroundings::default()
+    };
+    let settings = Settings {
+        region: config.region.clone(),
+        ec2_endpoint: config.ec2_endpoint.clone(),
+        execution_environment: config.execution_environment.clone(),
+        rates: config.rates.clone(),
+        seed: seed(),
+        ..Settings::default()
+    };
+    let ec2 = Ec2::connect(settings, surroundings)
+        .await
+        .map_err(Ended::Configuration)?;
+    tracing::info!(
+        region = ec2.region(),
+        endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),
+        "EC2"
+    );
+    let probe = Probe::new(config.probe_aws);
+    tokio::spawn(Arc::clone(&probe).run(ec2.clone(), Arc::clone(&metrics)));
+
+    let failed = |why: std::io::Error| Ended::Serving(format!("signal handlers: {why}"));
+    let stop = stop_signal().map_err(failed)?;
+    if let Some(listener) = sockets.http {
+        let pages = Pages::new(ec2.clone(), Arc::clone(&metrics), Arc::clone(&probe));
+        // Health and metrics are served until the last call has ended.
+        tokio::spawn(async move {
+            if let Err(error) = http::serve(listener, pages, std::future::pending()).await {
+                tracing::error!(%error, "the HTTP endpoint ended");
+            }
+        });
+    }
+    let routes = routes(&config, &ec2, &metrics, &probe)?;
+    tracing::info!(endpoint = %config.endpoint, version = VERSION, "serving CSI");
+    serve(sockets.csi, routes, stop, config.drain).await?;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// All services of the CSI socket.
+///
+/// # Errors
+/// [`Ended::Configuration`] for settings that a service refuses.
+fn routes(
+    _config: &Config,
+    _ec2: &Ec2,
+    metrics: &Arc<Metrics>,
+    probe: &Arc<Probe>,
+) -> Result<Routes, Ended> {
+    let identity = Identity::new(VERSION, probe.readiness());
+    let routes = Routes::new(IdentityServer::new(identity));
+    Ok(rpc::guarded(routes, Arc::clone(metrics)))
+}
+
+/// Jitter differs between two replicas that start at once.
+fn seed() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+}
