@@ -1,7 +1,17 @@
 //! The rules as data: what may be mounted, run, opened and called.
 //!
-//! `mounts.toml`, `tools.toml` and `sandbox/*.toml` are compiled in by the build script. [`judge`] decides by them and
-//! by [`facts`] what a request may do.
+//! The TOML files of this folder are the only place where a path, a file system, a flag, a capability, a Landlock
+//! right, a system call or the shape of a command line is allowed. They are compiled in; [`ceiling`] lets a setting
+//! narrow them, nothing widens them. [`judge`] decides about a request from [`facts`] that the helper saw for itself.
+//!
+//! | Module | File | Says |
+//! |---|---|---|
+//! | [`place`] | `mounts.toml` | where volumes may be staged and published |
+//! | [`flag`] | `mounts.toml` | which mount flags are allowed, and what they do |
+//! | [`blank`] | `mounts.toml` | what must be zero before a disk counts as blank |
+//! | [`tool`] | `tools.toml` | which programs look at a disk, and with which arguments |
+//! | [`profile`] | `sandbox/*.toml` | what each process may do once it has started |
+
 #![forbid(unsafe_code)]
 
 pub mod blank;
@@ -15,6 +25,8 @@ pub mod profile;
 pub mod status;
 pub mod tool;
 pub mod variant;
+
+pub use variant::{PRODUCTION, Policy, SANDBOX};
 
 /// A number of the kernel's interface, with its name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,7 +52,11 @@ mod tests {
 
     #[test]
     fn only_the_sandbox_recognises_simulated_devices() {
-        assert!(SANDBOX.simulated_devices);
-        assert!(!PRODUCTION.simulated_devices);
+        let simulating: Vec<&str> = [PRODUCTION, SANDBOX]
+            .iter()
+            .filter(|policy| policy.simulated_devices)
+            .map(|policy| policy.name)
+            .collect();
+        assert_eq!(simulating, ["sandbox"]);
     }
 }

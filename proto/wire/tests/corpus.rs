@@ -1,0 +1,32 @@
+//! Every input that the fuzz targets keep is decoded or refused, never more.
+
+use std::fs;
+use std::path::Path;
+
+use ebs_csi_wire::{Reply, Request, frame};
+
+#[test]
+fn every_kept_input_is_decoded_or_refused() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
+    let mut replayed = 0;
+    let mut accepted = 0;
+    for entry in fs::read_dir(&corpus).expect("the corpus is there") {
+        let input = fs::read(entry.expect("an entry").path()).expect("a readable input");
+        let mut buffer = input.clone();
+        while let Ok(Some(payload)) = frame::split(&mut buffer) {
+            if let Ok(request) = Request::decode(&payload) {
+                accepted += 1;
+                assert_eq!(Request::decode(&request.encode()), Ok(request));
+            }
+            if let Ok(reply) = Reply::decode(&payload) {
+                accepted += 1;
+                assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+            }
+        }
+        replayed += 1;
+    }
+    assert!(
+        replayed >= 10 && accepted >= 10,
+        "{replayed} inputs, {accepted} accepted"
+    );
+}

@@ -1,0 +1,224 @@
+//! Messages that are protobuf and still nobody's request.
+
+use ebs_csi_wire::{Malformed, Reply, Request, pb};
+use prost::Message;
+
+const VOLUME: &str = "vol-0123456789abcdef0";
+const PATH: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/x/globalmount";
+
+fn disk() -> pb::Disk {
+    pb::Disk {
+        volume_id: VOLUME.to_owned(),
+        ..pb::Disk::default()
+    }
+}
+
+fn stage() -> pb::Stage {
+    pb::Stage {
+        disk: Some(disk()),
+        staging_path: PATH.to_owned(),
+        fs_type: pb::FsType::Ext4 as i32,
+        ..pb::Stage::default()
+    }
+}
+
+fn decoded(operation: pb::request::Operation) -> Result<Request, Malformed> {
+    let wire = pb::Request {
+        id: 1,
+        wait_ms: 0,
+        operation: Some(operation),
+    };
+    Request::decode(&wire.encode_to_vec())
+}
+
+fn staged(change: impl Fn(&mut pb::Stage)) -> Result<Request, Malformed> {
+    let mut stage = stage();
+    change(&mut stage);
+    decoded(pb::request::Operation::Stage(stage))
+}
+
+fn replied(result: pb::reply::Result) -> Result<Reply, Malformed> {
+    let wire = pb::Reply {
+        id: 1,
+        result: Some(result),
+    };
+    Reply::decode(&wire.encode_to_vec())
+}
+
+#[test]
+fn the_message_that_each_case_spoils_is_accepted() {
+    assert!(staged(|_| {}).is_ok());
+}
+
+#[test]
+fn a_request_without_an_operation_is_refused() {
+    for bytes in [&[][..], &[8, 7]] {
+        assert_eq!(
+            Request::decode(bytes),
+            Err(Malformed::Missing { field: "operation" })
+        );
+    }
+    assert_eq!(
+        Reply::decode(&[]),
+        Err(Malformed::Missing { field: "result" })
+    );
+}
+
+#[test]
+fn bytes_that_are_not_protobuf_are_refused() {
+    for bytes in [
+        &[0xff][..],
+        &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x0f],
+        &[0x5a, 0x04, 0],
+    ] {
+        assert_eq!(Request::decode(bytes), Err(Malformed::NotProtobuf));
+    }
+}
+
+#[test]
+fn unknown_numbers_of_closed_lists_are_refused() {
+    for number in [0, 4, -1, i32::MAX] {
+        assert_eq!(
+            staged(|stage| stage.fs_type = number),
+            Err(Malformed::UnknownValue {
+                field: "fs_type",
+                number
+            })
+        );
+    }
+    assert!(staged(|stage| stage.disk.as_mut().unwrap().origin = 3).is_err());
+    for number in [0, 26, -1] {
+        assert!(replied(pb::reply::Result::Refused(pb::Refused { reason: number })).is_err());
+    }
+}
+
+#[test]
+fn paths_and_ids_of_the_wrong_shape_are_refused() {
+    for path in ["", "/", "relative", "/a/../b", "/a//b", "/a/", "/a\0"] {
+        let refused = staged(|stage| stage.staging_path = path.to_owned());
+        assert!(matches!(refused, Err(Malformed::Path(_))), "{path:?}");
+    }
+    for id in ["", "vol-", "vol-xyz", "../etc", "snap-0123456789abcdef0"] {
+        let refused = staged(|stage| stage.disk.as_mut().unwrap().volume_id = id.to_owned());
+        assert!(matches!(refused, Err(Malformed::Id(_))), "{id:?}");
+    }
+    assert!(
+        staged(|stage| stage.disk.as_mut().unwrap().device_hint = "/dev/../x".to_owned()).is_err()
+    );
+}
+
+#[test]
+fn a_missing_part_is_named() {
+    assert_eq!(
+        staged(|stage| stage.disk = None),
+        Err(Malformed::Missing { field: "disk" })
+    );
+}
+
+#[test]
+fn lists_and_numbers_have_limits() {
+    let flag = pb::MountFlag {
+        name: "ro".to_owned(),
+        value: String::new(),
+    };
+    assert!(staged(|stage| stage.flags = vec![flag.clone(); 32]).is_ok());
+    assert_eq!(
+        staged(|stage| stage.flags = vec![flag.clone(); 33]),
+        Err(Malformed::TooLong {
+            field: "flags",
+            given: 33,
+            limit: 32
+        })
+    );
+    assert!(staged(|stage| stage.disk.as_mut().unwrap().partition = 256).is_err());
+    let format = |block_size| pb::FormatOptions {
+        block_size,
+        ..pb::FormatOptions::default()
+    };
+    assert!(staged(|stage| stage.format = Some(format(4096))).is_ok());
+    assert!(staged(|stage| stage.format = Some(format(4097))).is_err());
+}
+
+#[test]
+fn flags_that_could_carry_another_option_are_refused() {
+    for (name, value) in [
+        ("ro,exec", ""),
+        ("context", "a\"b"),
+        ("", ""),
+        ("a b", ""),
+        ("commit", "5\n"),
+        ("RO", ""),
+    ] {
+        let refused = staged(|stage| {
+            stage.flags = vec![pb::MountFlag {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            }];
+        });
+        assert!(
+            matches!(refused, Err(Malformed::MountWord(_))),
+            "{name:?} {value:?}"
+        );
+    }
+}
+
+#[test]
+fn a_hello_needs_a_range_of_versions() {
+    for (oldest, newest) in [(0, 0), (0, 1), (2, 1)] {
+        assert!(decoded(pb::request::Operation::Hello(pb::Hello { oldest, newest })).is_err());
+    }
+    assert!(
+        decoded(pb::request::Operation::Hello(pb::Hello {
+            oldest: 1,
+            newest: 9
+        }))
+        .is_ok()
+    );
+}
+
+#[test]
+fn replies_have_limits_too() {
+    let failed = |errno, tool_exit, tool_signal| {
+        replied(pb::reply::Result::Failed(pb::Failed {
+            step: pb::Step::Format as i32,
+            errno,
+            tool_exit,
+            tool_signal,
+        }))
+    };
+    for good in [(0, 0, 0), (5, 0, 0), (0, 8, 0), (0, -1, 9), (4095, 255, 0)] {
+        assert!(failed(good.0, good.1, good.2).is_ok(), "{good:?}");
+    }
+    for bad in [
+        (-1, 0, 0),
+        (4096, 0, 0),
+        (0, -1, 0),
+        (0, 256, 0),
+        (0, 3, 9),
+        (0, 0, 9),
+        (0, -1, 65),
+    ] {
+        assert!(failed(bad.0, bad.1, bad.2).is_err(), "{bad:?}");
+    }
+    let page = |length| {
+        replied(pb::reply::Result::LogPage(pb::LogPage {
+            page: vec![0; length],
+        }))
+    };
+    assert!(page(4096).is_ok());
+    assert!(page(4097).is_err());
+    let welcome = |release: &str, digest: &str| {
+        replied(pb::reply::Result::Welcome(pb::Welcome {
+            version: 1,
+            release: release.to_owned(),
+            policy_digest: digest.to_owned(),
+            sandbox: false,
+        }))
+    };
+    let digest = "0123456789abcdef".repeat(4);
+    assert!(welcome("0.1.0", &digest).is_ok());
+    assert!(welcome("", &digest).is_err());
+    assert!(welcome("0.1\n0", &digest).is_err());
+    assert!(welcome("0.1.0", &digest.to_uppercase()).is_err());
+    assert!(welcome("0.1.0", "").is_err());
+}

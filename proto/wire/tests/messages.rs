@@ -1,0 +1,314 @@
+//! Every message survives the wire, and nothing that is not a message gets through.
+
+use std::num::{NonZeroI32, NonZeroU8, NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::*;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn volume() -> impl Strategy<Value = VolumeId> {
+    prop_oneof!["vol-[0-9a-f]{17}", "vol-[0-9a-f]{8}"]
+        .prop_map(|text| VolumeId::parse(&text).expect("of an id's shape"))
+}
+
+fn path() -> impl Strategy<Value = KubeletPath> {
+    "(/[a-zA-Z0-9_~é -]{1,40}){1,8}"
+        .prop_map(|text| KubeletPath::parse(&text).expect("of a path's shape"))
+}
+
+fn flag() -> impl Strategy<Value = MountFlag> {
+    (
+        "[a-z0-9_.-]{1,64}",
+        proptest::option::of("[!#-&(-\\[\\]-~]{1,255}"),
+    )
+        .prop_map(|(name, value)| {
+            MountFlag::new(&name, value.as_deref()).expect("spelled as a flag")
+        })
+}
+
+fn format() -> impl Strategy<Value = FormatOptions> {
+    (
+        select(vec![0, 512, 4096, 65_536]),
+        select(vec![0, 128, 2048]),
+        prop_oneof![Just(0), 1024..=67_108_864_u64],
+        prop_oneof![Just(0), 1..=4_294_967_295_u64],
+        any::<[bool; 3]>(),
+        select(vec![0, 2048, 1 << 28]),
+    )
+        .prop_map(|(block_size, inode_size, ratio, inodes, flags, cluster)| {
+            FormatOptions::check(UncheckedFormatOptions {
+                block_size,
+                inode_size,
+                bytes_per_inode: ratio,
+                number_of_inodes: inodes,
+                ext4_bigalloc: flags[0],
+                ext4_cluster_size: if flags[0] { cluster } else { 0 },
+                ext4_encryption: flags[1],
+                legacy_xfs: flags[2],
+            })
+            .expect("within the ranges")
+        })
+}
+
+fn disk() -> impl Strategy<Value = Disk> {
+    (
+        volume(),
+        proptest::option::of("/dev/(xvd|sd)[a-z]{1,2}[0-9]{0,2}"),
+        0..=255_u32,
+        any::<u64>(),
+        select(Origin::ALL),
+    )
+        .prop_map(|(volume, hint, partition, size, origin)| Disk {
+            volume,
+            device_hint: hint.map(|hint| DeviceName::parse(&hint).expect("of a name's shape")),
+            partition: NonZeroU32::new(partition),
+            size_at_attach: NonZeroU64::new(size),
+            origin,
+        })
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let flags = || proptest::collection::vec(flag(), 0..=32);
+    prop_oneof![
+        (1..=u32::MAX, any::<u32>()).prop_map(|(oldest, more)| Operation::Hello(Hello {
+            oldest,
+            newest: oldest.saturating_add(more),
+        })),
+        (
+            disk(),
+            path(),
+            select(FsType::ALL),
+            any::<bool>(),
+            flags(),
+            format()
+        )
+            .prop_map(
+                |(disk, staging, fs, read_only, flags, format)| Operation::Stage(Stage {
+                    disk,
+                    staging,
+                    fs,
+                    read_only,
+                    flags,
+                    format,
+                })
+            ),
+        (volume(), path())
+            .prop_map(|(volume, staging)| Operation::Unstage(Unstage { volume, staging })),
+        (disk(), path(), path(), any::<bool>(), flags()).prop_map(
+            |(disk, staging, target, read_only, flags)| Operation::PublishFilesystem(
+                PublishFilesystem {
+                    disk,
+                    staging,
+                    target,
+                    read_only,
+                    flags,
+                }
+            )
+        ),
+        (disk(), path(), any::<bool>()).prop_map(|(disk, target, read_only)| {
+            Operation::PublishBlock(PublishBlock {
+                disk,
+                target,
+                read_only,
+            })
+        }),
+        (volume(), path())
+            .prop_map(|(volume, target)| Operation::Unpublish(Unpublish { volume, target })),
+        (volume(), path(), any::<u64>(), any::<u64>()).prop_map(
+            |(volume, path, required, limit)| Operation::Expand(Expand {
+                volume,
+                path,
+                required_bytes: NonZeroU64::new(required),
+                limit_bytes: NonZeroU64::new(limit),
+            })
+        ),
+        (volume(), path()).prop_map(|(volume, path)| Operation::Stats(Stats { volume, path })),
+        volume().prop_map(|volume| Operation::NvmeStatistics(NvmeStatistics { volume })),
+        any::<u32>().prop_map(|first| Operation::Inspect(Inspect { first })),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    (any::<u64>(), any::<u32>(), operation()).prop_map(|(id, wait, operation)| Request {
+        id,
+        wait: Duration::from_millis(wait.into()),
+        operation,
+    })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    let tool = prop_oneof![
+        Just(None),
+        any::<NonZeroU8>().prop_map(|status| Some(ToolEnd::Exited(status))),
+        (1..=64_u8).prop_map(|signal| NonZeroU8::new(signal).map(ToolEnd::Signalled)),
+    ];
+    let held = (volume(), path(), any::<bool>(), any::<bool>()).prop_map(
+        |(volume, path, read_only, staged)| HeldVolume {
+            volume,
+            path,
+            read_only,
+            staged,
+        },
+    );
+    let running = (volume(), select(OperationKind::ALL), any::<u64>()).prop_map(
+        |(volume, kind, running_ms)| RunningOperation {
+            volume,
+            kind,
+            running_ms,
+        },
+    );
+    prop_oneof![
+        (1..=u32::MAX, "[!-~]{1,64}", "[0-9a-f]{64}", any::<bool>()).prop_map(
+            |(version, release, policy_digest, sandbox)| Outcome::Welcome(Welcome {
+                version,
+                release,
+                policy_digest,
+                sandbox,
+            })
+        ),
+        (any::<[bool; 5]>(), any::<u64>()).prop_map(|(did, device_bytes)| Outcome::Staged(
+            Staged {
+                already: did[0],
+                formatted: did[1],
+                checked: did[2],
+                repaired: did[3],
+                grown: did[4],
+                device_bytes,
+            }
+        )),
+        any::<bool>().prop_map(|already| Outcome::Done(Done { already })),
+        any::<[u64; 2]>().prop_map(|sizes| Outcome::Expanded(Expanded {
+            device_bytes: sizes[0],
+            filesystem_bytes: sizes[1],
+        })),
+        (any::<bool>(), any::<[u64; 6]>()).prop_map(|(block, n)| Outcome::Usage(Usage {
+            block,
+            total_bytes: n[0],
+            used_bytes: n[1],
+            available_bytes: n[2],
+            total_inodes: n[3],
+            used_inodes: n[4],
+            available_inodes: n[5],
+        })),
+        proptest::collection::vec(any::<u8>(), 0..=4096)
+            .prop_map(|page| Outcome::LogPage(LogPage { page })),
+        (
+            proptest::collection::vec(held, 0..20),
+            proptest::collection::vec(running, 0..20),
+            any::<bool>()
+        )
+            .prop_map(|(volumes, operations, more)| Outcome::Inventory(Inventory {
+                volumes,
+                operations,
+                more,
+            })),
+        select(Refusal::ALL).prop_map(Outcome::Refused),
+        (select(Step::ALL), 0..=4095_i32, tool).prop_map(|(step, errno, tool)| Outcome::Failed(
+            Failed {
+                step,
+                errno: NonZeroI32::new(errno),
+                tool,
+            }
+        )),
+        Just(Outcome::Pending),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_request_comes_back_as_it_was(request in request()) {
+        prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+
+    #[test]
+    fn a_reply_comes_back_as_it_was(id in any::<u64>(), outcome in outcome()) {
+        let reply = Reply { id, outcome };
+        prop_assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        // What is accepted is in the form that is sent: it encodes to something that decodes to the same.
+        if let Ok(request) = Request::decode(&bytes) {
+            prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        if let Ok(reply) = Reply::decode(&bytes) {
+            prop_assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn a_damaged_request_is_decoded_or_refused(request in request(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let mut bytes = request.encode();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let _ = Request::decode(&bytes);
+        bytes.truncate(at);
+        let _ = Request::decode(&bytes);
+    }
+
+    #[test]
+    fn bytes_in_any_pieces_give_the_same_frames(
+        payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..200), 0..8),
+        piece in 1..50_usize,
+    ) {
+        let mut stream = Vec::new();
+        for payload in &payloads {
+            frame::write_frame(&mut stream, payload).expect("short enough");
+        }
+        let mut buffer = Vec::new();
+        let mut found = Vec::new();
+        for part in stream.chunks(piece) {
+            buffer.extend_from_slice(part);
+            while let Some(payload) = frame::split(&mut buffer).expect("sound") {
+                found.push(payload);
+            }
+        }
+        prop_assert_eq!(found, payloads);
+        prop_assert!(buffer.is_empty());
+    }
+}
+
+#[test]
+fn a_page_of_the_inventory_always_fits_a_frame() {
+    let held: Vec<HeldVolume> = (0..2000_u32)
+        .map(|n| HeldVolume {
+            volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),
+            path: KubeletPath::parse(&format!("/{}", "é/".repeat(1 + n as usize % 1300) + "x"))
+                .expect("of a path's shape"),
+            read_only: true,
+            staged: true,
+        })
+        .collect();
+    let operations: Vec<RunningOperation> = (0..200)
+        .map(|n: u32| RunningOperation {
+            volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),
+            kind: OperationKind::Publish,
+            running_ms: u64::MAX,
+        })
+        .collect();
+    let mut seen = 0;
+    loop {
+        let first = u32::try_from(seen).expect("small");
+        let page = Inventory::page(&held, &operations, first);
+        assert!(!page.volumes.is_empty());
+        assert_eq!(page.volumes[..], held[seen..seen + page.volumes.len()]);
+        seen += page.volumes.len();
+        let more = page.more;
+        let reply = Reply {
+            id: u64::MAX,
+            outcome: Outcome::Inventory(page),
+        };
+        assert!(reply.encode().len() <= frame::MAX_FRAME);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(seen, held.len());
+    let beyond = Inventory::page(&held, &[], 5000);
+    assert!(beyond.volumes.is_empty() && !beyond.more);
+}
