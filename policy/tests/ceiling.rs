@@ -1,0 +1,77 @@
+//! A setting narrows, and never widens.
+
+use std::time::Duration;
+
+use ebs_csi_policy::ceiling::{Ceiling, CeilingError, Settings};
+use ebs_csi_policy::place::PlaceClass;
+use ebs_csi_policy::tool::TOOLS;
+use ebs_csi_policy::{PRODUCTION, SANDBOX};
+use ebs_csi_wire::FsType;
+
+#[test]
+fn without_settings_the_compiled_rules_hold() {
+    let ceiling = Ceiling::of(PRODUCTION);
+    assert!(FsType::ALL.iter().all(|fs| ceiling.offers(*fs)));
+    assert!(
+        TOOLS
+            .iter()
+            .all(|tool| ceiling.deadline(tool) == tool.deadline)
+    );
+    assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
+    assert_eq!(
+        Ceiling::narrowed(PRODUCTION, &Settings::default()),
+        Ok(ceiling)
+    );
+    assert_eq!(Ceiling::of(SANDBOX).places(), PlaceClass::Any);
+}
+
+#[test]
+fn settings_narrow() {
+    let settings = Settings {
+        file_systems: Some(vec![FsType::Xfs]),
+        tool_deadline: Some(Duration::from_secs(60)),
+        places: Some(PlaceClass::Kubernetes),
+    };
+    let ceiling = Ceiling::narrowed(SANDBOX, &settings).unwrap();
+    assert!(ceiling.offers(FsType::Xfs) && !ceiling.offers(FsType::Ext4));
+    assert!(
+        TOOLS
+            .iter()
+            .all(|tool| ceiling.deadline(tool) == Duration::from_secs(60))
+    );
+    assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
+}
+
+#[test]
+fn a_longer_deadline_than_the_compiled_one_has_no_effect() {
+    let settings = Settings {
+        tool_deadline: Some(Duration::from_secs(1_000_000)),
+        ..Settings::default()
+    };
+    let ceiling = Ceiling::narrowed(PRODUCTION, &settings).unwrap();
+    assert!(
+        TOOLS
+            .iter()
+            .all(|tool| ceiling.deadline(tool) == tool.deadline)
+    );
+}
+
+#[test]
+fn settings_that_leave_nothing_are_errors() {
+    let none = Settings {
+        file_systems: Some(Vec::new()),
+        ..Settings::default()
+    };
+    assert_eq!(
+        Ceiling::narrowed(PRODUCTION, &none),
+        Err(CeilingError::NoFileSystem)
+    );
+    let no_time = Settings {
+        tool_deadline: Some(Duration::ZERO),
+        ..Settings::default()
+    };
+    assert_eq!(
+        Ceiling::narrowed(PRODUCTION, &no_time),
+        Err(CeilingError::NoTime)
+    );
+}

@@ -1,0 +1,202 @@
+//! Each row about mount flags, once allowed and once denied.
+
+use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, REFUSED, ValueRule};
+use ebs_csi_wire::{FsType, MountFlag, Refusal};
+use proptest::prelude::*;
+
+/// A value that the row takes and one that it does not.
+fn values(rule: &FlagRule) -> (Option<String>, Option<String>) {
+    match rule.value {
+        ValueRule::None => (None, Some("value".to_owned())),
+        ValueRule::Number { low, high } => (Some(low.to_string()), Some((high + 1).to_string())),
+        ValueRule::OneOf(words) => (Some(words[0].to_owned()), Some("neither".to_owned())),
+        ValueRule::SelinuxLabel => (
+            Some("system_u:object_r:container_file_t:s0:c1,c2".to_owned()),
+            Some("system_u;object_r".to_owned()),
+        ),
+    }
+}
+
+fn flag(name: &str, value: Option<&str>) -> MountFlag {
+    MountFlag::new(name, value).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn every_row_admits_its_value_and_no_other() {
+    for rule in FLAGS {
+        let (good, bad) = values(rule);
+        for fs in rule.file_systems {
+            let good = flag(rule.name, good.as_deref());
+            assert!(flag::rule(&good, *fs).is_ok(), "{good} on {fs}");
+            let bad = flag(rule.name, bad.as_deref());
+            // Another row may take the flag with another kind of value (auto_da_alloc).
+            assert!(!rule.admits(&bad, *fs), "{bad} on {fs}");
+        }
+    }
+}
+
+#[test]
+fn every_row_is_denied_on_the_file_systems_that_it_does_not_name() {
+    for rule in FLAGS {
+        let (good, _) = values(rule);
+        let good = flag(rule.name, good.as_deref());
+        for fs in FsType::ALL {
+            if !FLAGS
+                .iter()
+                .any(|other| other.name == rule.name && other.file_systems.contains(fs))
+            {
+                assert_eq!(
+                    flag::rule(&good, *fs),
+                    Err(Refusal::MountFlag),
+                    "{good} on {fs}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flag_that_is_refused_on_purpose_is_refused() {
+    for row in REFUSED {
+        let refused = match row.name.split_once('=') {
+            Some((name, value)) => flag(name, Some(value)),
+            None => flag(row.name, None),
+        };
+        for fs in FsType::ALL {
+            assert!(flag::rule(&refused, *fs).is_err(), "{refused} on {fs}");
+        }
+        if !row.name.contains('=') {
+            let valued = flag(row.name, Some("1"));
+            assert!(
+                FsType::ALL
+                    .iter()
+                    .all(|fs| flag::rule(&valued, *fs).is_err()),
+                "{valued}"
+            );
+        }
+    }
+}
+
+#[test]
+fn numbers_keep_to_their_range() {
+    for rule in FLAGS {
+        let ValueRule::Number { low, high } = rule.value else {
+            continue;
+        };
+        let fs = rule.file_systems[0];
+        for (value, good) in [
+            (low.to_string(), true),
+            (high.to_string(), true),
+            ((high + 1).to_string(), false),
+            ("-1".to_owned(), false),
+            ("+1".to_owned(), false),
+            ("0x1".to_owned(), false),
+            ("1e1".to_owned(), false),
+            ("99999999999999999999".to_owned(), false),
+        ] {
+            assert_eq!(
+                rule.admits(&flag(rule.name, Some(&value)), fs),
+                good,
+                "{}={value}",
+                rule.name
+            );
+        }
+    }
+}
+
+fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, Refusal> {
+    flag::plan(
+        &MountFlag::parse_all(text).expect("spelled as flags"),
+        fs,
+        read_only,
+    )
+}
+
+#[test]
+fn attributes_and_parameters_are_told_apart() {
+    let plan = plan(
+        "noatime,nosuid,commit=30,_netdev,defaults,discard",
+        FsType::Ext4,
+        false,
+    )
+    .unwrap();
+    assert_eq!(plan.set, 0x10 | 0x2);
+    // mount_setattr(2) wants the whole field of access times cleared before a value is set.
+    assert_eq!(plan.clear & 0x70, 0x70);
+    assert_eq!(
+        plan.context,
+        [("commit", Some("30".to_owned())), ("discard", None)]
+    );
+    assert!(!plan.read_only);
+}
+
+#[test]
+fn a_later_flag_overrides_an_earlier_one() {
+    assert_eq!(plan("nosuid,suid", FsType::Xfs, false).unwrap().set, 0);
+    assert_eq!(plan("suid,nosuid", FsType::Xfs, false).unwrap().set, 0x2);
+    assert_eq!(
+        plan("commit=1,commit=2", FsType::Ext3, false)
+            .unwrap()
+            .context,
+        [("commit", Some("2".to_owned()))]
+    );
+    assert!(!plan("ro,rw", FsType::Ext4, false).unwrap().read_only);
+}
+
+#[test]
+fn a_read_only_request_stays_read_only() {
+    assert_eq!(plan("", FsType::Ext4, true).unwrap().set, 1);
+    assert_eq!(plan("ro", FsType::Ext4, false).unwrap().set, 1);
+    assert_eq!(plan("rw", FsType::Ext4, true), Err(Refusal::MountFlag));
+}
+
+#[test]
+fn nothing_that_names_another_file_is_among_the_flags() {
+    for rule in FLAGS {
+        assert!(
+            !["dev", "path", "offset", "loop", "subvol", "helper"]
+                .iter()
+                .any(|word| rule.name.ends_with(word)
+                    && rule.name != "dev"
+                    && rule.name != "nodev"
+                    && rule.name != "_netdev"),
+            "{}",
+            rule.name
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_never_sets_what_it_clears(picks in proptest::collection::vec(0..FLAGS.len(), 0..12)) {
+        let flags: Vec<MountFlag> = picks
+            .iter()
+            .map(|at| flag(FLAGS[*at].name, values(&FLAGS[*at]).0.as_deref()))
+            .collect();
+        for fs in FsType::ALL {
+            if let Ok(plan) = flag::plan(&flags, *fs, false) {
+                // Access times are one field of three bits: it is cleared before a value is set.
+                prop_assert_eq!(plan.set & plan.clear & !0x70, 0);
+                prop_assert!(plan.context.len() <= flags.len());
+            } else {
+                prop_assert!(flags.iter().any(|one| flag::rule(one, *fs).is_err()));
+            }
+        }
+    }
+}
+
+#[test]
+fn only_known_attributes_are_set() {
+    for rule in FLAGS {
+        if let Effect::Attribute { set, clear } = rule.effect {
+            assert_eq!(
+                (set | clear) & !(0x2 | 0x4 | 0x8 | 0x70 | 0x80 | 0x20_0000),
+                0,
+                "{}",
+                rule.name
+            );
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Each row about places, once allowed and once denied.
+
+use ebs_csi_policy::place::{self, PLACES, Part, PlaceClass, PlaceFor, allowed};
+use ebs_csi_wire::{
+    Disk, Expand, FormatOptions, FsType, KubeletPath, Operation, Origin, PublishBlock,
+    PublishFilesystem, Refusal, Stage, Stats, Unpublish, Unstage, VolumeId,
+};
+use proptest::prelude::*;
+
+const ROOT: &str = "/var/lib/kubelet";
+const STAGING: &str = "plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c/globalmount";
+const TARGET: &str = "pods/5f0b/volumes/kubernetes.io~csi/pvc-1/mount";
+const BLOCK: &str = "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/5f0b";
+
+fn root() -> KubeletPath {
+    KubeletPath::parse(ROOT).expect("a path")
+}
+
+fn beneath(path: &str) -> KubeletPath {
+    KubeletPath::parse(&format!("{ROOT}/{path}")).expect("a path")
+}
+
+fn is_allowed(class: PlaceClass, operation: PlaceFor, path: &str) -> bool {
+    let path = beneath(path);
+    allowed(
+        class,
+        &[operation],
+        path.strip_root(&root()).expect("beneath the root"),
+    )
+}
+
+/// A path that a row matches, and one that it does not.
+fn paths(parts: &[Part]) -> (String, String) {
+    let text = |part: &Part| match part {
+        Part::Name(name) => (*name).to_owned(),
+        Part::One => "one".to_owned(),
+        Part::Rest => "some/where/below".to_owned(),
+    };
+    let good: Vec<String> = parts.iter().map(text).collect();
+    (good.join("/"), format!("elsewhere/{}", good.join("/")))
+}
+
+#[test]
+fn every_row_allows_what_it_matches_and_nothing_beside() {
+    for row in PLACES {
+        let (good, bad) = paths(row.parts);
+        for operation in row.operations {
+            assert!(is_allowed(row.class, *operation, &good), "{good}");
+            assert!(!is_allowed(PlaceClass::Any, *operation, &bad), "{bad}");
+        }
+        // The directory above a pattern is not itself a place.
+        let (above, _) = good.rsplit_once('/').expect("more than one component");
+        let path = beneath(above);
+        let above = path.strip_root(&root()).expect("beneath the root");
+        assert!(
+            row.parts.last() == Some(&Part::Rest) || !row.matches(above),
+            "{above}"
+        );
+    }
+}
+
+#[test]
+fn kubelets_paths_are_allowed_for_their_use_alone() {
+    for (path, operation) in [
+        (STAGING, PlaceFor::Stage),
+        (
+            "plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
+            PlaceFor::Stage,
+        ),
+        (
+            "plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1",
+            PlaceFor::Stage,
+        ),
+        (TARGET, PlaceFor::PublishFilesystem),
+        (BLOCK, PlaceFor::PublishBlock),
+    ] {
+        assert!(
+            is_allowed(PlaceClass::Kubernetes, operation, path),
+            "{path}"
+        );
+    }
+    for (path, operation) in [
+        (TARGET, PlaceFor::Stage),
+        (TARGET, PlaceFor::PublishBlock),
+        (STAGING, PlaceFor::PublishFilesystem),
+        (BLOCK, PlaceFor::PublishFilesystem),
+        (
+            "pods/5f0b/volumes/kubernetes.io~empty-dir/x/mount",
+            PlaceFor::PublishFilesystem,
+        ),
+        (
+            "pods/5f0b/volumes/kubernetes.io~csi/pvc-1/mount/deeper",
+            PlaceFor::PublishFilesystem,
+        ),
+        (
+            "pods/5f0b/volumes/kubernetes.io~csi/pvc-1",
+            PlaceFor::PublishFilesystem,
+        ),
+        ("plugins/kubernetes.io/csi", PlaceFor::Stage),
+        ("plugins/other/socket", PlaceFor::Stage),
+        ("pki/kubelet-client", PlaceFor::Stage),
+    ] {
+        assert!(
+            !is_allowed(PlaceClass::Kubernetes, operation, path),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn the_wider_class_still_ends_at_plugins_and_pods() {
+    for path in ["plugins/sanity/staging", "pods/x"] {
+        for operation in [
+            PlaceFor::Stage,
+            PlaceFor::PublishFilesystem,
+            PlaceFor::PublishBlock,
+        ] {
+            assert!(is_allowed(PlaceClass::Any, operation, path));
+            assert!(!is_allowed(PlaceClass::Kubernetes, operation, path));
+        }
+    }
+    for path in [
+        "plugins",
+        "pods",
+        "pki/x",
+        "config.yaml",
+        "plugins_registry/x",
+        "device-plugins/x",
+    ] {
+        for operation in [
+            PlaceFor::Stage,
+            PlaceFor::PublishFilesystem,
+            PlaceFor::PublishBlock,
+        ] {
+            assert!(!is_allowed(PlaceClass::Any, operation, path), "{path}");
+        }
+    }
+}
+
+fn disk() -> Disk {
+    Disk {
+        volume: volume(),
+        device_hint: None,
+        partition: None,
+        size_at_attach: None,
+        origin: Origin::Blank,
+    }
+}
+
+fn volume() -> VolumeId {
+    VolumeId::parse("vol-0123456789abcdef0").expect("an id")
+}
+
+/// Every operation that names a path, with the paths it should have.
+fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) -> Vec<Operation> {
+    vec![
+        Operation::Stage(Stage {
+            disk: disk(),
+            staging: staging.clone(),
+            fs: FsType::Ext4,
+            read_only: false,
+            flags: Vec::new(),
+            format: FormatOptions::default(),
+        }),
+        Operation::Unstage(Unstage {
+            volume: volume(),
+            staging: staging.clone(),
+        }),
+        Operation::PublishFilesystem(PublishFilesystem {
+            disk: disk(),
+            staging: staging.clone(),
+            target: target.clone(),
+            read_only: false,
+            flags: Vec::new(),
+        }),
+        Operation::PublishBlock(PublishBlock {
+            disk: disk(),
+            target: block.clone(),
+            read_only: false,
+        }),
+        Operation::Unpublish(Unpublish {
+            volume: volume(),
+            target: target.clone(),
+        }),
+        Operation::Unpublish(Unpublish {
+            volume: volume(),
+            target: block.clone(),
+        }),
+        Operation::Expand(Expand {
+            volume: volume(),
+            path: staging.clone(),
+            required_bytes: None,
+            limit_bytes: None,
+        }),
+        Operation::Stats(Stats {
+            volume: volume(),
+            path: target.clone(),
+        }),
+    ]
+}
+
+#[test]
+fn every_operation_is_held_to_its_places() {
+    let root = root();
+    let good = operations(&beneath(STAGING), &beneath(TARGET), &beneath(BLOCK));
+    for operation in good {
+        assert_eq!(
+            place::check(&operation, &root, PlaceClass::Kubernetes),
+            Ok(()),
+            "{operation:?}"
+        );
+    }
+    for elsewhere in [
+        "/etc/passwd",
+        "/var/lib/kubelet",
+        "/var/lib/kubelet-2/pods/x",
+        "/var/lib/kubelet/pki/x",
+    ] {
+        let elsewhere = KubeletPath::parse(elsewhere).expect("a path");
+        for operation in operations(&elsewhere, &elsewhere, &elsewhere) {
+            assert_eq!(
+                place::check(&operation, &root, PlaceClass::Any),
+                Err(Refusal::PathOutside),
+                "{operation:?}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn narrowing_never_admits_more(path in "[a-z]{1,8}(/[a-z~.]{1,12}[a-z]){0,6}", head in 0..3_usize) {
+        let path = format!("{}{path}", ["", "plugins/", "pods/"][head]);
+        for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
+            if is_allowed(PlaceClass::Kubernetes, operation, &path) {
+                prop_assert!(is_allowed(PlaceClass::Any, operation, &path));
+            }
+        }
+    }
+}

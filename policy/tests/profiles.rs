@@ -1,0 +1,407 @@
+//! What the profiles promise, row by row.
+
+use std::collections::BTreeSet;
+
+use ebs_csi_policy::profile::{
+    self, ALL, Answer, BROKER, CONTROLLER, Condition, DIRECTORIES, FilePlace, FileRight, Files,
+    NODE_AGENT, Profile, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
+};
+use ebs_csi_policy::status::Status;
+use ebs_csi_policy::tool::ToolId;
+
+fn allows(profile: &Profile, call: &str) -> bool {
+    profile
+        .calls
+        .iter()
+        .any(|rule| rule.call == call && rule.answer == Answer::Allow)
+}
+
+/// The status of a process that is exactly what its profile says.
+fn exact(profile: &Profile) -> Status {
+    let set = |effective_only: bool| {
+        profile
+            .capabilities
+            .iter()
+            .filter(|held| held.effective || !effective_only)
+            .map(|held| held.capability.bit())
+            .sum()
+    };
+    Status {
+        name: profile.name.to_owned(),
+        uids: [profile.identity.uid; 4],
+        gids: [profile.identity.gid; 4],
+        groups: profile.identity.groups.to_vec(),
+        threads: 1,
+        permitted: set(false),
+        effective: set(true),
+        bounding: set(false),
+        no_new_privs: true,
+        seccomp: 2,
+        ..Status::default()
+    }
+}
+
+#[test]
+fn only_the_broker_holds_capabilities() {
+    for profile in ALL {
+        let names: Vec<_> = profile
+            .capabilities
+            .iter()
+            .map(|held| held.capability.name)
+            .collect();
+        if profile.name == "broker" {
+            assert_eq!(
+                names,
+                ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"]
+            );
+        } else {
+            assert!(names.is_empty(), "{}", profile.name);
+        }
+    }
+    let effective: Vec<_> = BROKER
+        .capabilities
+        .iter()
+        .filter(|held| held.effective)
+        .collect();
+    assert_eq!(effective.len(), 1);
+}
+
+#[test]
+fn only_the_directories_process_is_user_0() {
+    for profile in ALL {
+        assert_eq!(
+            profile.identity.uid == 0,
+            profile.name == "directories",
+            "{}",
+            profile.name
+        );
+    }
+    let users: BTreeSet<u32> = [CONTROLLER, NODE_AGENT, BROKER, SUPERVISOR, DIRECTORIES]
+        .map(|p| p.identity.uid)
+        .into();
+    assert_eq!(
+        users.len(),
+        5,
+        "processes that trust each other differently share no user"
+    );
+}
+
+#[test]
+fn only_the_broker_may_change_mounts() {
+    for call in [
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "move_mount",
+        "open_tree",
+        "mount_setattr",
+        "umount2",
+        "fspick",
+    ] {
+        for profile in ALL {
+            assert_eq!(
+                allows(profile, call),
+                profile.name == "broker",
+                "{call} in {}",
+                profile.name
+            );
+        }
+    }
+}
+
+#[test]
+fn no_profile_has_a_call_that_undoes_confinement_or_reaches_the_kernel_widely() {
+    for call in [
+        "mount",
+        "pivot_root",
+        "chroot",
+        "setns",
+        "unshare",
+        "ptrace",
+        "bpf",
+        "io_uring_setup",
+        "userfaultfd",
+        "perf_event_open",
+        "init_module",
+        "finit_module",
+        "kexec_load",
+        "keyctl",
+        "add_key",
+        "request_key",
+        "mknod",
+        "chmod",
+        "fchmod",
+        "fchmodat",
+        "chown",
+        "fchown",
+        "fchownat",
+        "setuid",
+        "setresuid",
+        "setgid",
+        "setgroups",
+        "open_by_handle_at",
+        "reboot",
+        "swapon",
+        "syslog",
+        "acct",
+        "quotactl",
+        "personality",
+        "memfd_create",
+        "process_vm_writev",
+        "execveat",
+        "rename",
+        "renameat2",
+        "symlinkat",
+        "linkat",
+    ] {
+        for profile in ALL {
+            assert!(!allows(profile, call), "{call} in {}", profile.name);
+        }
+    }
+}
+
+#[test]
+fn only_the_supervisors_side_may_start_programs() {
+    for profile in ALL {
+        let may = ["supervisor", "runner", "tool"].contains(&profile.name);
+        assert_eq!(allows(profile, "execve"), may, "{}", profile.name);
+    }
+    // A tool's execve is its own start: it has no way to make a child.
+    assert!(!allows(TOOL, "fork") && !allows(TOOL, "vfork"));
+}
+
+#[test]
+fn a_new_process_needs_clone_without_a_thread_flag() {
+    for profile in ALL {
+        let free = profile.calls.iter().any(|rule| {
+            rule.call == "clone"
+                && rule.answer == Answer::Allow
+                && matches!(rule.condition, Condition::Always)
+        });
+        assert_eq!(
+            free,
+            ["supervisor", "runner"].contains(&profile.name),
+            "{}",
+            profile.name
+        );
+        let clone3 = profile.calls.iter().find(|rule| rule.call == "clone3");
+        assert!(
+            clone3.is_none_or(
+                |rule| matches!(rule.answer, Answer::Errno(errno) if errno.number == 38)
+            ),
+            "{}",
+            profile.name
+        );
+    }
+}
+
+#[test]
+fn sockets_are_made_by_the_two_services_alone() {
+    for profile in ALL {
+        let families: BTreeSet<&str> = profile
+            .calls
+            .iter()
+            .filter(|rule| rule.call == "socket" && rule.answer == Answer::Allow)
+            .flat_map(|rule| match rule.condition {
+                Condition::OneOf { values, .. } => values.iter().map(|value| value.name).collect(),
+                _ => vec!["any"],
+            })
+            .collect();
+        let expected = match profile.name {
+            "controller" => BTreeSet::from(["AF_INET", "AF_INET6"]),
+            "node-agent" => BTreeSet::from(["AF_UNIX"]),
+            _ => BTreeSet::new(),
+        };
+        assert_eq!(families, expected, "{}", profile.name);
+        assert_eq!(
+            profile.landlock.tcp == Tcp::Free,
+            profile.name == "controller"
+        );
+    }
+}
+
+#[test]
+fn ioctl_is_never_allowed_without_a_list_of_commands() {
+    for profile in ALL {
+        for rule in profile.calls.iter().filter(|rule| rule.call == "ioctl") {
+            assert!(
+                matches!(rule.condition, Condition::OneOf { argument: 1, .. }),
+                "{}",
+                profile.name
+            );
+        }
+    }
+}
+
+#[test]
+fn no_process_can_write_a_file_but_a_tool_its_device() {
+    for profile in ALL {
+        let Files::Listed(rules) = profile.landlock.files else {
+            continue;
+        };
+        for rule in rules
+            .iter()
+            .filter(|rule| rule.rights.contains(&FileRight::WriteFile))
+        {
+            let place = match rule.place {
+                FilePlace::Path(path) => path,
+                FilePlace::Named(name) => name,
+            };
+            assert!(
+                ["/dev", "/dev/null", "device"].contains(&place),
+                "{place} in {}",
+                profile.name
+            );
+        }
+        for rule in rules.iter().filter(|rule| {
+            rule.rights.iter().any(|right| {
+                matches!(
+                    right,
+                    FileRight::MakeDir | FileRight::MakeReg | FileRight::MakeSock
+                )
+            })
+        }) {
+            assert_eq!(profile.name, "directories", "{rule:?}");
+        }
+    }
+}
+
+#[test]
+fn every_process_is_kept_from_signals_and_abstract_sockets() {
+    for profile in ALL {
+        assert_eq!(
+            profile.landlock.scopes,
+            [Scope::AbstractUnixSocket, Scope::Signal],
+            "{}",
+            profile.name
+        );
+    }
+    assert!(
+        matches!(BROKER.landlock.files, Files::Free),
+        "a domain with a right on files cannot mount"
+    );
+    assert!(TOOL.landlock.floor_is_hard && DIRECTORIES.landlock.floor_is_hard);
+}
+
+#[test]
+fn a_runner_has_the_supervisors_calls_and_no_more() {
+    let calls = |profile: &Profile| {
+        profile
+            .calls
+            .iter()
+            .map(|rule| rule.call)
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(calls(RUNNER), calls(SUPERVISOR));
+    let beyond: Vec<_> = calls(TOOL)
+        .difference(&calls(SUPERVISOR))
+        .copied()
+        .collect();
+    assert!(
+        beyond.is_empty(),
+        "the runner's filter holds in its tool, too: {beyond:?}"
+    );
+    let commands = |profile: &Profile| {
+        profile
+            .calls
+            .iter()
+            .filter(|rule| rule.call == "ioctl")
+            .flat_map(|rule| match rule.condition {
+                Condition::OneOf { values, .. } => {
+                    values.iter().map(|value| value.number).collect()
+                }
+                _ => Vec::new(),
+            })
+            .collect::<BTreeSet<u64>>()
+    };
+    assert!(commands(TOOL).is_subset(&commands(SUPERVISOR)));
+}
+
+#[test]
+fn every_tool_has_a_profile() {
+    for id in ToolId::ALL {
+        assert!(profile::tool(id).is_some(), "{}", id.key());
+    }
+    for profile in ALL {
+        let found = profile::named(profile.name).map(|found| found.about);
+        assert_eq!(found, Some(profile.about));
+    }
+    assert!(profile::named("root").is_none());
+}
+
+#[test]
+fn every_row_has_a_reason() {
+    for profile in ALL {
+        for rule in profile.calls {
+            assert!(rule.why.len() >= 4, "{} of {}", rule.call, profile.name);
+        }
+    }
+}
+
+#[test]
+fn a_process_as_its_profile_says_has_no_deviation() {
+    for profile in ALL {
+        assert!(
+            profile.deviations(&exact(profile)).is_empty(),
+            "{}",
+            profile.name
+        );
+    }
+}
+
+#[test]
+fn each_thing_that_a_process_holds_too_much_is_a_deviation() {
+    type Change = fn(&mut Status);
+    let changes: [(&str, Change); 9] = [
+        ("user", |status| status.uids[1] = 0x7777_0000),
+        ("group", |status| status.gids[3] = 4242),
+        ("supplementary groups", |status| status.groups.push(4242)),
+        ("permitted capabilities", |status| status.permitted |= 1),
+        ("effective capabilities", |status| status.effective |= 1),
+        ("bounding set", |status| {
+            status.bounding |= 1;
+            status.permitted |= 1;
+        }),
+        ("ambient capabilities", |status| status.ambient = 1 << 21),
+        ("no_new_privs", |status| status.no_new_privs = false),
+        ("seccomp", |status| status.seccomp = 0),
+    ];
+    for profile in ALL {
+        for (what, change) in changes {
+            let mut status = exact(profile);
+            change(&mut status);
+            let deviations = profile.deviations(&status);
+            assert!(
+                deviations.iter().any(|found| found.what == what),
+                "{what} of {}",
+                profile.name
+            );
+        }
+    }
+}
+
+#[test]
+fn an_optional_capability_may_be_absent_and_a_needed_one_may_not() {
+    let mut status = exact(BROKER);
+    let needed = 1 << 21;
+    status.permitted = needed;
+    status.bounding = needed;
+    assert!(BROKER.deviations(&status).is_empty());
+    status.permitted = 0;
+    status.effective = 0;
+    assert!(!BROKER.deviations(&status).is_empty());
+}
+
+#[test]
+fn another_unprivileged_user_is_accepted_where_the_policy_says_so() {
+    let with_user = |profile: &Profile, user| {
+        let mut status = exact(profile);
+        status.uids = [user; 4];
+        status.gids = [user; 4];
+        profile.deviations(&status).is_empty()
+    };
+    assert!(with_user(CONTROLLER, 1000));
+    assert!(!with_user(CONTROLLER, 0));
+    assert!(!with_user(NODE_AGENT, 1000));
+    assert!(!with_user(BROKER, 1000));
+}

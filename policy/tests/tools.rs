@@ -1,0 +1,194 @@
+//! Each row about tools: what it becomes, and what it does not.
+
+use std::collections::BTreeSet;
+
+use ebs_csi_policy::tool::{Arguments, DISK, DeviceAccess, Meaning, Purpose, TOOLS, ToolId};
+use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::{FormatOptions, FsType};
+
+const UUID: [u8; 16] = [
+    0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0x4d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
+];
+const UUID_TEXT: &str = "12345678-9abc-4def-8123-456789abcdef";
+
+fn line(id: ToolId, fs: FsType, set: impl Fn(&mut UncheckedFormatOptions)) -> Vec<String> {
+    let mut given = UncheckedFormatOptions::default();
+    set(&mut given);
+    let format = FormatOptions::check(given).expect("within the ranges");
+    let tool = id.tool().expect("a row");
+    tool.command_line(&Arguments {
+        fs,
+        format: &format,
+        uuid: UUID,
+    })
+}
+
+fn words(line: &[String]) -> Vec<&str> {
+    line.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn every_name_has_a_row_and_every_row_a_name() {
+    for id in ToolId::ALL {
+        assert!(id.tool().is_some(), "{}", id.key());
+        assert_eq!(ToolId::from_number(id.number()), Some(id));
+    }
+    assert_eq!(TOOLS.len(), ToolId::ALL.len());
+    assert_eq!(ToolId::from_number(6), None);
+    assert_eq!(ToolId::from_number(255), None);
+}
+
+#[test]
+fn a_plain_format_has_the_defaults_of_its_tool() {
+    assert_eq!(
+        words(&line(ToolId::Mke2fs, FsType::Ext4, |_| {})),
+        [
+            "/usr/sbin/mke2fs",
+            "-t",
+            "ext4",
+            "-U",
+            UUID_TEXT,
+            "-E",
+            &format!("hash_seed={UUID_TEXT}"),
+            "-F",
+            "-q",
+            "-m",
+            "0",
+            DISK,
+        ]
+    );
+    assert_eq!(
+        words(&line(ToolId::MkfsXfs, FsType::Xfs, |_| {})),
+        [
+            "/usr/sbin/mkfs.xfs",
+            "-m",
+            &format!("uuid={UUID_TEXT}"),
+            "-f",
+            "-q",
+            DISK
+        ]
+    );
+    assert_eq!(
+        words(&line(ToolId::Mke2fs, FsType::Ext3, |_| {}))[2],
+        "ext3"
+    );
+}
+
+#[test]
+fn every_format_option_brings_its_arguments_in() {
+    let full = |given: &mut UncheckedFormatOptions| {
+        *given = UncheckedFormatOptions {
+            block_size: 4096,
+            inode_size: 512,
+            bytes_per_inode: 16384,
+            number_of_inodes: 1000,
+            ext4_bigalloc: true,
+            ext4_cluster_size: 65536,
+            ext4_encryption: true,
+            legacy_xfs: true,
+        };
+    };
+    let ext = line(ToolId::Mke2fs, FsType::Ext4, full);
+    assert_eq!(
+        words(&ext[3..ext.len() - 9]),
+        [
+            "-b", "4096", "-I", "512", "-i", "16384", "-N", "1000", "-O", "bigalloc", "-C",
+            "65536", "-O", "encrypt",
+        ]
+    );
+    let xfs = line(ToolId::MkfsXfs, FsType::Xfs, full);
+    assert_eq!(
+        words(&xfs[1..xfs.len() - 5]),
+        [
+            "-b",
+            "size=4096",
+            "-i",
+            "size=512",
+            "-m",
+            "bigtime=0,inobtcount=0,reflink=0",
+            "-i",
+            "nrext64=0",
+        ]
+    );
+}
+
+#[test]
+fn no_placeholder_is_left_and_the_disk_comes_last() {
+    for id in ToolId::ALL {
+        for fs in id.tool().expect("a row").file_systems {
+            let line = line(id, *fs, |_| {});
+            assert_eq!(line.last().map(String::as_str), Some(DISK));
+            assert!(
+                line.iter().all(|word| !word.contains(['{', '}'])),
+                "{line:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_exit_status_means_what_the_row_says_and_otherwise_failure() {
+    let meaning = |id: ToolId, status| id.tool().expect("a row").meaning(status);
+    for (status, expected) in [
+        (0, Some(Meaning::Clean)),
+        (1, Some(Meaning::Repaired)),
+        (2, Some(Meaning::Repaired)),
+        (4, Some(Meaning::Uncorrectable)),
+        (8, None),
+        (16, None),
+        (32, None),
+        (5, None),
+    ] {
+        assert_eq!(meaning(ToolId::E2fsck, status), expected, "{status}");
+        assert_eq!(meaning(ToolId::E2fsckFull, status), expected, "{status}");
+    }
+    for id in [ToolId::Mke2fs, ToolId::MkfsXfs, ToolId::Resize2fs] {
+        assert_eq!(meaning(id, 0), Some(Meaning::Done));
+        assert_eq!(meaning(id, 1), None);
+    }
+    assert_eq!(meaning(ToolId::XfsRepair, 1), Some(Meaning::Uncorrectable));
+    assert_eq!(meaning(ToolId::XfsRepair, 2), None);
+}
+
+#[test]
+fn every_tool_is_bounded() {
+    for tool in TOOLS {
+        assert!(
+            tool.deadline.as_secs() >= 60 && tool.deadline.as_secs() <= 3600,
+            "{}",
+            tool.key
+        );
+        assert!(
+            tool.data > 0 && tool.data <= tool.address_space,
+            "{}",
+            tool.key
+        );
+        assert!(tool.path.starts_with("/usr/sbin/"), "{}", tool.key);
+        assert!(tool.why.len() > 10);
+        // Commands are pretended for mkfs.xfs alone, which fails otherwise.
+        assert_eq!(!tool.pretended.is_empty(), tool.key == "mkfs-xfs");
+    }
+}
+
+#[test]
+fn a_tool_that_only_looks_cannot_write_by_its_arguments() {
+    for tool in TOOLS
+        .iter()
+        .filter(|tool| tool.device == DeviceAccess::ReadOnly)
+    {
+        assert!(tool.tail.contains(&"-n"), "{}", tool.key);
+        assert_eq!(tool.purpose, Purpose::Check);
+    }
+}
+
+#[test]
+fn every_file_system_has_one_tool_that_makes_it() {
+    for fs in FsType::ALL {
+        let makers: BTreeSet<_> = TOOLS
+            .iter()
+            .filter(|tool| tool.purpose == Purpose::Format && tool.file_systems.contains(fs))
+            .map(|tool| tool.key)
+            .collect();
+        assert_eq!(makers, BTreeSet::from([ToolId::formats(*fs).key()]));
+    }
+}
