@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
@@ -233,8 +234,12 @@ pub struct Config {
     pub rates: BTreeMap<Action, Rate>,
     /// `AWS_REGION`.
     pub region: Option<String>,
-    /// `AWS_EC2_ENDPOINT`.
+    /// `AWS_EC2_ENDPOINT`, else what the SDK takes for EC2 from the environment.
     pub ec2_endpoint: Option<String>,
+    /// What the SDK takes for STS from the environment.
+    pub sts_endpoint: Option<String>,
+    /// Whether there are AWS profile files.
+    pub profile_files: bool,
     /// Flags that were given and have no meaning, each with what stands in its place.
     pub without_meaning: Vec<(&'static str, &'static str)>,
 }
@@ -284,6 +289,14 @@ impl Config {
         };
         let text = |value: String| (!value.is_empty()).then_some(value);
         let variable = |name: &str| environment.get(name).cloned().and_then(text);
+        // As the SDK reads them (AWS SDKs reference, "Service-specific endpoints").
+        let ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+            .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let sdk_endpoint = |name: &str| {
+            variable(name)
+                .or_else(|| variable("AWS_ENDPOINT_URL"))
+                .filter(|_| !ignored)
+        };
         let mut execution_environment = format!("aws-ebs-csi-driver-{VERSION}");
         if !flags.user_agent_extra.is_empty() {
             execution_environment = format!("{execution_environment}-{}", flags.user_agent_extra);
@@ -307,10 +320,23 @@ impl Config {
             },
             rates: flags.ec2_request_rates,
             region: variable("AWS_REGION"),
-            ec2_endpoint: variable("AWS_EC2_ENDPOINT"),
+            ec2_endpoint: variable("AWS_EC2_ENDPOINT")
+                .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),
+            sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),
+            profile_files: profile_files(environment),
             without_meaning: flags.without_meaning.given(),
         })
     }
+}
+
+/// Whether a variable names a profile file or the home directory holds some that can be read.
+fn profile_files(environment: &BTreeMap<String, String>) -> bool {
+    ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"]
+        .iter()
+        .any(|name| environment.contains_key(*name))
+        || environment
+            .get("HOME")
+            .is_some_and(|home| Path::new(home).join(".aws").is_dir())
 }
 
 /// Help goes out whole; an error is cut to its first line.

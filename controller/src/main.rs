@@ -14,7 +14,10 @@ use ebs_csi_controller::process::{self, Sockets};
 use ebs_csi_proto::observe;
 
 fn main() -> ExitCode {
-    match begin() {
+    // A panic on this thread has said itself; 70 tells it from a failure that was foreseen.
+    let ended = std::panic::catch_unwind(begin)
+        .unwrap_or_else(|_| Err(end(70, "a fault of the driver; please report it")));
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(end) => {
             let mut stderr = std::io::stderr();

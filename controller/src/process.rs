@@ -75,6 +75,8 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
     let settings = Settings {
         region: config.region.clone(),
         ec2_endpoint: config.ec2_endpoint.clone(),
+        sts_endpoint: config.sts_endpoint.clone(),
+        profile_files: config.profile_files,
         execution_environment: config.execution_environment.clone(),
         rates: config.rates.clone(),
         seed: seed(),

@@ -19,7 +19,11 @@ impl Ec2 {
     /// # Errors
     /// Why not, in words.
     pub async fn caller(&self) -> Result<Caller, String> {
-        let client = aws_sdk_sts::Client::new(self.sdk());
+        let mut config = aws_sdk_sts::config::Builder::from(self.sdk());
+        if let Some(endpoint) = &self.core.settings.sts_endpoint {
+            config = config.endpoint_url(endpoint);
+        }
+        let client = aws_sdk_sts::Client::from_conf(config.build());
         let answer = client.get_caller_identity().send().await.map_err(|error| {
             let mut text = error.to_string();
             let mut cause = error.source();

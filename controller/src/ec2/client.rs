@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
 use super::agent::ExecutionEnvironment;
 use super::call::Core;
+use super::connector::ByScheme;
 use super::describe::{
     Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes, VolumesByName,
 };
@@ -95,11 +98,23 @@ impl Ec2 {
         if let Some(region) = &settings.region {
             loader = loader.region(Region::new(region.clone()));
         }
-        if let Some(http) = surroundings.http {
-            loader = loader.http_client(http);
+        loader = loader.http_client(
+            surroundings
+                .http
+                .unwrap_or_else(|| SharedHttpClient::new(ByScheme::default())),
+        );
+        if !settings.profile_files {
+            let none = EnvConfigFiles::builder()
+                .with_contents(EnvConfigFileKind::Config, "")
+                .build();
+            loader = loader.profile_files(none);
         }
         let sdk = loader.load().await;
-        let region = sdk.region().ok_or(StartError::NoRegion)?.to_string();
+        let region = sdk
+            .region()
+            .map(ToString::to_string)
+            .filter(|region| !region.is_empty());
+        let region = region.ok_or(StartError::NoRegion)?;
         let mut config = aws_sdk_ec2::config::Builder::from(&sdk)
             .interceptor(IntactAnswers)
             .interceptor(ExecutionEnvironment::new(&settings.execution_environment));
@@ -144,7 +159,7 @@ impl Ec2 {
         &self.region
     }
 
-    pub(crate) fn sdk(&self) -> &SdkConfig {
+    pub(super) fn sdk(&self) -> &SdkConfig {
         &self.sdk
     }
 

@@ -11,6 +11,7 @@ mod call;
 mod caller;
 mod client;
 mod code;
+mod connector;
 mod describe;
 mod error;
 mod instance;

@@ -17,6 +17,10 @@ pub struct Settings {
     pub region: Option<String>,
     /// EC2's endpoint; `None` is the Region's own.
     pub ec2_endpoint: Option<String>,
+    /// STS's endpoint; `None` is the Region's own.
+    pub sts_endpoint: Option<String>,
+    /// Whether the AWS profile files are read; without one that can be read, looking for them costs time and warnings.
+    pub profile_files: bool,
     /// What `AWS_EXECUTION_ENV` would say: `aws-ebs-csi-driver-v1.2.3[-extra]`.
     pub execution_environment: String,
     /// Buckets that differ from the documented ones.
@@ -38,6 +42,8 @@ impl Default for Settings {
         Self {
             region: None,
             ec2_endpoint: None,
+            sts_endpoint: None,
+            profile_files: true,
             execution_environment: format!("aws-ebs-csi-driver-v{}", env!("CARGO_PKG_VERSION")),
             rates: BTreeMap::new(),
             calls_in_flight: 32,
