@@ -78,6 +78,8 @@ pub const FLAGS: &[Flag] = &[
     value("csi-mount-point-prefix", &[NodeAgent]),
     value("node-facts-file", &[NodeAgent]),
     value("kubelet-root", &[MountHelper]),
+    value("paths", &[MountHelper]),
+    value("grace", &[MountHelper]),
     switch("sandbox", &[MountHelper]),
     switch("allow-missing-landlock", &[MountHelper]),
 ];

@@ -26,6 +26,10 @@ pub enum Tier {
     Tool,
 }
 
+/// The capabilities that the design gives the broker.
+pub const BROKER: u64 =
+    capability::SYS_ADMIN | capability::SYS_RESOURCE | capability::DAC_READ_SEARCH;
+
 /// What a tier may have.
 struct Allowed {
     uid: Option<u32>,
@@ -48,9 +52,7 @@ impl Tier {
             Self::Directories => nothing(Some(0)),
             Self::Broker => Allowed {
                 uid: Some(65531),
-                capabilities: capability::SYS_ADMIN
-                    | capability::SYS_RESOURCE
-                    | capability::DAC_READ_SEARCH,
+                capabilities: BROKER,
                 needed: capability::SYS_ADMIN,
             },
         }
@@ -227,6 +229,29 @@ pub fn pss_kib(pid: i32) -> io::Result<u64> {
     Ok(field(&rollup, "Pss")
         .and_then(|text| text.split(' ').next()?.parse().ok())
         .unwrap_or(0))
+}
+
+/// The bounding set of this process: what the machine has to give.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn bounding_of_this_process() -> io::Result<u64> {
+    mask(&std::fs::read_to_string("/proc/self/status")?, "CapBnd")
+}
+
+/// The names of the broker's capabilities that are in `set`.
+pub fn names(set: u64) -> String {
+    let known = [
+        (capability::SYS_ADMIN, "CAP_SYS_ADMIN"),
+        (capability::SYS_RESOURCE, "CAP_SYS_RESOURCE"),
+        (capability::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+    ];
+    known
+        .iter()
+        .filter(|(bit, _)| set & bit != 0)
+        .map(|(_, name)| *name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Looks at every process of the driver in `world`.

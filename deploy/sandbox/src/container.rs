@@ -96,10 +96,8 @@ pub(crate) fn helper(
     namespace: OwnedFd,
 ) -> io::Result<Process> {
     let program = options.driver().path("ebs-csi-mount-helper")?;
-    let (listen, root) = (
-        format!("unix://{}", socket.display()),
-        kubelet_root.to_owned(),
-    );
+    let listen = format!("unix://{}", socket.display());
+    let (root, arguments) = (kubelet_root.to_owned(), options.helper_arguments.clone());
     Ok(Process::new(
         &format!("{node}/mount-helper"),
         state_dir,
@@ -111,7 +109,8 @@ pub(crate) fn helper(
                 .arg(&listen)
                 .arg("--kubelet-root")
                 .arg(&root)
-                .arg("--sandbox");
+                .arg("--sandbox")
+                .args(&arguments);
             let birth = Birth {
                 namespace: Some(namespace.try_clone()?),
                 bounding: Some(HELPER_BOUNDING),

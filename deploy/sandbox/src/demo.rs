@@ -1,1 +1,155 @@
-//! The demonstration.
+//! The demonstration: a volume's whole life, each step verified by something other than the driver's word.
+
+mod closing;
+mod copies;
+mod data;
+mod deaths;
+mod ec2;
+mod growth;
+mod measure;
+mod moves;
+mod narrator;
+mod raw_block;
+
+use crate::audit::Seen;
+use crate::co::{Attachment, Co, CoError, Kubelet, Published, Volume};
+use crate::figures::Figures;
+use crate::world::{World, WorldError};
+
+use narrator::Narrator;
+
+pub use ec2::Ec2;
+
+/// Why the demonstration did not show what it was to show.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The driver refused.
+    #[error(transparent)]
+    Co(#[from] CoError),
+    /// The world broke.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A look at the machine or the simulator failed.
+    #[error("{0}")]
+    Look(#[from] std::io::Error),
+    /// The driver said that it was done, and it was not.
+    #[error("not as it must be: {0}")]
+    Unproved(String),
+}
+
+/// `Err` with `what` unless `condition` holds.
+fn prove(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
+    if condition {
+        Ok(())
+    } else {
+        Err(DemoError::Unproved(what()))
+    }
+}
+
+/// EC2's times in the demonstration: short, and never the same twice. Replies take 5 ms, as over a network.
+pub const SCENARIO: &str = "\
+profile = \"fast\"
+[latency]
+api_read = { fixed_ms = 5 }
+api_write = { fixed_ms = 5 }
+volume_create = { uniform_ms = [300, 900] }
+volume_create_from_snapshot = { uniform_ms = [400, 1000] }
+volume_copy = { uniform_ms = [400, 1000] }
+attach = { uniform_ms = [300, 900] }
+device_appear = { fixed_ms = 0 }
+detach = { uniform_ms = [200, 600] }
+modify = { uniform_ms = [200, 600] }
+modify_complete = { fixed_ms = 300 }
+snapshot = { uniform_ms = [500, 1500] }
+";
+
+/// A volume that a pod uses on a node.
+#[derive(Clone, Debug)]
+struct InUse {
+    node: usize,
+    pod: String,
+    published: Published,
+}
+
+/// Everything that a step needs.
+struct Scene<'a> {
+    world: &'a mut World,
+    co: Co,
+    kubelets: Vec<Kubelet>,
+    told: Narrator,
+    figures: Figures,
+    /// Tools that were caught at work.
+    tools: Vec<Seen>,
+    /// Volumes that exist, with the pod that uses each.
+    volumes: Vec<(Volume, Option<InUse>)>,
+    snapshots: Vec<String>,
+    /// An attachment whose volume is not staged yet.
+    attached: Option<Attachment>,
+}
+
+impl Scene<'_> {
+    fn ec2(&self) -> Ec2<'_> {
+        Ec2::new(&self.world.simulator)
+    }
+
+    fn instance(&self, node: usize) -> String {
+        self.world.nodes[node].instance.clone()
+    }
+
+    fn node_name(&self, node: usize) -> String {
+        self.world.nodes[node].name.clone()
+    }
+}
+
+/// Plays all of it.
+///
+/// # Errors
+/// The first step that failed or could not be verified.
+pub async fn run(world: &mut World) -> Result<(), DemoError> {
+    let mut told = Narrator::default();
+    told.chapter("the world");
+    for process in world.processes() {
+        told.note(&format!(
+            "{:<22} pid {}",
+            process.name(),
+            process.pid().unwrap_or(0)
+        ));
+    }
+    let kubelets = (0..world.nodes.len())
+        .map(|node| world.kubelet(node))
+        .collect::<Result<Vec<_>, _>>()?;
+    let co = world.co()?;
+    let mut scene = Scene {
+        co,
+        kubelets,
+        told,
+        figures: Figures::default(),
+        tools: Vec::new(),
+        volumes: Vec::new(),
+        snapshots: Vec::new(),
+        attached: None,
+        world,
+    };
+    for node in 0..scene.kubelets.len() {
+        let info = scene.kubelets[node].info().await?;
+        let instance = scene.instance(node);
+        prove(info.node_id == instance, || {
+            format!("{instance} says that it is {:?}", info.node_id)
+        })?;
+        let name = scene.node_name(node);
+        scene.told.done(
+            &format!("NodeGetInfo of {name}"),
+            &format!(
+                "{}, at most {} volumes",
+                info.node_id, info.max_volumes_per_node
+            ),
+        );
+    }
+    moves::show(&mut scene).await?;
+    copies::show(&mut scene).await?;
+    growth::show(&mut scene).await?;
+    raw_block::show(&mut scene).await?;
+    deaths::show(&mut scene).await?;
+    measure::show(&mut scene).await?;
+    closing::show(&mut scene).await
+}

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::{World, WorldOptions, clean, keeper};
+use ebs_csi_sandbox::{World, WorldOptions, clean, demo, keeper};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A world for the driver on this machine: EC2 simulator, controller, two nodes, real block devices.
@@ -124,11 +124,45 @@ async fn interrupted() -> Result<&'static str, String> {
     })
 }
 
-async fn demo(_options: WorldOptions) -> Result<(), String> {
-    Err("not there".to_owned())
+async fn demo(mut options: WorldOptions) -> Result<(), String> {
+    options.scenario = demo::SCENARIO.to_owned();
+    let stop = interrupted();
+    tokio::pin!(stop);
+    let mut world = tokio::select! {
+        world = World::start(options) => world.map_err(|e| e.to_string())?,
+        signal = &mut stop => return Err(format!("{} before the world was up", signal?)),
+    };
+    let shown = tokio::select! {
+        shown = demo::run(&mut world) => shown.map_err(|e| e.to_string()),
+        signal = &mut stop => Err(format!("ended by {}", signal?)),
+    };
+    if let Err(why) = &shown {
+        println!("\nNOT SHOWN: {why}");
+        for (process, log) in world.logs(15) {
+            println!("-- end of the log of {process}\n{log}");
+        }
+    }
+    let ended = world.shutdown().await.map_err(|e| e.to_string())?;
+    let mut left = ended.leftovers;
+    left.extend(ended.cleaned.problems);
+    if shown.is_ok() {
+        left.extend(
+            ended
+                .unwilling
+                .iter()
+                .map(|name| format!("{name} did not end by SIGTERM")),
+        );
+    }
+    if !left.is_empty() {
+        return Err(format!("not ended clean: {}", left.join("; ")));
+    }
+    println!("ended: no process, mount, loop device or file left");
+    shown
 }
 
-async fn up(options: WorldOptions) -> Result<(), String> {
+async fn up(mut options: WorldOptions) -> Result<(), String> {
+    // csi-sanity and people choose paths of their own beneath the kubelet directory.
+    options.helper_arguments = vec!["--paths=any".to_owned()];
     let mut world = tokio::select! {
         world = World::start(options) => world.map_err(|e| e.to_string())?,
         signal = interrupted() => return Err(format!("{} before the world was up", signal?)),

@@ -46,6 +46,8 @@ pub struct WorldOptions {
     pub controller_arguments: Vec<String>,
     /// Further arguments of every node-agent.
     pub agent_arguments: Vec<String>,
+    /// Further arguments of every mount-helper.
+    pub helper_arguments: Vec<String>,
     /// Further environment of the controller.
     pub controller_environment: Vec<(String, String)>,
 }
@@ -64,6 +66,7 @@ impl WorldOptions {
             scenario: String::new(),
             controller_arguments: Vec::new(),
             agent_arguments: Vec::new(),
+            helper_arguments: Vec::new(),
             controller_environment: Vec::new(),
         }
     }

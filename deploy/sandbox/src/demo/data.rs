@@ -1,0 +1,122 @@
+//! Bytes that are written in one place and must be found in another.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::{DemoError, prove};
+use crate::mount_table;
+
+/// Name of the file that is written into each file system.
+const FILE: &str = "data.bin";
+
+/// A mebibyte that `seed` determines.
+fn bytes(seed: &str) -> Vec<u8> {
+    let mut block = Sha256::digest(seed.as_bytes()).to_vec();
+    let mut all = Vec::with_capacity(1 << 20);
+    while all.len() < 1 << 20 {
+        block = Sha256::digest(&block).to_vec();
+        all.extend_from_slice(&block);
+    }
+    all
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Writes into the directory of a mounted volume and syncs. Answers a digest.
+pub(super) fn write_file(directory: &Path, seed: &str) -> Result<String, DemoError> {
+    let bytes = bytes(seed);
+    let path = directory.join(FILE);
+    let mut file = File::create(&path)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    File::open(directory)?.sync_all()?;
+    Ok(digest(&bytes))
+}
+
+/// Proves that what was written with `seed` is there. Answers the digest.
+pub(super) fn find_file(directory: &Path, seed: &str) -> Result<String, DemoError> {
+    let found = fs::read(directory.join(FILE))?;
+    prove(found == bytes(seed), || {
+        format!(
+            "{} does not hold what was written",
+            directory.join(FILE).display()
+        )
+    })?;
+    Ok(digest(&found))
+}
+
+/// Writes to a raw device, 64 MiB into it, and syncs. Answers a digest.
+pub(super) fn write_device(device: &Path, seed: &str) -> Result<String, DemoError> {
+    let bytes = bytes(seed);
+    let mut file = File::options().write(true).open(device)?;
+    file.seek(SeekFrom::Start(64 << 20))?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    Ok(digest(&bytes))
+}
+
+/// Proves that what was written to a raw device with `seed` is there. Answers the digest.
+pub(super) fn find_device(device: &Path, seed: &str) -> Result<String, DemoError> {
+    let mut file = File::open(device)?;
+    file.seek(SeekFrom::Start(64 << 20))?;
+    let mut found = vec![0; 1 << 20];
+    file.read_exact(&mut found)?;
+    prove(found == bytes(seed), || {
+        format!("{} does not hold what was written", device.display())
+    })?;
+    Ok(digest(&found))
+}
+
+/// Proves that `path` is a block device of `size` bytes.
+pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
+    let kind = fs::metadata(path)?.file_type();
+    prove(kind.is_block_device(), || {
+        format!("{} is not a block device", path.display())
+    })?;
+    let end = File::open(path)?.seek(SeekFrom::End(0))?;
+    prove(i64::try_from(end) == Ok(size), || {
+        format!("{} has {end} bytes, not {size}", path.display())
+    })
+}
+
+/// Proves that a file system of `kind` is mounted at `path`. Answers what it is mounted from.
+pub(super) fn is_mounted(path: &Path, kind: &str) -> Result<String, DemoError> {
+    let mounts = mount_table::of("self")?;
+    let mount = mounts
+        .iter()
+        .rev()
+        .find(|mount| mount.point == path)
+        .ok_or_else(|| DemoError::Unproved(format!("nothing is mounted at {}", path.display())))?;
+    prove(mount.kind == kind, || {
+        format!("{} is {}, not {kind}", path.display(), mount.kind)
+    })?;
+    Ok(mount.source.to_string_lossy().into_owned())
+}
+
+/// Proves that nothing is mounted beneath `directory` except itself.
+pub(super) fn nothing_mounted(directory: &Path) -> Result<(), DemoError> {
+    let left: Vec<_> = mount_table::beneath(directory)?
+        .into_iter()
+        .filter(|mount| mount.point != directory)
+        .map(|mount| mount.point.display().to_string())
+        .collect();
+    prove(left.is_empty(), || {
+        format!("still mounted: {}", left.join(", "))
+    })
+}
+
+/// Size of the mounted file system in bytes.
+pub(super) fn capacity(path: &Path) -> Result<i64, DemoError> {
+    let found = rustix::fs::statvfs(path).map_err(std::io::Error::from)?;
+    Ok(i64::try_from(found.f_blocks.saturating_mul(found.f_frsize)).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,220 @@
+//! Processes that die in the middle of their work, and what the orchestrator's retries make of it.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::data;
+use super::{DemoError, InUse, Scene, prove};
+use crate::audit::{self, Tier};
+use crate::co::{Claim, Volume};
+use crate::proc::Identity;
+
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene.told.chapter("kill -9 in the middle");
+    let volume = controller_in_create(scene).await?;
+    controller_in_attach(scene, &volume).await?;
+    let in_use = helper_in_stage(scene, &volume).await?;
+    scene.take_from(&volume, &in_use).await?;
+    agent_in_stage(scene).await
+}
+
+/// EC2 makes the volume, its answer is lost, and the controller dies before it could ask again.
+async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError> {
+    let claim = Claim::filesystem("pvc-death", "ext4", 100).parameter("type", "gp3");
+    let before = scene.ec2().last().await?;
+    let lost = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 60_000 });
+    let rule = json!({ "match": { "action": "CreateVolume", "contains": claim.name }, "count": 1, "fault": lost });
+    scene.ec2().fault(rule).await?;
+    let (co, asked) = (scene.co.clone(), claim.clone());
+    let creating = tokio::spawn(async move { co.create(&asked).await });
+    scene
+        .ec2()
+        .request(before, "CreateVolume", |record| {
+            record["action"] == "CreateVolume"
+        })
+        .await?;
+    scene.world.controller.kill().await?;
+    scene.ec2().no_faults().await?;
+    scene.world.start_controller().await?;
+    let volume = creating.await.map_err(std::io::Error::other)??;
+    let named = scene
+        .ec2()
+        .volumes("tag:CSIVolumeName", &claim.name)
+        .await?;
+    prove(named.len() == 1 && named[0].id == volume.id, || {
+        format!("EC2 has {named:?}")
+    })?;
+    let attempts = scene
+        .co
+        .attempts
+        .last("CreateVolume")
+        .map_or(0, |call| call.attempts);
+    scene.volumes.push((volume.clone(), None));
+    scene.told.done(
+        "controller dies while it creates",
+        &format!("{attempts} attempts, one volume: {}", volume.id),
+    );
+    Ok(volume)
+}
+
+/// The attachment is under way when the controller dies.
+async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<(), DemoError> {
+    let simulator = &scene.world.simulator;
+    simulator
+        .put("/v1/latency", &json!({ "attach": { "fixed_ms": 3_000 } }))
+        .await?;
+    let before = scene.ec2().last().await?;
+    let (co, asked, instance) = (scene.co.clone(), volume.clone(), scene.instance(0));
+    let node = instance.clone();
+    let attaching = tokio::spawn(async move { co.attach(&asked, &node).await });
+    scene
+        .ec2()
+        .request(before, "AttachVolume", |record| {
+            record["action"] == "AttachVolume"
+        })
+        .await?;
+    scene.world.controller.kill().await?;
+    scene.world.start_controller().await?;
+    let attachment = attaching.await.map_err(std::io::Error::other)??;
+    scene
+        .world
+        .simulator
+        .put(
+            "/v1/latency",
+            &json!({ "attach": { "uniform_ms": [300, 900] } }),
+        )
+        .await?;
+    scene.ec2().attached(&volume.id, &[&instance]).await?;
+    let attempts = scene
+        .co
+        .attempts
+        .last("ControllerPublishVolume")
+        .map_or(0, |call| call.attempts);
+    scene.told.done(
+        "controller dies while it attaches",
+        &format!(
+            "{attempts} attempts, one attachment: {}",
+            attachment.context["devicePath"]
+        ),
+    );
+    scene.attached = Some(attachment);
+    Ok(())
+}
+
+/// Waits for a tool at work on `node`, and stops it there.
+async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<Identity, DemoError> {
+    for _ in 0..20_000 {
+        let helper = &scene.world.nodes[node].helper;
+        let family = helper.identities();
+        let supervisor = family.first().map_or(0, |first| first.pid);
+        if let Some(tool) = family
+            .into_iter()
+            .find(|member| audit::tier(member.pid, supervisor) == Some(Tier::Tool))
+        {
+            tool.signal(Signal::STOP)?;
+            let name = scene.node_name(node);
+            let seen = audit::look(Tier::Tool, &name, tool.pid)?;
+            prove(seen.deviations.is_empty(), || {
+                format!("{}: {}", seen.program, seen.deviations.join(", "))
+            })?;
+            scene.tools.push(seen);
+            return Ok(tool);
+        }
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    Err(DemoError::Unproved(
+        "no tool was seen at work on the node".to_owned(),
+    ))
+}
+
+/// The helper dies while mke2fs runs.
+async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse, DemoError> {
+    let attachment = scene
+        .attached
+        .take()
+        .ok_or_else(|| DemoError::Unproved(format!("{} is not attached", volume.name)))?;
+    let (kubelet, asked, with) = (
+        scene.kubelets[0].clone(),
+        volume.clone(),
+        attachment.clone(),
+    );
+    let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
+    catch_tool(scene, 0).await?;
+    let family = scene.world.nodes[0].helper.identities();
+    scene.world.nodes[0].helper.kill().await?;
+    for _ in 0..1_000 {
+        if !family.iter().any(|member| member.alive()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let alive: Vec<i32> = family
+        .iter()
+        .filter(|member| member.alive())
+        .map(|member| member.pid)
+        .collect();
+    prove(alive.is_empty(), || {
+        format!("processes {alive:?} outlived the helper's first process by 5 s")
+    })?;
+    scene.told.done(
+        "helper dies while mke2fs runs",
+        &format!("all {} processes of it are gone", family.len()),
+    );
+    scene.world.start_helper(0).await?;
+    staging.await.map_err(std::io::Error::other)??;
+    let attempts = scene.kubelets[0]
+        .attempts
+        .last("NodeStageVolume")
+        .map_or(0, |call| call.attempts);
+    scene.told.done(
+        "helper starts again, kubelet repeats",
+        &format!("staged after {attempts} attempts"),
+    );
+    let in_use = scene
+        .stage_and_publish(volume, 0, "pod-8", attachment)
+        .await?;
+    scene.note_use(&volume.id, Some(in_use.clone()));
+    data::write_file(&in_use.published.path, &volume.name)?;
+    data::find_file(&in_use.published.path, &volume.name)?;
+    scene.told.done("write and read a file", "");
+    Ok(in_use)
+}
+
+/// The agent dies while mke2fs runs; the helper goes on, and the new agent finds its work.
+async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    let claim = Claim::filesystem("pvc-agent-death", "ext4", 100).parameter("type", "gp3");
+    let volume = scene.create(&claim).await?;
+    let instance = scene.instance(1);
+    let attachment = scene.co.attach(&volume, &instance).await?;
+    scene.told.done("attach pvc-agent-death to node-b", "");
+    let (kubelet, asked, with) = (
+        scene.kubelets[1].clone(),
+        volume.clone(),
+        attachment.clone(),
+    );
+    let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
+    let tool = catch_tool(scene, 1).await?;
+    scene.world.nodes[1].agent.kill().await?;
+    scene.world.start_agent(1).await?;
+    prove(tool.alive(), || {
+        "mke2fs did not outlive the agent".to_owned()
+    })?;
+    tool.signal(Signal::CONT)?;
+    staging.await.map_err(std::io::Error::other)??;
+    let attempts = scene.kubelets[1]
+        .attempts
+        .last("NodeStageVolume")
+        .map_or(0, |call| call.attempts);
+    scene.told.done(
+        "agent dies while mke2fs runs",
+        &format!("mke2fs went on; staged by the new agent after {attempts} attempts"),
+    );
+    let in_use = scene
+        .stage_and_publish(&volume, 1, "pod-9", attachment)
+        .await?;
+    data::write_file(&in_use.published.path, &volume.name)?;
+    scene.note_use(&volume.id, Some(in_use));
+    Ok(())
+}

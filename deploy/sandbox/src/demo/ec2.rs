@@ -1,0 +1,317 @@
+//! What EC2 itself says, asked as another user of the account would, so that no proof rests on the driver's word.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::{DemoError, prove};
+use crate::simulator::Simulator;
+
+/// A look at the simulator.
+#[derive(Clone, Copy, Debug)]
+pub struct Ec2<'a> {
+    simulator: &'a Simulator,
+}
+
+/// A volume as DescribeVolumes shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// `vol-…`.
+    pub id: String,
+    /// `available`, `in-use`, …
+    pub status: String,
+    /// GiB.
+    pub size: i64,
+    /// `gp3`, …
+    pub kind: String,
+    /// Operations per second.
+    pub iops: Option<i64>,
+    /// MiB per second.
+    pub throughput: Option<i64>,
+    /// Instances that have it.
+    pub instances: Vec<String>,
+}
+
+/// The actions that change something.
+pub(super) const MUTATING: [&str; 12] = [
+    "CreateVolume",
+    "CopyVolumes",
+    "DeleteVolume",
+    "AttachVolume",
+    "DetachVolume",
+    "ModifyVolume",
+    "CreateSnapshot",
+    "DeleteSnapshot",
+    "CreateTags",
+    "DeleteTags",
+    "EnableFastSnapshotRestores",
+    "LockSnapshot",
+];
+
+impl<'a> Ec2<'a> {
+    /// Of this simulator.
+    pub fn new(simulator: &'a Simulator) -> Self {
+        Self { simulator }
+    }
+
+    /// DescribeVolumes with one filter.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn volumes(&self, filter: &str, value: &str) -> io::Result<Vec<Shown>> {
+        let ask = json!({
+            "action": "DescribeVolumes",
+            "parameters": { "Filter.1.Name": filter, "Filter.1.Value.1": value },
+        });
+        let answer = self.simulator.post("/v1/as-foreign", &ask).await?;
+        let body = answer["body"].as_str().unwrap_or_default();
+        if answer["status"] != 200 {
+            return Err(io::Error::other(format!("DescribeVolumes: {body}")));
+        }
+        Ok(items(body, "volumeSet").into_iter().map(shown).collect())
+    }
+
+    /// One volume by id; `None` when EC2 does not know it.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn volume(&self, id: &str) -> io::Result<Option<Shown>> {
+        Ok(self.volumes("volume-id", id).await?.into_iter().next())
+    }
+
+    /// One volume that must exist.
+    pub(super) async fn needed(&self, id: &str) -> Result<Shown, DemoError> {
+        self.volume(id)
+            .await?
+            .ok_or_else(|| DemoError::Unproved(format!("EC2 does not know {id}")))
+    }
+
+    /// Proves that `id` is attached to `instances` and to no other.
+    pub(super) async fn attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
+        let shown = self.needed(id).await?;
+        prove(shown.instances == instances, || {
+            format!(
+                "EC2 shows {id} attached to {:?}, not {instances:?}",
+                shown.instances
+            )
+        })
+    }
+
+    /// Requests of the driver that were written down after number `after`.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn journal(&self, after: u64) -> io::Result<Vec<Value>> {
+        let mut records = Vec::new();
+        let mut after = after;
+        loop {
+            let page = self
+                .simulator
+                .get(&format!("/v1/journal?after={after}&limit=1000"))
+                .await?;
+            let Some(page) = page["records"].as_array().filter(|page| !page.is_empty()) else {
+                return Ok(records);
+            };
+            after = page
+                .last()
+                .and_then(|last| last["seq"].as_u64())
+                .unwrap_or(after + 1);
+            records.extend(
+                page.iter()
+                    .filter(|record| record["origin"] != "foreign")
+                    .cloned(),
+            );
+        }
+    }
+
+    /// Number of the last request.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn last(&self) -> io::Result<u64> {
+        Ok(self.simulator.get("/v1/journal?limit=1").await?["last"]
+            .as_u64()
+            .unwrap_or(0))
+    }
+
+    /// Waits until the driver has made a request that `wanted` accepts, after number `after`.
+    pub(super) async fn request(
+        &self,
+        after: u64,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<(), DemoError> {
+        for _ in 0..2_000 {
+            if self.journal(after).await?.iter().any(&wanted) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Err(DemoError::Unproved(format!(
+            "the driver did not send {what} in 10 s"
+        )))
+    }
+
+    /// Adds a fault rule; answers its id.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn fault(&self, rule: Value) -> io::Result<String> {
+        Ok(self.simulator.post("/v1/faults", &rule).await?["id"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    /// Removes all fault rules.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn no_faults(&self) -> io::Result<()> {
+        self.simulator.delete("/v1/faults").await.map(drop)
+    }
+
+    /// When the transition that `id` is in will be over, by the simulator's own clock, which is the machine's.
+    ///
+    /// # Errors
+    /// When the simulator does not answer.
+    pub async fn transition_end(&self, id: &str) -> io::Result<Option<SystemTime>> {
+        let state = self.simulator.get("/v1/state").await?;
+        let Some(volume) = find(&state, id) else {
+            return Ok(None);
+        };
+        let creating = volume["life"]["until"].as_i64();
+        let moving = volume["attachments"]
+            .as_array()
+            .and_then(|all| all.first()?["phase"]["until"].as_i64());
+        Ok(creating
+            .or(moving)
+            .and_then(|ms| u64::try_from(ms).ok())
+            .map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms)))
+    }
+}
+
+/// The object with this `id`, wherever it stands.
+fn find<'v>(value: &'v Value, id: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(fields) => {
+            if fields.get("id").and_then(Value::as_str) == Some(id) && fields.contains_key("life") {
+                return Some(value);
+            }
+            fields.values().find_map(|inner| find(inner, id))
+        }
+        Value::Array(items) => items.iter().find_map(|inner| find(inner, id)),
+        _ => None,
+    }
+}
+
+/// The texts of the direct `<item>`s of `<set>`.
+fn items<'x>(xml: &'x str, set: &str) -> Vec<&'x str> {
+    let Some(mut rest) = element(xml, set) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    while let Some(start) = rest.find("<item>") {
+        let body = &rest[start + "<item>".len()..];
+        let mut depth = 1_u32;
+        let mut at = 0;
+        while depth > 0 {
+            let Some(end) = body[at..].find("</item>") else {
+                return found;
+            };
+            let opened = body[at..at + end].matches("<item>").count();
+            depth = depth + u32::try_from(opened).unwrap_or(0) - 1;
+            at += end + "</item>".len();
+        }
+        found.push(&body[..at - "</item>".len()]);
+        rest = &body[at..];
+    }
+    found
+}
+
+/// The text between the first `<name>` and the last `</name>`.
+fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let start = xml.find(&open)? + open.len();
+    let end = xml.rfind(&close)?;
+    xml.get(start..end)
+}
+
+/// The text of the first `<name>`.
+fn text<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let rest = &xml[xml.find(&open)? + open.len()..];
+    rest.get(..rest.find(&close)?)
+}
+
+fn shown(item: &str) -> Shown {
+    // The attachments repeat names of the volume's own fields.
+    let attachments = items(item, "attachmentSet");
+    let outside = match (item.find("<attachmentSet>"), item.find("</attachmentSet>")) {
+        (Some(start), Some(end)) => format!("{}{}", &item[..start], &item[end..]),
+        _ => item.to_owned(),
+    };
+    let number = |name| text(&outside, name).and_then(|number| number.parse().ok());
+    Shown {
+        id: text(&outside, "volumeId").unwrap_or_default().to_owned(),
+        status: text(&outside, "status").unwrap_or_default().to_owned(),
+        size: number("size").unwrap_or(0),
+        kind: text(&outside, "volumeType").unwrap_or_default().to_owned(),
+        iops: number("iops"),
+        throughput: number("throughput"),
+        instances: attachments
+            .iter()
+            .filter_map(|item| text(item, "instanceId"))
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = "<DescribeVolumesResponse><volumeSet>\
+        <item><volumeId>vol-1</volumeId><size>4</size><status>in-use</status>\
+        <attachmentSet><item><volumeId>vol-1</volumeId><instanceId>i-1</instanceId><status>attached</status></item>\
+        <item><instanceId>i-2</instanceId><status>attaching</status></item></attachmentSet>\
+        <tagSet><item><key>k</key><value>v</value></item></tagSet>\
+        <volumeType>gp3</volumeType><iops>3000</iops><throughput>125</throughput></item>\
+        <item><volumeId>vol-2</volumeId><size>1</size><status>available</status><attachmentSet/><volumeType>st1</volumeType></item>\
+        </volumeSet></DescribeVolumesResponse>";
+
+    #[test]
+    fn volumes_and_their_attachments_are_told_apart() {
+        let volumes: Vec<Shown> = items(ANSWER, "volumeSet").into_iter().map(shown).collect();
+        assert_eq!(volumes.len(), 2);
+        assert_eq!(
+            volumes[0],
+            Shown {
+                id: "vol-1".into(),
+                status: "in-use".into(),
+                size: 4,
+                kind: "gp3".into(),
+                iops: Some(3000),
+                throughput: Some(125),
+                instances: vec!["i-1".into(), "i-2".into()],
+            }
+        );
+        assert_eq!(
+            (
+                volumes[1].status.as_str(),
+                volumes[1].iops,
+                volumes[1].instances.len()
+            ),
+            ("available", None, 0)
+        );
+        assert!(items("<volumeSet/>", "volumeSet").is_empty());
+    }
+
+    #[test]
+    fn a_volume_is_found_wherever_the_state_keeps_it() {
+        let state = json!({"realms": [{"volumes": {"vol-1": {"id": "vol-1", "life": {"at": "creating", "until": 7}}}}]});
+        assert_eq!(find(&state, "vol-1").unwrap()["life"]["until"], 7);
+        assert!(find(&state, "vol-2").is_none());
+    }
+}

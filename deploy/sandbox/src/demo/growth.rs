@@ -1,0 +1,138 @@
+//! Growing online and offline, and changing what EC2 provides, in one call.
+
+use std::collections::HashMap;
+
+use super::data;
+use super::{DemoError, Scene, prove};
+use crate::co::Claim;
+
+const GIB: i64 = 1 << 30;
+
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    online(scene).await?;
+    offline(scene).await?;
+    one_modification(scene).await
+}
+
+async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene.told.chapter("growing");
+    let (mut volume, in_use) = scene.named("pvc-xfs")?;
+    let in_use = in_use.ok_or_else(|| DemoError::Unproved("pvc-xfs is not in use".to_owned()))?;
+    let before = data::capacity(&in_use.published.path)?;
+    let node_too = scene.co.expand(&mut volume, 6 * GIB).await?;
+    prove(node_too, || {
+        "the controller says that the node need not grow the file system".to_owned()
+    })?;
+    let shown = scene.ec2().needed(&volume.id).await?;
+    prove(shown.size == 6, || format!("EC2 shows {} GiB", shown.size))?;
+    scene
+        .told
+        .done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
+    let kubelet = scene.kubelets[in_use.node].clone();
+    kubelet.expand(&volume, &in_use.published).await?;
+    let after = data::capacity(&in_use.published.path)?;
+    prove(after > before + GIB, || {
+        format!("the file system had {before} bytes and has {after}")
+    })?;
+    data::find_file(&in_use.published.path, "pvc-xfs")?;
+    scene.told.done(
+        "grow xfs while it is mounted",
+        &format!("{} to {} MiB, bytes as before", before >> 20, after >> 20),
+    );
+    scene.remember_size(&volume.id, volume.bytes);
+    Ok(())
+}
+
+async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    let (mut volume, in_use) = scene.named("pvc-ext4")?;
+    let in_use = in_use.ok_or_else(|| DemoError::Unproved("pvc-ext4 is not in use".to_owned()))?;
+    let before = data::capacity(&in_use.published.path)?;
+    scene.take_from(&volume, &in_use).await?;
+    scene.co.expand(&mut volume, 6 * GIB).await?;
+    scene
+        .told
+        .done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
+    scene.remember_size(&volume.id, volume.bytes);
+    let in_use = scene.use_on(&volume, 0, "pod-5").await?;
+    let after = data::capacity(&in_use.published.path)?;
+    prove(after > before + GIB, || {
+        format!("the file system had {before} bytes and has {after}")
+    })?;
+    data::find_file(&in_use.published.path, "pvc-ext4")?;
+    scene.told.done(
+        "ext4 grew before it was mounted",
+        &format!("{} to {} MiB, bytes as before", before >> 20, after >> 20),
+    );
+    Ok(())
+}
+
+async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene
+        .told
+        .chapter("type, IOPS, throughput and size in one ModifyVolume");
+    let mut volume = scene
+        .create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2"))
+        .await?;
+    let after = scene.ec2().last().await?;
+    let parameters: HashMap<String, String> =
+        [("type", "gp3"), ("iops", "4000"), ("throughput", "250")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+    let (id, co) = (volume.id.clone(), scene.co.clone());
+    // As external-resizer does: two calls, from two workers.
+    let (expanded, modified) = tokio::join!(
+        co.expand(&mut volume, 12 * GIB),
+        co.modify(&id, &parameters)
+    );
+    expanded?;
+    modified?;
+    let calls: Vec<_> = scene
+        .ec2()
+        .journal(after)
+        .await?
+        .into_iter()
+        .filter(|record| record["action"] == "ModifyVolume")
+        .collect();
+    prove(calls.len() == 1, || {
+        format!("{} calls of ModifyVolume", calls.len())
+    })?;
+    let sent = |name: &str| {
+        calls[0]["parameters"][name]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let all = [
+        sent("Size"),
+        sent("VolumeType"),
+        sent("Iops"),
+        sent("Throughput"),
+    ];
+    prove(all == ["12", "gp3", "4000", "250"], || {
+        format!("it asked for {all:?}")
+    })?;
+    let shown = scene.ec2().needed(&id).await?;
+    prove(
+        (
+            shown.size,
+            shown.kind.as_str(),
+            shown.iops,
+            shown.throughput,
+        ) == (12, "gp3", Some(4000), Some(250)),
+        || format!("EC2 shows {shown:?}"),
+    )?;
+    scene.remember_size(&id, volume.bytes);
+    scene.told.done(
+        "expand and modify pvc-tuned",
+        "1 ModifyVolume: 12 GiB, gp3, 4000 IOPS, 250 MiB/s",
+    );
+    Ok(())
+}
+
+impl Scene<'_> {
+    fn remember_size(&mut self, id: &str, bytes: i64) {
+        if let Some((volume, _)) = self.volumes.iter_mut().find(|(volume, _)| volume.id == id) {
+            volume.bytes = bytes;
+        }
+    }
+}

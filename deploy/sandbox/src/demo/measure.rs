@@ -1,0 +1,274 @@
+//! The figures, each beside its bound, measured here and now.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use super::ec2::MUTATING;
+use super::{DemoError, Scene, prove};
+use crate::audit::{self, Tier};
+use crate::bare::LoopDevice;
+use crate::co::{Attempts, Claim};
+use crate::figures::{median, milliseconds};
+
+/// Volumes that are measured.
+const VOLUMES: usize = 9;
+/// Starts that are measured.
+const STARTS: usize = 5;
+
+#[derive(Default)]
+struct Samples {
+    create: Vec<Duration>,
+    attach: Vec<Duration>,
+    fresh: Vec<Duration>,
+    fresh_bare: Vec<Duration>,
+    clean: Vec<Duration>,
+    clean_bare: Vec<Duration>,
+}
+
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene.told.chapter("figures");
+    let mut samples = Samples::default();
+    let first = scene.ec2().last().await?;
+    for index in 0..VOLUMES {
+        one_life(scene, index, &mut samples).await?;
+    }
+    let calls = scene
+        .ec2()
+        .journal(first)
+        .await?
+        .iter()
+        .filter(|record| {
+            record["action"]
+                .as_str()
+                .is_some_and(|action| MUTATING.contains(&action))
+        })
+        .count();
+    scene.told.done(
+        &format!("{VOLUMES} volumes, from create to delete"),
+        "measured",
+    );
+    let basis = format!("median of {VOLUMES}");
+    let round_trip = round_trip(scene).await?;
+    let figures = &mut scene.figures;
+    figures.add(
+        "create: latency added over EC2's own",
+        milliseconds(median(&samples.create)),
+        format!("{round_trip} (a round trip)"),
+        "80 ms",
+        basis.clone(),
+    );
+    figures.add(
+        "attach: latency added over EC2's own",
+        milliseconds(median(&samples.attach)),
+        format!("{round_trip} (a round trip)"),
+        "120 ms",
+        basis.clone(),
+    );
+    let (fresh, bare) = (median(&samples.fresh), median(&samples.fresh_bare));
+    let ratio = fresh.as_secs_f64() / bare.as_secs_f64().max(1e-9);
+    figures.add(
+        "stage + publish of a fresh ext4",
+        format!("{} ({ratio:.2}x)", milliseconds(fresh)),
+        format!("{} bare", milliseconds(bare)),
+        "1.05x",
+        format!("{basis}; bare: mke2fs, mount(2)"),
+    );
+    figures.add(
+        "stage of a clean ext4",
+        milliseconds(median(&samples.clean)),
+        format!("{} bare", milliseconds(median(&samples.clean_bare))),
+        "2 ms",
+        format!("{basis}; bare: mount(2)"),
+    );
+    figures.add(
+        "mutating EC2 calls per volume life",
+        format!("{:.2}", calls as f64 / VOLUMES as f64),
+        "4".to_owned(),
+        "4",
+        format!("{calls} calls, {VOLUMES} volumes"),
+    );
+    starts(scene, &round_trip).await?;
+    memory(scene)
+}
+
+async fn one_life(
+    scene: &mut Scene<'_>,
+    index: usize,
+    samples: &mut Samples,
+) -> Result<(), DemoError> {
+    let name = format!("pvc-figure-{index}");
+    let claim = Claim::filesystem(&name, "ext4", 1).parameter("type", "gp3");
+    let before = scene.ec2().last().await?;
+    let co = scene.co.clone();
+    let (volume, own) = tokio::join!(
+        co.create(&claim),
+        own_time(scene, before, "CreateVolume", &name)
+    );
+    let volume = volume?;
+    samples
+        .create
+        .push(added(&co.attempts, "CreateVolume", own?)?);
+    scene.volumes.push((volume.clone(), None));
+
+    let instance = scene.instance(0);
+    let before = scene.ec2().last().await?;
+    let (attachment, own) = tokio::join!(
+        co.attach(&volume, &instance),
+        own_time(scene, before, "AttachVolume", &volume.id)
+    );
+    let attachment = attachment?;
+    samples
+        .attach
+        .push(added(&co.attempts, "ControllerPublishVolume", own?)?);
+
+    let kubelet = scene.kubelets[0].clone();
+    kubelet.stage(&volume, &attachment).await?;
+    kubelet
+        .publish(&volume, &attachment, "pod-figure", false)
+        .await?;
+    let (stage_time, publish_time) = (
+        single(&kubelet.attempts, "NodeStageVolume")?,
+        single(&kubelet.attempts, "NodePublishVolume")?,
+    );
+    samples.fresh.push(stage_time + publish_time);
+    let device = LoopDevice::make(&scene.world.state_dir().join("bare"), &name, 1 << 30)?;
+    samples.fresh_bare.push(device.format_and_mount("ext4")?);
+    device.unmount()?;
+
+    kubelet.unpublish(&volume, "pod-figure").await?;
+    kubelet.unstage(&volume).await?;
+    kubelet.stage(&volume, &attachment).await?;
+    samples
+        .clean
+        .push(single(&kubelet.attempts, "NodeStageVolume")?);
+    samples.clean_bare.push(device.mount("ext4")?);
+    drop(device);
+    kubelet.unstage(&volume).await?;
+    co.detach(&volume.id, &instance).await?;
+    co.delete(&volume.id).await?;
+    scene.volumes.retain(|(known, _)| known.id != volume.id);
+    Ok(())
+}
+
+/// How long EC2 itself took: from the arrival of the request that mentions `what` to the end of the transition that it began.
+async fn own_time(
+    scene: &Scene<'_>,
+    before: u64,
+    action: &str,
+    what: &str,
+) -> Result<Duration, DemoError> {
+    let ec2 = scene.ec2();
+    for _ in 0..1_000 {
+        let request = ec2.journal(before).await?.into_iter().find(|record| {
+            record["action"] == action && record["parameters"].to_string().contains(what)
+        });
+        if let Some(request) = request {
+            let arrived: jiff::Timestamp = request["at"]
+                .as_str()
+                .unwrap_or_default()
+                .parse()
+                .map_err(|e| io::Error::other(format!("time of a journal entry: {e}")))?;
+            let id = if action == "AttachVolume" {
+                what
+            } else {
+                request["effects"][0].as_str().unwrap_or_default()
+            };
+            if let Some(end) = ec2.transition_end(id).await? {
+                let took = end
+                    .duration_since(SystemTime::from(arrived))
+                    .unwrap_or_default();
+                return Ok(took);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Err(DemoError::Unproved(format!(
+        "no transition after {action} was seen in 10 s"
+    )))
+}
+
+/// The time of the last call of `rpc` beyond EC2's own.
+fn added(attempts: &Attempts, rpc: &'static str, own: Duration) -> Result<Duration, DemoError> {
+    Ok(single(attempts, rpc)?.saturating_sub(own))
+}
+
+/// The time of the last call of `rpc`, which must have needed one attempt.
+fn single(attempts: &Attempts, rpc: &'static str) -> Result<Duration, DemoError> {
+    let call = attempts
+        .last(rpc)
+        .ok_or_else(|| DemoError::Unproved(format!("{rpc} was not called")))?;
+    prove(call.attempts == 1, || {
+        format!(
+            "{rpc} needed {} attempts: {:?}",
+            call.attempts, call.retried
+        )
+    })?;
+    Ok(call.elapsed)
+}
+
+async fn round_trip(scene: &Scene<'_>) -> Result<String, DemoError> {
+    let statistics = scene.world.simulator.get("/v1/statistics").await?;
+    let p50 = statistics["actions"]["DescribeVolumes"]["server_ms"]["p50"]
+        .as_f64()
+        .unwrap_or(0.0);
+    Ok(milliseconds(Duration::from_secs_f64(p50 / 1e3)))
+}
+
+async fn starts(scene: &mut Scene<'_>, round_trip: &str) -> Result<(), DemoError> {
+    let (mut controller, mut agent) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        scene.world.controller.kill().await?;
+        controller.push(scene.world.start_controller().await?);
+        scene.world.nodes[0].agent.kill().await?;
+        agent.push(scene.world.start_agent(0).await?);
+    }
+    let basis = format!("median of {STARTS}");
+    scene.figures.add(
+        "controller: exec to the first good Probe",
+        milliseconds(median(&controller)),
+        format!("{round_trip} (a round trip)"),
+        "15 ms + it",
+        basis.clone(),
+    );
+    scene.figures.add(
+        "node-agent: exec to the first good Probe",
+        milliseconds(median(&agent)),
+        "exec".to_owned(),
+        "15 ms",
+        basis,
+    );
+    scene.told.done(
+        &format!("{STARTS} starts of controller and node-agent"),
+        "measured",
+    );
+    Ok(())
+}
+
+fn memory(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    let seen = audit::survey(scene.world)?;
+    let sum = |wanted: &dyn Fn(&audit::Seen) -> bool| -> u64 {
+        seen.iter()
+            .filter(|process| wanted(process))
+            .map(|process| process.pss_kib)
+            .sum()
+    };
+    let controller = sum(&|process| process.tier == Tier::Controller);
+    let node = scene.node_name(0);
+    let agent_and_helper = sum(&|process| process.place == node);
+    let mib = |kib: u64| format!("{:.1} MiB", kib as f64 / 1024.0);
+    scene.figures.add(
+        "controller: memory (PSS)",
+        mib(controller),
+        "-".to_owned(),
+        "12 MiB",
+        "after all of the above".to_owned(),
+    );
+    scene.figures.add(
+        "node-agent and mount-helper: memory (PSS)",
+        mib(agent_and_helper),
+        "-".to_owned(),
+        "5 MiB",
+        format!("all processes of {node}"),
+    );
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Made, used on one node, taken away, used on another.
+
+use super::data;
+use super::{DemoError, InUse, Scene, prove};
+use crate::co::{Claim, Content, Volume};
+
+impl Scene<'_> {
+    /// Creates a volume and proves that EC2 has exactly one of its name.
+    pub(super) async fn create(&mut self, claim: &Claim) -> Result<Volume, DemoError> {
+        let volume = self.co.create(claim).await?;
+        let named = self.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
+        prove(named.len() == 1 && named[0].id == volume.id, || {
+            format!(
+                "{} volumes are named {}: {named:?}",
+                named.len(),
+                claim.name
+            )
+        })?;
+        prove(named[0].size << 30 == volume.bytes, || {
+            format!("EC2 shows {} GiB", named[0].size)
+        })?;
+        let zone = volume
+            .topology
+            .get("topology.kubernetes.io/zone")
+            .cloned()
+            .unwrap_or_default();
+        prove(zone == crate::ZONE, || format!("the zone is {zone:?}"))?;
+        self.volumes.push((volume.clone(), None));
+        self.told.done(
+            &format!("create {}", claim.name),
+            &format!("{}, {} GiB {}", volume.id, named[0].size, named[0].kind),
+        );
+        Ok(volume)
+    }
+
+    /// Attaches, stages and publishes; proves each.
+    pub(super) async fn use_on(
+        &mut self,
+        volume: &Volume,
+        node: usize,
+        pod: &str,
+    ) -> Result<InUse, DemoError> {
+        let instance = self.instance(node);
+        let name = self.node_name(node);
+        let attachment = self.co.attach(volume, &instance).await?;
+        self.ec2().attached(&volume.id, &[&instance]).await?;
+        let device = attachment
+            .context
+            .get("devicePath")
+            .cloned()
+            .unwrap_or_default();
+        self.told
+            .done(&format!("attach {} to {name}", volume.name), &device);
+        let in_use = self
+            .stage_and_publish(volume, node, pod, attachment)
+            .await?;
+        self.note_use(&volume.id, Some(in_use.clone()));
+        Ok(in_use)
+    }
+
+    /// Stages and publishes what is attached; proves both.
+    pub(super) async fn stage_and_publish(
+        &mut self,
+        volume: &Volume,
+        node: usize,
+        pod: &str,
+        attachment: crate::co::Attachment,
+    ) -> Result<InUse, DemoError> {
+        let kubelet = self.kubelets[node].clone();
+        let staged = kubelet.stage(volume, &attachment).await?;
+        let proof = match &volume.content {
+            Content::Filesystem { kind, .. } => {
+                format!("{kind} of {}", data::is_mounted(&staged.path, kind)?)
+            }
+            Content::Block => "nothing to do".to_owned(),
+        };
+        self.told.done(&format!("stage {}", volume.name), &proof);
+        let published = kubelet.publish(volume, &attachment, pod, false).await?;
+        let proof = match &volume.content {
+            Content::Filesystem { kind, .. } => {
+                data::is_mounted(&published.path, kind)?;
+                let usage = kubelet.stats(volume, &published).await?;
+                prove(usage.iter().any(|entry| entry.total > 0), || {
+                    format!("NodeGetVolumeStats says {usage:?}")
+                })?;
+                format!("{} MiB", data::capacity(&published.path)? >> 20)
+            }
+            Content::Block => {
+                data::is_device(&published.path, volume.bytes)?;
+                "a block device".to_owned()
+            }
+        };
+        self.told
+            .done(&format!("publish {} to {pod}", volume.name), &proof);
+        Ok(InUse {
+            node,
+            pod: pod.to_owned(),
+            published,
+        })
+    }
+
+    /// Unpublishes, unstages and detaches; proves each.
+    pub(super) async fn take_from(
+        &mut self,
+        volume: &Volume,
+        in_use: &InUse,
+    ) -> Result<(), DemoError> {
+        let kubelet = self.kubelets[in_use.node].clone();
+        kubelet.unpublish(volume, &in_use.pod).await?;
+        kubelet.unstage(volume).await?;
+        let left = kubelet.staging_path(volume);
+        prove(!left.exists(), || {
+            format!("{} still exists", left.display())
+        })?;
+        self.told.done(
+            &format!("unpublish, unstage {}", volume.name),
+            "no mount, no directory left",
+        );
+        let instance = self.instance(in_use.node);
+        self.co.detach(&volume.id, &instance).await?;
+        self.ec2().attached(&volume.id, &[]).await?;
+        self.note_use(&volume.id, None);
+        self.told.done(
+            &format!(
+                "detach {} from {}",
+                volume.name,
+                self.node_name(in_use.node)
+            ),
+            "available",
+        );
+        Ok(())
+    }
+
+    pub(super) fn note_use(&mut self, id: &str, in_use: Option<InUse>) {
+        if let Some(entry) = self.volumes.iter_mut().find(|(volume, _)| volume.id == id) {
+            entry.1 = in_use;
+        }
+    }
+
+    /// The volume of that name, and its use.
+    pub(super) fn named(&self, name: &str) -> Result<(Volume, Option<InUse>), DemoError> {
+        self.volumes
+            .iter()
+            .find(|(volume, _)| volume.name == name)
+            .cloned()
+            .ok_or_else(|| DemoError::Unproved(format!("{name} was not made")))
+    }
+}
+
+/// ext4 and xfs: node-a, then node-b.
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    for kind in ["ext4", "xfs"] {
+        scene
+            .told
+            .chapter(&format!("a volume with {kind} moves from node to node"));
+        let name = format!("pvc-{kind}");
+        let volume = scene
+            .create(&Claim::filesystem(&name, kind, 4).parameter("type", "gp3"))
+            .await?;
+        let in_use = scene.use_on(&volume, 0, "pod-1").await?;
+        let digest = data::write_file(&in_use.published.path, &name)?;
+        scene
+            .told
+            .done("write a file, fsync", &format!("1 MiB, sha256 {digest}…"));
+        scene.take_from(&volume, &in_use).await?;
+        data::nothing_mounted(scene.kubelets[0].root())?;
+        let in_use = scene.use_on(&volume, 1, "pod-2").await?;
+        let digest = data::find_file(&in_use.published.path, &name)?;
+        scene
+            .told
+            .done("read the same bytes", &format!("sha256 {digest}…"));
+    }
+    Ok(())
+}

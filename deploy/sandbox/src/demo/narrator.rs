@@ -1,0 +1,62 @@
+//! Tells what happens, with the time since the start and the time of each step.
+
+use std::time::{Duration, Instant};
+
+/// The story so far.
+#[derive(Debug)]
+pub(super) struct Narrator {
+    began: Instant,
+    last: Instant,
+    steps: u32,
+}
+
+impl Default for Narrator {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self {
+            began: now,
+            last: now,
+            steps: 0,
+        }
+    }
+}
+
+impl Narrator {
+    /// A heading.
+    pub(super) fn chapter(&mut self, title: &str) {
+        println!("\n== {title}");
+        self.last = Instant::now();
+    }
+
+    /// A step that was verified; its time is that since the one before.
+    pub(super) fn done(&mut self, step: &str, proof: &str) {
+        let took = self.last.elapsed();
+        self.steps += 1;
+        println!(
+            "[{:7.2} s] {step:<46} {:>9}  {proof}",
+            self.began.elapsed().as_secs_f64(),
+            seconds(took)
+        );
+        self.last = Instant::now();
+    }
+
+    /// Something said beside the steps.
+    pub(super) fn note(&mut self, text: &str) {
+        for line in text.lines() {
+            println!("            {line}");
+        }
+    }
+
+    /// How many steps were verified, in how much time.
+    pub(super) fn summary(&self) -> (u32, Duration) {
+        (self.steps, self.began.elapsed())
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    if duration < Duration::from_millis(100) {
+        format!("{:.1} ms", duration.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.2} s", duration.as_secs_f64())
+    }
+}
