@@ -1,6 +1,19 @@
 //! How many IOPS to ask for: StorageClasses name rates that not every size allows, and EC2 refuses what it does not allow.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use ebs_csi_proto::GiB;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::ec2::{Ec2, IopsQuestion, MaxIops};
+
+/// How long an answer about a zone's maximum holds.
+const ANSWER_HOLDS: Duration = Duration::from_secs(12 * 3600);
+/// How long a question that EC2 did not answer is not asked again.
+const SILENCE_HOLDS: Duration = Duration::from_secs(300);
 
 /// What EC2 allows for one volume type. Zero: no limit of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +72,47 @@ impl IopsLimits {
             iops = by_size;
         }
         iops
+    }
+}
+
+/// The zones' maxima, asked for only when a request lies above what every zone allows, and once for all who want to know.
+#[derive(Clone, Debug, Default)]
+pub struct IopsCeilings(Arc<Mutex<HashMap<IopsQuestion, (MaxIops, Instant)>>>);
+
+impl IopsCeilings {
+    /// The limits for a request of `wanted` IOPS.
+    pub async fn limits(&self, ec2: &Ec2, question: IopsQuestion, wanted: u32) -> IopsLimits {
+        let documented = IopsLimits::of(&question.kind);
+        if !documented.needs_the_zones_maximum(wanted) {
+            return documented;
+        }
+        // Held while EC2 is asked: those who come meanwhile find the answer.
+        let mut answers = self.0.lock().await;
+        let now = Instant::now();
+        answers.retain(|_, (_, until)| *until > now);
+        let answer = match answers.get(&question) {
+            Some((answer, _)) => *answer,
+            None => {
+                let answer = ec2.max_iops(&question).await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "the most IOPS of a zone were not learnt; the documented maximum is used");
+                    MaxIops::NotSaid
+                });
+                let holds = match answer {
+                    MaxIops::NotSaid => SILENCE_HOLDS,
+                    MaxIops::AtMost(_) | MaxIops::NotSettable => ANSWER_HOLDS,
+                };
+                answers.insert(question, (answer, now + holds));
+                answer
+            }
+        };
+        match answer {
+            MaxIops::AtMost(maximum) => IopsLimits {
+                maximum,
+                ..documented
+            },
+            MaxIops::NotSettable => IopsLimits::NONE,
+            MaxIops::NotSaid => documented,
+        }
     }
 }
 

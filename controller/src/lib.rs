@@ -3,11 +3,27 @@
 //! A library, so that its clock, its randomness and its HTTP connector can be handed in: time is `tokio::time`, the rest stands in
 //! [`ec2::Surroundings`] and [`ec2::Settings`].
 
+pub mod attach;
+pub mod capabilities;
 pub mod config;
 pub mod confinement;
+pub mod device_name;
 pub mod ec2;
+pub mod ec2_failure;
 pub mod http;
+pub mod iops;
 pub mod metrics;
+pub mod operations;
+pub mod parameters;
+pub mod patience;
 pub mod probe;
 pub mod process;
+pub mod publish_context;
+pub mod request;
 pub mod rpc;
+pub mod service;
+pub mod tags;
+pub mod template;
+pub mod token;
+pub mod topology;
+pub mod volume;

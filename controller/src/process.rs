@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ebs_csi_proto::csi::controller_server::ControllerServer;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::identity::Identity;
@@ -16,6 +17,7 @@ use crate::http::{self, Pages};
 use crate::metrics::Metrics;
 use crate::probe::Probe;
 use crate::rpc;
+use crate::service::{self, Controller};
 
 /// The sockets, bound before the process confined itself.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Sockets {
 pub enum Ended {
     /// The configuration cannot be used.
     Configuration(StartError),
+    /// A setting cannot be used.
+    Setting(String),
     /// Serving failed.
     Serving(String),
 }
@@ -39,7 +43,7 @@ impl Ended {
     /// The exit status: 78 for a configuration, 1 otherwise.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Configuration(_) => 78,
+            Self::Configuration(_) | Self::Setting(_) => 78,
             Self::Serving(_) => 1,
         }
     }
@@ -49,7 +53,7 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Configuration(error) => error.fmt(f),
-            Self::Serving(why) => f.write_str(why),
+            Self::Setting(why) | Self::Serving(why) => f.write_str(why),
         }
     }
 }
@@ -116,13 +120,16 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
 /// # Errors
 /// [`Ended::Configuration`] for settings that a service refuses.
 fn routes(
-    _config: &Config,
-    _ec2: &Ec2,
+    config: &Config,
+    ec2: &Ec2,
     metrics: &Arc<Metrics>,
     probe: &Arc<Probe>,
 ) -> Result<Routes, Ended> {
     let identity = Identity::new(VERSION, probe.readiness());
-    let routes = Routes::new(IdentityServer::new(identity));
+    let settings = service::Settings::read(config).map_err(Ended::Setting)?;
+    let controller = Controller::new(ec2.clone(), settings);
+    let routes =
+        Routes::new(IdentityServer::new(identity)).add_service(ControllerServer::new(controller));
     Ok(rpc::guarded(routes, Arc::clone(metrics)))
 }
 

@@ -57,7 +57,7 @@ impl Placement {
     }
 
     /// Whether a volume at this zone and Outpost is where the placement asks for.
-    fn admits(&self, zone: &str, zone_id: Option<&str>, outpost: Option<&str>) -> bool {
+    pub(crate) fn admits(&self, zone: &str, zone_id: Option<&str>, outpost: Option<&str>) -> bool {
         self.zone.as_deref().is_none_or(|wanted| wanted == zone)
             && self
                 .zone_id

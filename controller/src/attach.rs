@@ -1,0 +1,451 @@
+//! Attaching a volume to an instance and detaching it, as one operation per pair: what was asked for last wins.
+
+mod attaching;
+mod cards;
+mod detaching;
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
+
+use crate::device_name::{DeviceNames, Mapped, NoNameLeft, Reservation};
+use crate::ec2::{
+    AttachmentState, Ec2, Ec2ErrorKind, Force, Initialization, Instance, InstanceState, Timestamp,
+    Volume,
+};
+use crate::ec2_failure::{failure, failure_as};
+use crate::operations::{Conflict, Operations, Superseded};
+use crate::request::{Pair, Publish};
+
+use attaching::{Attaching, Step};
+use cards::Cards;
+use detaching::Detaching;
+
+/// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.
+const OPERATION_TIME: Duration = Duration::from_secs(360);
+/// Names that one attach tries when EC2 says "already in use".
+const NAMES_TRIED: u32 = 8;
+/// EC2 renews what it says about initialization every few minutes.
+const INITIALIZATION_LOOKS: Duration = Duration::from_secs(15);
+
+/// A volume at its instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The device name as EC2 has it.
+    pub device: String,
+    /// When the attach was accepted.
+    pub since: Option<Timestamp>,
+    /// The volume as it was seen then.
+    pub volume: Volume,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Intent {
+    Attach(Publish),
+    Detach,
+}
+
+/// Key of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key(VolumeId, InstanceId);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume {} at node {}", self.0, self.1)
+    }
+}
+
+/// Attaches and detaches.
+#[derive(Clone, Debug)]
+pub struct Attachments {
+    ec2: Ec2,
+    names: DeviceNames,
+    cards: Cards,
+    running: Operations<Key, Intent, Option<Attached>>,
+}
+
+impl Attachments {
+    /// With nothing under way.
+    pub fn new(ec2: Ec2) -> Self {
+        Self {
+            ec2,
+            names: DeviceNames::default(),
+            cards: Cards::default(),
+            running: Operations::new(Conflict::Supersede),
+        }
+    }
+
+    /// Operations under way.
+    pub fn operations(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Attaches the volume, and waits until EC2 shows it attached.
+    ///
+    /// # Errors
+    /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::AttachLimit`]; [`Condition::NotFound`]; and what EC2 says.
+    pub async fn attach(
+        &self,
+        request: Publish,
+        patience: Option<Duration>,
+    ) -> Result<Attached, Failure> {
+        let this = self.clone();
+        let key = Key(request.pair.volume.clone(), request.pair.node.clone());
+        let attached =
+            self.running
+                .run(
+                    key,
+                    Intent::Attach(request.clone()),
+                    patience,
+                    move |superseded| async move {
+                        this.attach_now(&request, &superseded).await.map(Some)
+                    },
+                )
+                .await?;
+        attached.ok_or_else(|| Failure::new(Condition::Bug, "an attach ended as a detach"))
+    }
+
+    /// Detaches the volume, and waits until EC2 shows no attachment to the instance.
+    ///
+    /// # Errors
+    /// [`Condition::OperationPending`] while the guest still holds the device; and what EC2 says.
+    pub async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
+        let this = self.clone();
+        let key = Key(pair.volume.clone(), pair.node.clone());
+        self.running
+            .run(
+                key,
+                Intent::Detach,
+                patience,
+                move |superseded| async move {
+                    this.detach_now(&pair, &superseded).await.map(|()| None)
+                },
+            )
+            .await
+            .map(drop)
+    }
+
+    async fn attach_now(
+        &self,
+        request: &Publish,
+        superseded: &Superseded,
+    ) -> Result<Attached, Failure> {
+        let deadline = Instant::now() + OPERATION_TIME;
+        let ec2 = self.ec2.by(deadline);
+        let Pair { volume, node } = &request.pair;
+        let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
+        let mut instance = Some(alive(node, instance.known().map_err(|e| failure(&e))?)?);
+        let mut machine = Attaching::new(volume.clone(), node.clone());
+        let mut step = machine.see(&seen, Instant::now());
+        // Kept until the attachment is seen: nobody else may take the name meanwhile.
+        let mut kept: Option<Reservation> = None;
+        let attached = loop {
+            if superseded.is_set() {
+                return Err(Superseded::failure());
+            }
+            match step {
+                Step::Done(attached) => break *attached,
+                Step::Refuse(failure) => return Err(failure),
+                Step::Stuck => return Err(self.give_up_stuck(&ec2, volume, node).await),
+                Step::Attach => {
+                    let instance = match instance.take() {
+                        Some(instance) => instance,
+                        None => alive(
+                            node,
+                            ec2.look_instance(node)
+                                .await
+                                .known()
+                                .map_err(|e| failure(&e))?,
+                        )?,
+                    };
+                    if machine.is_first() && is_mapped(&instance, volume) {
+                        // The instance shows it already, the volume not yet.
+                        machine.sent(Instant::now());
+                    } else {
+                        kept = self
+                            .send_attach(&ec2, volume, &instance, &mut machine)
+                            .await?;
+                    }
+                }
+                Step::Wait => {}
+            }
+            let seen = ec2
+                .watch_volume(volume, deadline, |seen| {
+                    if superseded.is_set() {
+                        return ControlFlow::Break(Step::Wait);
+                    }
+                    match machine.see(seen, Instant::now()) {
+                        Step::Wait => ControlFlow::Continue(()),
+                        step => ControlFlow::Break(step),
+                    }
+                })
+                .await;
+            step = seen.ok_or_else(|| machine.overdue())?;
+        };
+        drop(kept);
+        if request.wait_until_initialized {
+            wait_until_initialized(&ec2, volume, deadline, superseded).await?;
+        }
+        Ok(attached)
+    }
+
+    /// Sends AttachVolume under names that are free, until EC2 takes one.
+    async fn send_attach(
+        &self,
+        ec2: &Ec2,
+        volume: &VolumeId,
+        instance: &Instance,
+        machine: &mut Attaching,
+    ) -> Result<Option<Reservation>, Failure> {
+        let node = &instance.id;
+        let cards = self.cards.of(ec2, &instance.kind).await;
+        let mapped: Vec<_> = instance
+            .devices
+            .iter()
+            .map(|device| Mapped {
+                device: device.device.clone(),
+                volume: device.volume.clone(),
+                card: device.card,
+            })
+            .collect();
+        for _ in 0..NAMES_TRIED {
+            let kept = self
+                .names
+                .reserve(node, volume, &mapped, cards)
+                .map_err(|NoNameLeft| {
+                    Failure::new(
+                        Condition::AttachLimit,
+                        format!("all device names of node {node} are taken; use another node"),
+                    )
+                })?;
+            let place = kept.place();
+            let answer = ec2
+                .attach_volume(volume, node, &place.device, place.card)
+                .await;
+            machine.sent(Instant::now());
+            let error = match answer {
+                Ok(_) => {
+                    self.names.accepted(node, &place.device);
+                    return Ok(Some(kept));
+                }
+                Err(error) => error,
+            };
+            match error.kind {
+                Ec2ErrorKind::DeviceInUse => {
+                    tracing::info!(node.id = node.as_str(), device = %place.device, "EC2 says that the name is in use, though it does not show it");
+                    self.names.refused(node, &place.device);
+                }
+                // Ours whose answer was lost, or somebody else's: the volume says.
+                Ec2ErrorKind::VolumeInUse => return Ok(Some(kept)),
+                _ if error.may_have_happened() => {
+                    tracing::warn!(%error, "whether the attach was accepted is seen at the volume");
+                    return Ok(Some(kept));
+                }
+                // A look that is late shows `available` before `creating` has ended, and the other way round.
+                Ec2ErrorKind::IncorrectState if machine.may_wait_for_state(&error) => {
+                    return Ok(Some(kept));
+                }
+                Ec2ErrorKind::VolumeNotFound => return Err(Failure::not_found("volume", volume)),
+                Ec2ErrorKind::InstanceNotFound => return Err(Failure::not_found("node", node)),
+                _ => return Err(failure(&error)),
+            }
+        }
+        Err(Failure::new(
+            Condition::OperationPending,
+            format!(
+                "EC2 refused {NAMES_TRIED} device names of node {node} as in use; the next try uses others"
+            ),
+        ))
+    }
+
+    async fn give_up_stuck(&self, ec2: &Ec2, volume: &VolumeId, node: &InstanceId) -> Failure {
+        let outcome = match ec2.detach_volume(volume, node, Force::No).await {
+            Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
+            Err(error) => format!("detaching it failed too: {error}"),
+        };
+        Failure::new(
+            Condition::OperationPending,
+            format!(
+                "volume {volume} was attaching to node {node} for {} s without an end; {outcome}",
+                attaching::STUCK_AFTER.as_secs()
+            ),
+        )
+    }
+
+    async fn detach_now(&self, pair: &Pair, superseded: &Superseded) -> Result<(), Failure> {
+        let deadline = Instant::now() + OPERATION_TIME;
+        let ec2 = self.ec2.by(deadline);
+        let Pair { volume, node } = pair;
+        let mut machine = Detaching::new(volume.clone(), node.clone());
+        // The facts come before the act, always.
+        let seen = ec2.look_volume(volume).await;
+        let mut step = machine.see(&seen, Instant::now());
+        loop {
+            if superseded.is_set() {
+                return Err(Superseded::failure());
+            }
+            match step {
+                detaching::Step::Gone => return Ok(()),
+                detaching::Step::Refuse(failure) => return Err(failure),
+                detaching::Step::Detach => {
+                    let answer = ec2.detach_volume(volume, node, Force::No).await;
+                    machine.sent(Instant::now());
+                    match answer {
+                        Ok(_) => {}
+                        Err(error) => match error.kind {
+                            Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => {
+                                return Ok(());
+                            }
+                            Ec2ErrorKind::AttachmentNotFound
+                            | Ec2ErrorKind::IncorrectState
+                            | Ec2ErrorKind::InstanceNotFound => machine.denied(&error),
+                            _ if error.may_have_happened() => {
+                                tracing::warn!(%error, "whether the detach was accepted is seen at the volume");
+                            }
+                            _ => return Err(failure(&error)),
+                        },
+                    }
+                }
+                detaching::Step::Wait => {}
+            }
+            let seen = ec2
+                .watch_volume(volume, deadline, |seen| {
+                    if superseded.is_set() {
+                        return ControlFlow::Break(detaching::Step::Wait);
+                    }
+                    match machine.see(seen, Instant::now()) {
+                        detaching::Step::Wait => ControlFlow::Continue(()),
+                        step => ControlFlow::Break(step),
+                    }
+                })
+                .await;
+            step = seen.ok_or_else(|| machine.overdue())?;
+        }
+    }
+}
+
+/// The instance, when something can be attached to it.
+fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Instance, Failure> {
+    instance
+        .filter(|instance| {
+            !matches!(
+                instance.state,
+                InstanceState::Terminated | InstanceState::ShuttingDown
+            )
+        })
+        .ok_or_else(|| Failure::not_found("node", node))
+}
+
+fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {
+    instance.devices.iter().any(|device| {
+        device.volume.as_ref() == Some(volume)
+            && matches!(
+                device.state,
+                AttachmentState::Attaching | AttachmentState::Attached
+            )
+    })
+}
+
+/// Waits until all data of a restored volume is on it. Nothing is held meanwhile: a detach takes its place at once.
+async fn wait_until_initialized(
+    ec2: &Ec2,
+    volume: &VolumeId,
+    deadline: Instant,
+    superseded: &Superseded,
+) -> Result<(), Failure> {
+    loop {
+        let status = ec2
+            .look_volume_status(volume)
+            .await
+            .known()
+            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+        let progress = match status.map(|status| status.initialization) {
+            None | Some(Initialization::Complete) => return Ok(()),
+            Some(Initialization::Running { progress, .. }) => progress.unwrap_or(0),
+        };
+        if Instant::now() + INITIALIZATION_LOOKS >= deadline {
+            return Err(Failure::new(
+                Condition::OperationPending,
+                format!(
+                    "volume {volume} is attached and {progress} % of its data has come from its source; blockAttachUntilInitialized waits for the rest"
+                ),
+            ));
+        }
+        for _ in 0..INITIALIZATION_LOOKS.as_secs() {
+            if superseded.is_set() {
+                return Err(Superseded::failure());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ebs_csi_proto::GiB;
+
+    use super::*;
+    use crate::ec2::{Action, Attachment, Ec2Error, Seen, Sent, VolumeState};
+
+    pub(super) fn node() -> InstanceId {
+        InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
+    }
+
+    pub(super) fn other_node() -> InstanceId {
+        InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap()
+    }
+
+    pub(super) fn volume() -> Volume {
+        Volume {
+            id: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
+            state: VolumeState::Available,
+            size: GiB(1),
+            kind: "gp3".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            zone_id: None,
+            outpost_arn: None,
+            iops: None,
+            throughput: None,
+            encrypted: false,
+            kms_key_id: None,
+            snapshot: None,
+            source_volume: None,
+            multi_attach: false,
+            created: None,
+            attachments: Vec::new(),
+            tags: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {
+        Attachment {
+            holder: node.to_string(),
+            instance: Some(node),
+            state,
+            device: "/dev/xvdaa".to_owned(),
+            attached: None,
+            card: None,
+        }
+    }
+
+    pub(super) fn error(kind: Ec2ErrorKind) -> Ec2Error {
+        Ec2Error {
+            kind,
+            action: Action::DescribeVolumes,
+            code: None,
+            message: "why".to_owned(),
+            request_id: None,
+            sent: Sent::Answered,
+        }
+    }
+
+    pub(super) fn unknown(kind: Ec2ErrorKind) -> Seen<Volume> {
+        Seen::Unknown(error(kind))
+    }
+}

@@ -1,0 +1,357 @@
+//! The steps of an attach: a function of what EC2 shows and of what this attach has sent. It sends nothing itself.
+
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
+
+use super::Attached;
+use crate::ec2::{Attachment, AttachmentState, Ec2Error, Seen, Volume, VolumeState};
+use crate::ec2_failure::failure;
+use crate::volume::holders;
+
+/// An attachment that is on its way for so long does not arrive any more.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(90);
+/// A request whose effect is not seen may be late: reads lag behind writes.
+const LATE: Duration = Duration::from_secs(5);
+const LATE_LOOKS: u32 = 3;
+/// An attachment that was seen and then is not, so often in a row, has failed in EC2.
+const LOST_LOOKS: u32 = 2;
+/// Requests of one attach.
+const MOST_REQUESTS: u32 = 4;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Look again.
+    Wait,
+    /// Send AttachVolume.
+    Attach,
+    /// It is attached.
+    Done(Box<Attached>),
+    /// It is on its way for too long.
+    Stuck,
+    /// It cannot be.
+    Refuse(Failure),
+}
+
+/// One attach.
+#[derive(Debug)]
+pub(super) struct Attaching {
+    volume: VolumeId,
+    node: InstanceId,
+    requests: u32,
+    last_sent: Option<Instant>,
+    attaching_since: Option<Instant>,
+    missing: u32,
+    waiting_for: Option<String>,
+}
+
+impl Attaching {
+    pub(super) fn new(volume: VolumeId, node: InstanceId) -> Self {
+        Self {
+            volume,
+            node,
+            requests: 0,
+            last_sent: None,
+            attaching_since: None,
+            missing: 0,
+            waiting_for: None,
+        }
+    }
+
+    /// Whether nothing has been sent yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.requests == 0
+    }
+
+    /// AttachVolume was sent, or is known to have been.
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.requests += 1;
+        self.last_sent = Some(now);
+        self.attaching_since = None;
+        self.missing = 0;
+    }
+
+    /// EC2 said that the state of volume or instance does not allow it now. True while it is worth waiting for another state.
+    pub(super) fn may_wait_for_state(&mut self, error: &Ec2Error) -> bool {
+        self.waiting_for = Some(error.to_string());
+        self.requests < MOST_REQUESTS
+    }
+
+    /// The time of the operation has ended.
+    pub(super) fn overdue(&self) -> Failure {
+        let what = self
+            .waiting_for
+            .as_deref()
+            .unwrap_or("EC2 still works on it");
+        Failure::new(
+            Condition::OperationPending,
+            format!(
+                "volume {} is not attached to node {} yet: {what}",
+                self.volume, self.node
+            ),
+        )
+    }
+
+    /// Judges one fresh look.
+    pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Step {
+        match seen {
+            Seen::Unknown(error) if error.is_transient() => Step::Wait,
+            Seen::Unknown(error) => Step::Refuse(failure(error)),
+            // EC2's answer to the request itself is surer than a look that may be late.
+            Seen::Absent if self.is_first() => Step::Attach,
+            Seen::Absent => {
+                self.missing += 1;
+                match self.missing >= LATE_LOOKS && self.is_late(now) {
+                    true => Step::Refuse(Failure::not_found("volume", &self.volume)),
+                    false => Step::Wait,
+                }
+            }
+            Seen::Present(volume) => match volume.attachment(&self.node) {
+                Some(attachment) => self.see_attachment(volume, attachment, now),
+                None => self.see_none(volume, now),
+            },
+        }
+    }
+
+    fn see_attachment(&mut self, volume: &Volume, attachment: &Attachment, now: Instant) -> Step {
+        self.missing = 0;
+        match attachment.state {
+            AttachmentState::Attached => Step::Done(Box::new(Attached {
+                device: attachment.device.clone(),
+                since: attachment.attached,
+                volume: volume.clone(),
+            })),
+            AttachmentState::Attaching => {
+                let since = *self.attaching_since.get_or_insert(now);
+                match now.duration_since(since) >= STUCK_AFTER {
+                    true => Step::Stuck,
+                    false => Step::Wait,
+                }
+            }
+            AttachmentState::Detached => self.see_none(volume, now),
+            AttachmentState::Detaching | AttachmentState::Busy => {
+                // What was sent before belongs to the attachment that is ending.
+                self.last_sent = None;
+                self.attaching_since = None;
+                self.waiting_for = Some("a detach from this node has not ended".to_owned());
+                Step::Wait
+            }
+            AttachmentState::Other(_) => Step::Wait,
+        }
+    }
+
+    fn see_none(&mut self, volume: &Volume, now: Instant) -> Step {
+        let others: Vec<_> = volume
+            .attachments
+            .iter()
+            .filter(|a| {
+                a.instance.as_ref() != Some(&self.node) && a.state != AttachmentState::Detached
+            })
+            .collect();
+        if !others.is_empty() && !volume.multi_attach {
+            let leaving = |a: &&Attachment| {
+                matches!(a.state, AttachmentState::Detaching | AttachmentState::Busy)
+            };
+            if others.iter().all(leaving) {
+                self.waiting_for = Some(format!("it is being detached from {}", holders(volume)));
+                return Step::Wait;
+            }
+            return Step::Refuse(Failure::new(
+                Condition::PublishedElsewhere,
+                format!(
+                    "volume {} is attached to {}; it must be detached there before it can be attached to node {}",
+                    self.volume,
+                    holders(volume),
+                    self.node
+                ),
+            ));
+        }
+        match volume.state {
+            VolumeState::Available => self.attach_or_wait(now),
+            VolumeState::InUse if !others.is_empty() => self.attach_or_wait(now),
+            VolumeState::Creating | VolumeState::InUse | VolumeState::Other(_) => Step::Wait,
+            VolumeState::Deleting | VolumeState::Deleted => {
+                Step::Refuse(Failure::not_found("volume", &self.volume))
+            }
+            VolumeState::Error => Step::Refuse(Failure::new(
+                Condition::Local,
+                format!(
+                    "volume {} is in state error: EC2 could not make it, and it holds no data; delete it",
+                    self.volume
+                ),
+            )),
+        }
+    }
+
+    fn attach_or_wait(&mut self, now: Instant) -> Step {
+        if self.last_sent.is_none() {
+            return Step::Attach;
+        }
+        self.missing += 1;
+        let lost = self.attaching_since.is_some() && self.missing >= LOST_LOOKS;
+        let ineffective = self.missing >= LATE_LOOKS && self.is_late(now);
+        if !(lost || ineffective) {
+            return Step::Wait;
+        }
+        if self.requests < MOST_REQUESTS {
+            return Step::Attach;
+        }
+        let why = self
+            .waiting_for
+            .as_deref()
+            .unwrap_or("EC2 accepted each and showed no attachment");
+        Step::Refuse(Failure::new(
+            Condition::OperationPending,
+            format!(
+                "{} requests to attach volume {} to node {} had no effect: {why}",
+                self.requests, self.volume, self.node
+            ),
+        ))
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        self.last_sent
+            .is_none_or(|sent| now.duration_since(sent) >= LATE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::{attachment, node, other_node, unknown, volume};
+    use crate::ec2::Ec2ErrorKind;
+
+    fn machine() -> Attaching {
+        Attaching::new(volume().id, node())
+    }
+
+    fn with(state: VolumeState, attachments: Vec<Attachment>) -> Seen<Volume> {
+        Seen::Present(Volume {
+            state,
+            attachments,
+            ..volume()
+        })
+    }
+
+    fn refusal(step: Step) -> Condition {
+        match step {
+            Step::Refuse(failure) => failure.condition(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_look_decides_what_to_send() {
+        use AttachmentState::{Attached, Attaching as OnItsWay, Busy, Detached, Detaching};
+        use VolumeState::{Available, Creating, InUse};
+        let ours = |state| vec![attachment(node(), state)];
+        let theirs = |state| vec![attachment(other_node(), state)];
+        let now = Instant::now();
+        let rows = [
+            (with(Available, vec![]), Step::Attach),
+            (with(Creating, vec![]), Step::Wait),
+            (with(InUse, ours(OnItsWay)), Step::Wait),
+            (with(InUse, ours(Detaching)), Step::Wait),
+            (with(InUse, ours(Busy)), Step::Wait),
+            (with(Available, ours(Detached)), Step::Attach),
+            (with(InUse, theirs(Detaching)), Step::Wait),
+            (with(InUse, theirs(Busy)), Step::Wait),
+            (with(InUse, vec![]), Step::Wait),
+            (Seen::Absent, Step::Attach),
+            (unknown(Ec2ErrorKind::Throttled), Step::Wait),
+        ];
+        for (seen, want) in rows {
+            assert_eq!(machine().see(&seen, now), want, "{seen:?}");
+        }
+        assert!(matches!(
+            machine().see(&with(InUse, ours(Attached)), now),
+            Step::Done(_)
+        ));
+        for (seen, want) in [
+            (with(InUse, theirs(Attached)), Condition::PublishedElsewhere),
+            (with(InUse, theirs(OnItsWay)), Condition::PublishedElsewhere),
+            (with(VolumeState::Deleting, vec![]), Condition::NotFound),
+            (with(VolumeState::Error, vec![]), Condition::Local),
+            (unknown(Ec2ErrorKind::Unauthorized), Condition::NotPermitted),
+        ] {
+            assert_eq!(refusal(machine().see(&seen, now)), want, "{seen:?}");
+        }
+        let shared = Seen::Present(Volume {
+            state: InUse,
+            multi_attach: true,
+            attachments: theirs(Attached),
+            ..volume()
+        });
+        assert_eq!(machine().see(&shared, now), Step::Attach);
+    }
+
+    #[test]
+    fn an_attach_that_failed_in_ec2_is_sent_again_so_often_and_no_more() {
+        let free = with(VolumeState::Available, vec![]);
+        let coming = with(
+            VolumeState::InUse,
+            vec![attachment(node(), AttachmentState::Attaching)],
+        );
+        let now = Instant::now();
+        let mut machine = machine();
+        for _ in 0..MOST_REQUESTS {
+            machine.sent(now);
+            assert_eq!(machine.see(&coming, now), Step::Wait);
+            // One look that goes backwards proves nothing.
+            assert_eq!(machine.see(&free, now), Step::Wait);
+            if machine.requests < MOST_REQUESTS {
+                assert_eq!(machine.see(&free, now), Step::Attach);
+            }
+        }
+        assert_eq!(
+            refusal(machine.see(&free, now)),
+            Condition::OperationPending
+        );
+    }
+
+    #[test]
+    fn a_request_without_effect_is_repeated_when_looks_cannot_be_late_any_more() {
+        let free = with(VolumeState::Available, vec![]);
+        let now = Instant::now();
+        let mut machine = machine();
+        machine.sent(now);
+        for _ in 0..5 {
+            assert_eq!(machine.see(&free, now), Step::Wait);
+        }
+        assert_eq!(machine.see(&free, now + LATE), Step::Attach);
+    }
+
+    #[test]
+    fn an_attachment_on_its_way_for_90_seconds_is_stuck() {
+        let coming = with(
+            VolumeState::InUse,
+            vec![attachment(node(), AttachmentState::Attaching)],
+        );
+        let now = Instant::now();
+        let mut machine = machine();
+        assert_eq!(machine.see(&coming, now), Step::Wait);
+        assert_eq!(
+            machine.see(&coming, now + Duration::from_secs(89)),
+            Step::Wait
+        );
+        assert_eq!(machine.see(&coming, now + STUCK_AFTER), Step::Stuck);
+    }
+
+    #[test]
+    fn after_a_detach_has_ended_the_attach_is_sent() {
+        let now = Instant::now();
+        let mut machine = machine();
+        let leaving = with(
+            VolumeState::InUse,
+            vec![attachment(node(), AttachmentState::Detaching)],
+        );
+        assert_eq!(machine.see(&leaving, now), Step::Wait);
+        assert_eq!(
+            machine.see(&with(VolumeState::Available, vec![]), now),
+            Step::Attach
+        );
+    }
+}

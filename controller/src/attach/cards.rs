@@ -1,0 +1,94 @@
+//! How many EBS cards an instance type has: an attach names one when there are several.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::ec2::Ec2;
+
+/// An answer of EC2 holds so long: types do not change.
+const ANSWER_HOLDS: Duration = Duration::from_secs(24 * 3600);
+/// A guess holds so long.
+const GUESS_HOLDS: Duration = Duration::from_secs(300);
+
+/// Families whose largest sizes have two cards (EC2 instance types page), for a role that may not call DescribeInstanceTypes.
+const TWO_CARDS: [(&str, &[&str]); 2] = [
+    (
+        "48xlarge metal-48xl",
+        &["c8gb", "c8gn", "m8gb", "m8gn", "r8gb", "r8gn"],
+    ),
+    (
+        "96xlarge metal-96xl",
+        &[
+            "c8ib", "c8in", "m8ib", "m8in", "m8idb", "m8idn", "r8ib", "r8in", "r8idb", "r8idn",
+        ],
+    ),
+];
+
+/// The card counts that were asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cards(Arc<Mutex<HashMap<String, (u32, Instant)>>>);
+
+impl Cards {
+    /// Cards of a type, at least 1.
+    pub(super) async fn of(&self, ec2: &Ec2, instance_type: &str) -> u32 {
+        // Held while EC2 is asked: those who come meanwhile find the answer.
+        let mut known = self.0.lock().await;
+        let now = Instant::now();
+        if let Some((cards, until)) = known.get(instance_type)
+            && *until > now
+        {
+            return *cards;
+        }
+        let (cards, holds) = match ec2.instance_type(instance_type).await {
+            Ok(Some(found)) => (found.cards, ANSWER_HOLDS),
+            Ok(None) => (guess(instance_type), GUESS_HOLDS),
+            Err(error) => {
+                tracing::warn!(%error, instance_type, "the number of EBS cards was not learnt and is taken from a table");
+                (guess(instance_type), GUESS_HOLDS)
+            }
+        };
+        known.insert(instance_type.to_owned(), (cards, now + holds));
+        cards
+    }
+}
+
+fn guess(instance_type: &str) -> u32 {
+    let two = instance_type == "g7.48xlarge"
+        || instance_type.split_once('.').is_some_and(|(family, size)| {
+            TWO_CARDS.iter().any(|(sizes, families)| {
+                sizes.split(' ').any(|s| s == size) && families.contains(&family)
+            })
+        });
+    if two { 2 } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_knows_33_types() {
+        for (name, cards) in [
+            ("c8gb.48xlarge", 2),
+            ("r8gn.metal-48xl", 2),
+            ("m8idn.96xlarge", 2),
+            ("r8idb.metal-96xl", 2),
+            ("g7.48xlarge", 2),
+            ("c8gb.24xlarge", 1),
+            ("c8gb.96xlarge", 1),
+            ("m5.large", 1),
+            ("", 1),
+        ] {
+            assert_eq!(guess(name), cards, "{name}");
+        }
+        let listed: usize = TWO_CARDS
+            .iter()
+            .map(|(sizes, families)| sizes.split(' ').count() * families.len())
+            .sum();
+        assert_eq!(listed + 1, 33);
+    }
+}

@@ -1,0 +1,243 @@
+//! The steps of a detach: a function of what EC2 shows and of what this detach has sent. It sends nothing itself.
+
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
+
+use crate::ec2::{AttachmentState, Ec2Error, Seen, Volume};
+use crate::ec2_failure::failure;
+
+/// A request that shows no effect for so long, over so many looks, was lost.
+const LATE: Duration = Duration::from_secs(10);
+const LATE_LOOKS: u32 = 3;
+/// Requests of one detach.
+const MOST_REQUESTS: u32 = 4;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Look again.
+    Wait,
+    /// Send DetachVolume.
+    Detach,
+    /// EC2 shows no attachment.
+    Gone,
+    /// It cannot be.
+    Refuse(Failure),
+}
+
+/// One detach.
+#[derive(Debug)]
+pub(super) struct Detaching {
+    volume: VolumeId,
+    node: InstanceId,
+    requests: u32,
+    last_sent: Option<Instant>,
+    /// The attachment was seen on its way off, or EC2 said that there is none: then one look without it is proof.
+    expected: bool,
+    absences: u32,
+    held: u32,
+    denial: Option<String>,
+    busy: bool,
+}
+
+impl Detaching {
+    pub(super) fn new(volume: VolumeId, node: InstanceId) -> Self {
+        Self {
+            volume,
+            node,
+            requests: 0,
+            last_sent: None,
+            expected: false,
+            absences: 0,
+            held: 0,
+            denial: None,
+            busy: false,
+        }
+    }
+
+    /// DetachVolume was sent.
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.requests += 1;
+        self.last_sent = Some(now);
+        self.held = 0;
+    }
+
+    /// EC2 said that there is nothing to detach. The volume itself must show it too.
+    pub(super) fn denied(&mut self, error: &Ec2Error) {
+        self.expected = true;
+        self.denial = Some(error.to_string());
+    }
+
+    /// The time of the operation has ended.
+    pub(super) fn overdue(&self) -> Failure {
+        let why = match (self.busy, &self.denial) {
+            (true, _) => {
+                "the node still uses the device: unmount it there; a node that is down must be stopped or terminated in EC2"
+            }
+            (false, Some(denial)) => denial,
+            (false, None) => "EC2 still works on it",
+        };
+        Failure::new(
+            Condition::OperationPending,
+            format!(
+                "volume {} is not detached from node {} yet: {why}",
+                self.volume, self.node
+            ),
+        )
+    }
+
+    /// Judges one fresh look.
+    pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Step {
+        let attachment = match seen {
+            Seen::Unknown(error) if error.is_transient() => return Step::Wait,
+            Seen::Unknown(error) => return Step::Refuse(failure(error)),
+            Seen::Absent => None,
+            Seen::Present(volume) => volume
+                .attachment(&self.node)
+                .filter(|attachment| attachment.state != AttachmentState::Detached),
+        };
+        let Some(attachment) = attachment else {
+            // A single look may be late; EC2's answer to the request is not.
+            self.absences += 1;
+            return match (self.requests, self.expected, self.absences) {
+                (0, false, _) => Step::Detach,
+                (_, true, _) | (_, false, 2..) => Step::Gone,
+                _ => Step::Wait,
+            };
+        };
+        self.absences = 0;
+        match attachment.state {
+            AttachmentState::Detaching | AttachmentState::Busy => {
+                self.expected = true;
+                self.busy = attachment.state == AttachmentState::Busy;
+                // A detach that was asked for before goes on by itself.
+                self.last_sent.get_or_insert(now);
+                self.held = 0;
+                Step::Wait
+            }
+            _ => self.see_held(now),
+        }
+    }
+
+    fn see_held(&mut self, now: Instant) -> Step {
+        let Some(sent) = self.last_sent else {
+            return Step::Detach;
+        };
+        self.held += 1;
+        if self.held < LATE_LOOKS || now.duration_since(sent) < LATE {
+            return Step::Wait;
+        }
+        if self.requests < MOST_REQUESTS {
+            return Step::Detach;
+        }
+        Step::Refuse(self.overdue())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::{attachment, error, node, other_node, unknown, volume};
+    use crate::ec2::{Ec2ErrorKind, VolumeState};
+
+    fn with(state: AttachmentState) -> Seen<Volume> {
+        Seen::Present(Volume {
+            state: VolumeState::InUse,
+            attachments: vec![
+                attachment(node(), state),
+                attachment(other_node(), AttachmentState::Attached),
+            ],
+            ..volume()
+        })
+    }
+
+    fn free() -> Seen<Volume> {
+        Seen::Present(volume())
+    }
+
+    fn machine() -> Detaching {
+        Detaching::new(volume().id, node())
+    }
+
+    #[test]
+    fn the_first_look_decides_what_to_send() {
+        let now = Instant::now();
+        for (seen, want) in [
+            (with(AttachmentState::Attached), Step::Detach),
+            (with(AttachmentState::Attaching), Step::Detach),
+            (with(AttachmentState::Detaching), Step::Wait),
+            (with(AttachmentState::Busy), Step::Wait),
+            (with(AttachmentState::Detached), Step::Detach),
+            (free(), Step::Detach),
+            (Seen::Absent, Step::Detach),
+            (unknown(Ec2ErrorKind::NoAnswer), Step::Wait),
+        ] {
+            assert_eq!(machine().see(&seen, now), want, "{seen:?}");
+        }
+        let refused = machine().see(&unknown(Ec2ErrorKind::Unauthorized), now);
+        assert!(matches!(refused, Step::Refuse(_)));
+    }
+
+    #[test]
+    fn gone_is_what_ec2_shows_and_not_a_single_late_look() {
+        let now = Instant::now();
+        let mut seen_leaving = machine();
+        seen_leaving.sent(now);
+        assert_eq!(
+            seen_leaving.see(&with(AttachmentState::Detaching), now),
+            Step::Wait
+        );
+        assert_eq!(seen_leaving.see(&free(), now), Step::Gone);
+
+        let mut unseen = machine();
+        unseen.sent(now);
+        assert_eq!(unseen.see(&free(), now), Step::Wait);
+        assert_eq!(unseen.see(&free(), now), Step::Gone);
+
+        let mut denied = machine();
+        assert_eq!(denied.see(&free(), now), Step::Detach);
+        denied.sent(now);
+        denied.denied(&error(Ec2ErrorKind::AttachmentNotFound));
+        assert_eq!(denied.see(&free(), now), Step::Gone);
+    }
+
+    #[test]
+    fn a_denial_that_the_volume_contradicts_is_not_gone() {
+        let now = Instant::now();
+        let mut machine = machine();
+        for _ in 0..MOST_REQUESTS {
+            machine.sent(now);
+            machine.denied(&error(Ec2ErrorKind::IncorrectState));
+        }
+        let held = with(AttachmentState::Attached);
+        assert_eq!(machine.see(&held, now), Step::Wait);
+        assert_eq!(machine.see(&held, now), Step::Wait);
+        match machine.see(&held, now + LATE) {
+            Step::Refuse(failure) => assert_eq!(failure.condition(), Condition::OperationPending),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_without_effect_is_repeated() {
+        let now = Instant::now();
+        let mut machine = machine();
+        machine.sent(now);
+        let held = with(AttachmentState::Attached);
+        for _ in 0..5 {
+            assert_eq!(machine.see(&held, now), Step::Wait);
+        }
+        assert_eq!(machine.see(&held, now + LATE), Step::Detach);
+    }
+
+    #[test]
+    fn a_busy_device_is_named_when_the_time_ends() {
+        let now = Instant::now();
+        let mut machine = machine();
+        machine.see(&with(AttachmentState::Busy), now);
+        assert!(machine.overdue().text().contains("unmount"));
+    }
+}

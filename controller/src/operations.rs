@@ -1,0 +1,408 @@
+//! Work that outlives the call that began it.
+//!
+//! A sidecar gives a call a deadline and asks again when it has passed; what the call began goes on meanwhile. Each operation is a task of
+//! its own under a key; a call with the same key and the same intent joins it and gets its result. Another intent is refused, or takes
+//! the operation's place: the table decides which ([`Conflict`]).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use tokio::sync::watch;
+use tracing::Instrument;
+
+/// What happens to a call whose key is taken by an operation with another intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// The call is refused.
+    Refuse,
+    /// The running operation is told to give up; the call's own begins when it has ended. The latest intent wins.
+    Supersede,
+}
+
+/// Operations of one kind, by key.
+#[derive(Debug)]
+pub struct Operations<K, I, T> {
+    conflict: Conflict,
+    table: Arc<Mutex<Table<K, I, T>>>,
+}
+
+impl<K, I, T> Clone for Operations<K, I, T> {
+    fn clone(&self) -> Self {
+        Self {
+            conflict: self.conflict,
+            table: Arc::clone(&self.table),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Table<K, I, T> {
+    running: HashMap<K, Running<I, T>>,
+    started: u64,
+}
+
+#[derive(Debug)]
+struct Running<I, T> {
+    number: u64,
+    intent: I,
+    result: watch::Receiver<Option<Result<T, Failure>>>,
+    superseded: watch::Sender<bool>,
+}
+
+/// Tells an operation that a later intent has taken its place.
+#[derive(Clone, Debug)]
+pub struct Superseded(watch::Receiver<bool>);
+
+impl Superseded {
+    /// Whether to give up: begin nothing more, and end.
+    pub fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// What an operation that gave up ends with.
+    pub fn failure() -> Failure {
+        Failure::new(
+            Condition::OperationPending,
+            "a later request asked for the opposite and takes its place; ask again if this is still wanted",
+        )
+    }
+}
+
+/// Takes the operation out of the table, also when it panics.
+struct Leave<K: Eq + Hash, I, T> {
+    table: Arc<Mutex<Table<K, I, T>>>,
+    key: K,
+    number: u64,
+}
+
+impl<K: Eq + Hash, I, T> Drop for Leave<K, I, T> {
+    fn drop(&mut self) {
+        let mut table = lock(&self.table);
+        if table
+            .running
+            .get(&self.key)
+            .is_some_and(|running| running.number == self.number)
+        {
+            table.running.remove(&self.key);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Between two statements under the lock the table is whole: a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K, I, T> Operations<K, I, T>
+where
+    K: Clone + Eq + Hash + Display + Send + 'static,
+    I: Clone + PartialEq + Send + 'static,
+    T: Clone + Send + Sync + 'static,
+{
+    /// An empty table.
+    pub fn new(conflict: Conflict) -> Self {
+        Self {
+            conflict,
+            table: Arc::new(Mutex::new(Table {
+                running: HashMap::new(),
+                started: 0,
+            })),
+        }
+    }
+
+    /// How many are running.
+    pub fn len(&self) -> usize {
+        lock(&self.table).running.len()
+    }
+
+    /// Whether none is running.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Joins the operation under `key`, or begins `work`, and waits for the result for at most `patience`.
+    ///
+    /// The work goes on when the caller is dropped or its patience ends. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// What the work ends with; [`Condition::OperationPending`] when another intent holds the key, or took it;
+    /// [`Condition::DeadlinePassed`] when patience ends first; [`Condition::Bug`] when the work panicked.
+    pub async fn run<W, F>(
+        &self,
+        key: K,
+        intent: I,
+        patience: Option<Duration>,
+        work: W,
+    ) -> Result<T, Failure>
+    where
+        W: FnOnce(Superseded) -> F + Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let (mut result, superseded) = self.join(key.clone(), intent, work)?;
+        let ended = async {
+            match result.wait_for(Option::is_some).await {
+                Ok(value) => value.clone(),
+                Err(_) => None,
+            }
+        };
+        let ended = match patience {
+            Some(patience) => tokio::time::timeout(patience, ended).await.map_err(|_| {
+                Failure::new(
+                    Condition::DeadlinePassed,
+                    format!("{key}: the time for this call has passed; the work goes on and a repeated call joins it"),
+                )
+            })?,
+            None => ended.await,
+        };
+        // It may have come through before it noticed: its result is out of date all the same.
+        if superseded.is_set() {
+            return Err(Superseded::failure());
+        }
+        ended.unwrap_or_else(|| {
+            Err(Failure::new(
+                Condition::Bug,
+                format!("{key}: the operation ended by a fault of the driver; the log has it, and the call can be repeated"),
+            ))
+        })
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn join<W, F>(
+        &self,
+        key: K,
+        intent: I,
+        work: W,
+    ) -> Result<(watch::Receiver<Option<Result<T, Failure>>>, Superseded), Failure>
+    where
+        W: FnOnce(Superseded) -> F + Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let mut table = lock(&self.table);
+        table.started += 1;
+        let number = table.started;
+        let (superseded, told) = watch::channel(false);
+        let (ended, result) = watch::channel(None);
+        let begun = Running {
+            number,
+            intent: intent.clone(),
+            result: result.clone(),
+            superseded,
+        };
+        let before = match table.running.entry(key.clone()) {
+            Entry::Vacant(free) => {
+                free.insert(begun);
+                None
+            }
+            Entry::Occupied(taken) if taken.get().intent == intent => {
+                let running = taken.get();
+                return Ok((
+                    running.result.clone(),
+                    Superseded(running.superseded.subscribe()),
+                ));
+            }
+            Entry::Occupied(_) if self.conflict == Conflict::Refuse => {
+                return Err(Failure::new(
+                    Condition::OperationPending,
+                    format!(
+                        "{key}: another request for it, with other properties, is still being worked on; ask again later"
+                    ),
+                ));
+            }
+            Entry::Occupied(mut taken) => {
+                let running = taken.insert(begun);
+                running.superseded.send_replace(true);
+                Some(running.result)
+            }
+        };
+        let leave = Leave {
+            table: Arc::clone(&self.table),
+            key,
+            number,
+        };
+        let superseded = Superseded(told);
+        let noticed = superseded.clone();
+        let task = async move {
+            let leave = leave;
+            if let Some(mut before) = before {
+                // Ends with a result, or with an error when its task panicked: both mean that it has ended.
+                let _ = before.wait_for(Option::is_some).await;
+            }
+            let value = if noticed.is_set() {
+                Err(Superseded::failure())
+            } else {
+                work(noticed).await
+            };
+            drop(leave);
+            ended.send_replace(Some(value));
+        };
+        tokio::spawn(task.instrument(tracing::Span::current()));
+        Ok((result, superseded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Notify;
+
+    type Table = Operations<String, u8, usize>;
+
+    const PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
+
+    fn key() -> String {
+        "vol-1".to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_with_the_same_intent_joins_and_both_get_the_result() {
+        let table = Table::new(Conflict::Refuse);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let work = |begun: Arc<AtomicUsize>| {
+            move |_| async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Ok(7)
+            }
+        };
+        let (a, b) = tokio::join!(
+            table.run(key(), 1, PATIENCE, work(begun.clone())),
+            table.run(key(), 1, PATIENCE, work(begun.clone()))
+        );
+        assert_eq!((a, b), (Ok(7), Ok(7)));
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+        assert!(table.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_work_goes_on_when_its_caller_gives_up() {
+        let table = Table::new(Conflict::Refuse);
+        let work = |_| async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(7)
+        };
+        let early = table.run(key(), 1, PATIENCE, work).await.unwrap_err();
+        assert_eq!(early.condition(), Condition::DeadlinePassed);
+        // A caller that goes away altogether changes nothing either.
+        drop(tokio::spawn({
+            let table = table.clone();
+            async move { table.run(key(), 1, None, work).await }
+        }));
+        let joined = table
+            .run(key(), 1, None, |_| async {
+                Err(Failure::new(Condition::Bug, "not joined"))
+            })
+            .await;
+        assert_eq!(joined, Ok(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_intent_is_refused_where_the_table_says_so() {
+        let table = Table::new(Conflict::Refuse);
+        let first = tokio::spawn({
+            let table = table.clone();
+            async move {
+                table
+                    .run(key(), 1, None, |_| async {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        Ok(1)
+                    })
+                    .await
+            }
+        });
+        tokio::task::yield_now().await;
+        let other = table
+            .run(key(), 2, None, |_| async { Ok(2) })
+            .await
+            .unwrap_err();
+        assert_eq!(other.condition(), Condition::OperationPending);
+        assert_eq!(first.await.unwrap(), Ok(1));
+        assert_eq!(table.run(key(), 2, None, |_| async { Ok(2) }).await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
+        let table = Table::new(Conflict::Supersede);
+        let alone = Arc::new(AtomicUsize::new(0));
+        let work = |alone: Arc<AtomicUsize>, value| {
+            move |superseded: Superseded| async move {
+                assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0, "two run at once");
+                for _ in 0..10 {
+                    if superseded.is_set() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                alone.fetch_sub(1, Ordering::SeqCst);
+                if superseded.is_set() {
+                    Err(Superseded::failure())
+                } else {
+                    Ok(value)
+                }
+            }
+        };
+        let spawn = |intent, value| {
+            let (table, alone) = (table.clone(), alone.clone());
+            tokio::spawn(async move { table.run(key(), intent, None, work(alone, value)).await })
+        };
+        let first = spawn(1, 1);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let second = spawn(2, 2);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let third = spawn(1, 3);
+        for loser in [first, second] {
+            let failure = loser.await.unwrap().unwrap_err();
+            assert_eq!(failure.condition(), Condition::OperationPending);
+        }
+        assert_eq!(third.await.unwrap(), Ok(3));
+        assert!(table.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_bug_for_its_callers_only() {
+        let table = Table::new(Conflict::Refuse);
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let failure = table
+            .run(key(), 1, None, |_| async { panic!("test") })
+            .await
+            .unwrap_err();
+        std::panic::set_hook(hook);
+        assert_eq!(failure.condition(), Condition::Bug);
+        assert_eq!(table.run(key(), 1, None, |_| async { Ok(1) }).await, Ok(1));
+        assert!(table.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_do_not_hinder_each_other() {
+        let table = Table::new(Conflict::Refuse);
+        let gate = Arc::new(Notify::new());
+        let waiting = tokio::spawn({
+            let (table, gate) = (table.clone(), gate.clone());
+            async move {
+                table
+                    .run(key(), 1, None, |_| async move {
+                        gate.notified().await;
+                        Ok(1)
+                    })
+                    .await
+            }
+        });
+        assert_eq!(
+            table
+                .run("vol-2".to_owned(), 1, None, |_| async { Ok(2) })
+                .await,
+            Ok(2)
+        );
+        tokio::task::yield_now().await;
+        assert_eq!(table.len(), 1);
+        gate.notify_one();
+        assert_eq!(waiting.await.unwrap(), Ok(1));
+    }
+}

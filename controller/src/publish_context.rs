@@ -1,0 +1,35 @@
+//! What a publish tells the node: the device name, as the Go driver does, and facts by which the node refuses a wrong or lost disk.
+
+use std::collections::HashMap;
+
+use crate::attach::Attached;
+
+/// The device name that EC2 was told; on Nitro a hint.
+pub const DEVICE_PATH: &str = "devicePath";
+/// The size at attach in bytes: a device that is smaller is another one.
+pub const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
+/// `blank`, `snapshot` or `volume`: one with a source holds data and is never formatted.
+pub const ORIGIN: &str = "ebs.csi.aws.com/origin";
+/// When the attach was accepted, RFC 3339.
+pub const ATTACHED_AT: &str = "ebs.csi.aws.com/attached-at";
+
+/// The publish context of an attachment. Nodes of the Go driver read the device name alone.
+pub fn of(attached: &Attached) -> HashMap<String, String> {
+    let volume = &attached.volume;
+    let origin = if volume.snapshot.is_some() {
+        "snapshot"
+    } else if volume.source_volume.is_some() {
+        "volume"
+    } else {
+        "blank"
+    };
+    let mut context = HashMap::from([
+        (DEVICE_PATH.to_owned(), attached.device.clone()),
+        (SIZE_BYTES.to_owned(), volume.size.to_bytes().0.to_string()),
+        (ORIGIN.to_owned(), origin.to_owned()),
+    ]);
+    if let Some(since) = attached.since {
+        context.insert(ATTACHED_AT.to_owned(), since.to_string());
+    }
+    context
+}

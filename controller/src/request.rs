@@ -1,0 +1,503 @@
+//! CSI requests, parsed once into types that cannot be wrong.
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
+use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
+use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
+
+use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
+use crate::topology;
+
+/// Handles of volumes that are local to a node begin so.
+const NODE_LOCAL: &str = "local-ebs://";
+
+/// What a new volume is filled from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// A copy of another volume.
+    Volume(VolumeId),
+}
+
+impl Source {
+    /// As the answer repeats it.
+    pub fn to_wire(&self) -> csi::VolumeContentSource {
+        use csi::volume_content_source::{SnapshotSource, VolumeSource};
+        csi::VolumeContentSource {
+            r#type: Some(match self {
+                Self::Snapshot(id) => SourceType::Snapshot(SnapshotSource {
+                    snapshot_id: id.to_string(),
+                }),
+                Self::Volume(id) => SourceType::Volume(VolumeSource {
+                    volume_id: id.to_string(),
+                }),
+            }),
+        }
+    }
+}
+
+/// CreateVolume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateVolume {
+    /// The name, by which the request is the same request again.
+    pub name: String,
+    /// The size to ask EC2 for.
+    pub size: GiB,
+    /// The sizes that the caller accepts.
+    pub range: CapacityRange,
+    /// Whether a capability needs several instances to attach it.
+    pub multi_attach: bool,
+    /// The StorageClass.
+    pub class: VolumeParameters,
+    /// The VolumeAttributesClass.
+    pub attributes: VolumeAttributes,
+    /// What to fill it from.
+    pub source: Option<Source>,
+    /// Where the caller can use it.
+    pub requirement: Option<csi::TopologyRequirement>,
+    /// The place that was chosen from it.
+    pub placement: Option<topology::Placement>,
+}
+
+impl CreateVolume {
+    /// Reads the request.
+    ///
+    /// # Errors
+    /// Naming the field; a source that EC2 cannot have issued is not found.
+    pub fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
+        let name = present("name", &wire.name)?.to_owned();
+        let capabilities = Capability::parse_all(&wire.volume_capabilities)?;
+        let range = range(wire.capacity_range.as_ref())?;
+        let size = range.size_or(GiB::DEFAULT)?;
+        let class = VolumeParameters::parse(&wire.parameters)?;
+        let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
+        class.format.check(&capabilities)?;
+        let source = match wire
+            .volume_content_source
+            .as_ref()
+            .map(|s| s.r#type.as_ref())
+        {
+            None => None,
+            Some(None) => return Err(Failure::missing("volume_content_source.type")),
+            Some(Some(SourceType::Snapshot(snapshot))) => Some(Source::Snapshot(snapshot_id(
+                "volume_content_source.snapshot.snapshot_id",
+                &snapshot.snapshot_id,
+            )?)),
+            Some(Some(SourceType::Volume(volume))) => Some(Source::Volume(volume_id(
+                "volume_content_source.volume.volume_id",
+                &volume.volume_id,
+            )?)),
+        };
+        let copied = matches!(source, Some(Source::Volume(_)));
+        if copied && class.encrypted == Some(false) {
+            return Err(Failure::invalid(
+                "parameters.encrypted",
+                "a copy is encrypted as its source is; remove the parameter or set it to \"true\"",
+            ));
+        }
+        let multi_attach = capabilities.iter().any(Capability::needs_multi_attach);
+        let request = Self {
+            name,
+            size,
+            range,
+            multi_attach,
+            placement: match copied {
+                // A copy lies where its source does.
+                true => None,
+                false => topology::choose(wire.accessibility_requirements.as_ref())?,
+            },
+            class,
+            attributes,
+            source,
+            requirement: wire.accessibility_requirements.clone(),
+        };
+        if multi_attach && !request.volume_type().eq_ignore_ascii_case("io2") {
+            return Err(Failure::invalid(
+                "parameters.type",
+                format!(
+                    "{:?} volumes cannot be attached to several nodes; use io2, or an access mode for one node",
+                    request.volume_type()
+                ),
+            ));
+        }
+        Ok(request)
+    }
+
+    /// The type to ask for: the VolumeAttributesClass's, the StorageClass's, else gp3.
+    pub fn volume_type(&self) -> &str {
+        self.attributes
+            .volume_type
+            .as_deref()
+            .or(self.class.volume_type.as_deref())
+            .unwrap_or("gp3")
+    }
+}
+
+/// ControllerPublishVolume and ControllerUnpublishVolume, as far as they are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The instance.
+    pub node: InstanceId,
+}
+
+/// ControllerPublishVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish {
+    /// Which volume to which instance.
+    pub pair: Pair,
+    /// Whether to wait until a restored volume has all its data.
+    pub wait_until_initialized: bool,
+}
+
+impl Publish {
+    /// Reads the request.
+    ///
+    /// # Errors
+    /// Naming the field; an id that EC2 cannot have issued is not found.
+    pub fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
+        let volume = present("volume_id", &wire.volume_id)?;
+        let node = present("node_id", &wire.node_id)?;
+        let capability = wire
+            .volume_capability
+            .as_ref()
+            .ok_or_else(|| Failure::missing("volume_capability"))?;
+        Capability::parse(capability)?;
+        refuse_node_local(volume)?;
+        Ok(Self {
+            pair: Pair {
+                volume: volume_id("volume_id", volume)?,
+                node: InstanceId::parse(node)
+                    .map_err(|e| Failure::new(Condition::NotFound, format!("node_id: {e}")))?,
+            },
+            wait_until_initialized: wire
+                .volume_context
+                .get(crate::parameters::WAIT_UNTIL_INITIALIZED)
+                .is_some_and(|value| value == "true"),
+        })
+    }
+}
+
+/// Reads ControllerUnpublishVolume; `None` when volume or node cannot exist, so that nothing is attached.
+///
+/// # Errors
+/// For an empty field.
+pub fn unpublish(wire: &csi::ControllerUnpublishVolumeRequest) -> Result<Option<Pair>, Failure> {
+    let volume = present("volume_id", &wire.volume_id)?;
+    let node = present("node_id", &wire.node_id)?;
+    match (VolumeId::parse(volume), InstanceId::parse(node)) {
+        (Ok(volume), Ok(node)) => Ok(Some(Pair { volume, node })),
+        _ => Ok(None),
+    }
+}
+
+/// Reads the id of a deletion; `None` when it cannot exist, so that it is gone.
+///
+/// # Errors
+/// For an empty field.
+pub fn delete<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
+    Ok(present(field, value)?.parse().ok())
+}
+
+/// ControllerExpandVolume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expand {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its new size; `None` when the caller asks for none.
+    pub size: Option<GiB>,
+    /// Whether it is used as a raw block device, so that the node has nothing to grow.
+    pub block: bool,
+}
+
+impl Expand {
+    /// Reads the request.
+    ///
+    /// # Errors
+    /// Naming the field.
+    pub fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
+        let volume = present("volume_id", &wire.volume_id)?;
+        let range = wire
+            .capacity_range
+            .as_ref()
+            .ok_or_else(|| Failure::missing("capacity_range"))?;
+        refuse_node_local(volume)?;
+        let range = CapacityRange::parse(range)?;
+        let block = match &wire.volume_capability {
+            Some(capability) => {
+                Capability::parse(capability)?.kind == ebs_csi_proto::AccessType::Block
+            }
+            None => false,
+        };
+        let size = match range.required.0 {
+            0 => None,
+            _ => Some(range.size_or(GiB::DEFAULT)?),
+        };
+        Ok(Self {
+            volume: volume_id("volume_id", volume)?,
+            size,
+            block,
+        })
+    }
+}
+
+/// ControllerModifyVolume.
+///
+/// # Errors
+/// Naming the field.
+pub fn modify(
+    volume: &str,
+    parameters: &HashMap<String, String>,
+) -> Result<(VolumeId, VolumeAttributes), Failure> {
+    let volume = present("volume_id", volume)?;
+    refuse_node_local(volume)?;
+    let attributes = VolumeAttributes::parse(parameters)?;
+    Ok((volume_id("volume_id", volume)?, attributes))
+}
+
+/// CreateSnapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateSnapshot {
+    /// The name, by which the request is the same request again.
+    pub name: String,
+    /// What to take it of.
+    pub volume: VolumeId,
+    /// The VolumeSnapshotClass.
+    pub class: SnapshotParameters,
+}
+
+impl CreateSnapshot {
+    /// Reads the request.
+    ///
+    /// # Errors
+    /// Naming the field; a volume that EC2 cannot have issued is not found.
+    pub fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
+        let name = present("name", &wire.name)?.to_owned();
+        let volume = present("source_volume_id", &wire.source_volume_id)?;
+        refuse_node_local(volume)?;
+        Ok(Self {
+            name,
+            volume: volume_id("source_volume_id", volume)?,
+            class: SnapshotParameters::parse(&wire.parameters)?,
+        })
+    }
+}
+
+/// A field that must not be empty.
+///
+/// # Errors
+/// Naming it.
+pub fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
+    if value.is_empty() {
+        return Err(Failure::missing(field));
+    }
+    Ok(value)
+}
+
+/// A volume's id. One that EC2 cannot have issued belongs to no volume.
+///
+/// # Errors
+/// [`Condition::NotFound`].
+pub fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
+    VolumeId::parse(present(field, value)?)
+        .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
+}
+
+/// A snapshot's id. One that EC2 cannot have issued belongs to no snapshot.
+///
+/// # Errors
+/// [`Condition::NotFound`].
+pub fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
+    SnapshotId::parse(present(field, value)?)
+        .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
+}
+
+fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
+    wire.map_or_else(|| Ok(CapacityRange::default()), CapacityRange::parse)
+}
+
+fn refuse_node_local(volume: &str) -> Result<(), Failure> {
+    if volume.starts_with(NODE_LOCAL) {
+        return Err(Failure::new(
+            Condition::Unsupported,
+            format!(
+                "volume_id: volumes of a node itself ({NODE_LOCAL}…) are not offered by this release; use an EBS volume's id"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+    use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+
+    fn capability(block: bool, mode: Mode) -> csi::VolumeCapability {
+        csi::VolumeCapability {
+            access_type: Some(if block {
+                AccessType::Block(BlockVolume {})
+            } else {
+                AccessType::Mount(MountVolume {
+                    fs_type: "ext4".to_owned(),
+                    ..Default::default()
+                })
+            }),
+            access_mode: Some(AccessMode { mode: mode as i32 }),
+        }
+    }
+
+    fn create() -> csi::CreateVolumeRequest {
+        csi::CreateVolumeRequest {
+            name: "pvc-1".to_owned(),
+            volume_capabilities: vec![capability(false, Mode::SingleNodeWriter)],
+            ..Default::default()
+        }
+    }
+
+    fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
+        entries
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_plain_create_has_the_defaults() {
+        let request = CreateVolume::parse(&create()).unwrap();
+        assert_eq!((request.size, request.volume_type()), (GiB(100), "gp3"));
+        assert!(!request.multi_attach && request.source.is_none() && request.placement.is_none());
+    }
+
+    #[test]
+    fn a_bad_create_is_refused_with_the_field() {
+        let shared = || capability(true, Mode::MultiNodeMultiWriter);
+        type Change = fn(&mut csi::CreateVolumeRequest);
+        let rows: [(Change, Condition, &str); 7] = [
+            (|r| r.name.clear(), Condition::MissingField, "name"),
+            (
+                |r| r.volume_capabilities.clear(),
+                Condition::MissingField,
+                "volume_capabilities",
+            ),
+            (
+                |r| r.volume_capabilities = vec![capability(false, Mode::MultiNodeMultiWriter)],
+                Condition::Unsupported,
+                "MULTI_NODE_MULTI_WRITER",
+            ),
+            (
+                |r| {
+                    r.capacity_range = Some(csi::CapacityRange {
+                        required_bytes: 5 << 30,
+                        limit_bytes: 1 << 30,
+                    });
+                },
+                Condition::CapacityOutOfRange,
+                "limit_bytes",
+            ),
+            (
+                |r| r.parameters = map(&[("colour", "red")]),
+                Condition::InvalidField,
+                "colour",
+            ),
+            (
+                |r| r.volume_content_source = Some(csi::VolumeContentSource::default()),
+                Condition::MissingField,
+                "volume_content_source",
+            ),
+            (
+                |r| {
+                    r.volume_content_source = Some(csi::VolumeContentSource {
+                        r#type: Some(SourceType::Snapshot(
+                            csi::volume_content_source::SnapshotSource {
+                                snapshot_id: "not-a-snapshot".to_owned(),
+                            },
+                        )),
+                    });
+                },
+                Condition::NotFound,
+                "snapshot_id",
+            ),
+        ];
+        for (change, condition, word) in rows {
+            let mut request = create();
+            change(&mut request);
+            let failure = CreateVolume::parse(&request).unwrap_err();
+            assert_eq!(failure.condition(), condition, "{failure}");
+            assert!(failure.text().contains(word), "{failure}");
+        }
+        let mut request = create();
+        request.volume_capabilities = vec![shared()];
+        let failure = CreateVolume::parse(&request).unwrap_err();
+        assert!(failure.text().contains("io2"), "{failure}");
+        request.mutable_parameters = map(&[("type", "io2"), ("iops", "1000")]);
+        assert!(CreateVolume::parse(&request).unwrap().multi_attach);
+    }
+
+    #[test]
+    fn a_copy_is_encrypted_as_its_source() {
+        let mut request = create();
+        request.volume_content_source =
+            Some(Source::Volume(VolumeId::parse("vol-0123456789abcdef0").unwrap()).to_wire());
+        for (value, ok) in [("true", true), ("false", false), ("yes", false)] {
+            request.parameters = map(&[("encrypted", value)]);
+            assert_eq!(CreateVolume::parse(&request).is_ok(), ok, "{value}");
+        }
+    }
+
+    #[test]
+    fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
+        let gone = csi::ControllerUnpublishVolumeRequest {
+            volume_id: "vol-impossible".to_owned(),
+            node_id: "i-0123456789abcdef0".to_owned(),
+            ..Default::default()
+        };
+        assert_eq!(unpublish(&gone), Ok(None));
+        assert_eq!(delete::<VolumeId>("volume_id", "nope"), Ok(None));
+        assert!(delete::<VolumeId>("volume_id", "").is_err());
+        assert_eq!(
+            volume_id("volume_id", "nope").unwrap_err().condition(),
+            Condition::NotFound
+        );
+        let mut publish = csi::ControllerPublishVolumeRequest {
+            volume_id: "vol-0123456789abcdef0".to_owned(),
+            node_id: "some-fake-node-id".to_owned(),
+            volume_capability: Some(capability(false, Mode::SingleNodeWriter)),
+            ..Default::default()
+        };
+        assert_eq!(
+            Publish::parse(&publish).unwrap_err().condition(),
+            Condition::NotFound
+        );
+        publish.node_id = "i-0123456789abcdef0".to_owned();
+        assert!(!Publish::parse(&publish).unwrap().wait_until_initialized);
+        publish.volume_context = map(&[("blockattachuntilinitialized", "true")]);
+        assert!(Publish::parse(&publish).unwrap().wait_until_initialized);
+    }
+
+    #[test]
+    fn an_expansion_without_a_size_asks_for_none() {
+        let expand = |required_bytes, limit_bytes| {
+            Expand::parse(&csi::ControllerExpandVolumeRequest {
+                volume_id: "vol-0123456789abcdef0".to_owned(),
+                capacity_range: Some(csi::CapacityRange {
+                    required_bytes,
+                    limit_bytes,
+                }),
+                ..Default::default()
+            })
+        };
+        assert_eq!(expand(0, 0).unwrap().size, None);
+        assert_eq!(expand((1 << 30) + 1, 0).unwrap().size, Some(GiB(2)));
+        assert_eq!(
+            expand((1 << 30) + 1, (1 << 30) + 2)
+                .unwrap_err()
+                .condition(),
+            Condition::CapacityOutOfRange
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Volumes: made once for each name, and deleted.
+
+mod adopt;
+mod create;
+mod settle;
+mod spent;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
+use tokio::time::Instant;
+
+use crate::ec2::{Ec2, Ec2ErrorKind, Volume};
+use crate::ec2_failure::{failure, failure_as};
+use crate::iops::IopsCeilings;
+use crate::operations::{Conflict, Operations};
+use crate::request::CreateVolume;
+use crate::tags::TagSettings;
+
+use spent::SpentTokens;
+
+/// How long one deletion may take, waiting for its turn included.
+const DELETE_TIME: Duration = Duration::from_secs(120);
+
+/// Makes and deletes volumes.
+#[derive(Clone, Debug)]
+pub struct Volumes {
+    ec2: Ec2,
+    tags: Arc<TagSettings>,
+    ceilings: IopsCeilings,
+    spent: SpentTokens,
+    creating: Operations<String, CreateVolume, Volume>,
+    deleting: Operations<VolumeId, (), ()>,
+}
+
+impl Volumes {
+    /// With nothing under way.
+    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings) -> Self {
+        Self {
+            ec2,
+            tags,
+            ceilings,
+            spent: SpentTokens::default(),
+            creating: Operations::new(Conflict::Refuse),
+            deleting: Operations::new(Conflict::Refuse),
+        }
+    }
+
+    /// Creations and deletions under way.
+    pub fn operations(&self) -> usize {
+        self.creating.len() + self.deleting.len()
+    }
+
+    /// Makes the volume, or finds the one that an earlier request of this name made; waits until it can be attached.
+    ///
+    /// # Errors
+    /// [`Condition::Incompatible`] when the name belongs to another kind of volume. A final condition only when it is certain that
+    /// no volume of this name exists.
+    pub async fn create(
+        &self,
+        request: CreateVolume,
+        patience: Option<Duration>,
+    ) -> Result<Volume, Failure> {
+        let this = self.clone();
+        self.creating
+            .run(request.name.clone(), request.clone(), patience, move |_| {
+                this.make(request)
+            })
+            .await
+    }
+
+    /// Deletes the volume. A volume that does not exist is deleted.
+    ///
+    /// # Errors
+    /// [`Condition::InUse`], naming what holds it, while it is attached.
+    pub async fn delete(&self, id: VolumeId, patience: Option<Duration>) -> Result<(), Failure> {
+        let this = self.clone();
+        self.deleting
+            .run(id.clone(), (), patience, move |_| async move {
+                this.unmake(&id).await
+            })
+            .await
+    }
+
+    async fn unmake(&self, id: &VolumeId) -> Result<(), Failure> {
+        let ec2 = self.ec2.by(Instant::now() + DELETE_TIME);
+        let Err(error) = ec2.delete_volume(id).await else {
+            return Ok(());
+        };
+        match error.kind {
+            Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => Ok(()),
+            Ec2ErrorKind::VolumeInUse => {
+                let holders = match ec2.look_volume(id).await.known() {
+                    Ok(Some(volume)) => holders(&volume),
+                    Ok(None) => return Ok(()),
+                    Err(_) => "an instance".to_owned(),
+                };
+                Err(Failure::new(
+                    Condition::InUse,
+                    format!("volume {id} is attached to {holders}; detach it first: {error}"),
+                ))
+            }
+            Ec2ErrorKind::IncorrectState => match ec2.look_volume(id).await.known() {
+                Ok(None) => Ok(()),
+                _ => Err(failure_as(Condition::OperationPending, &error)),
+            },
+            _ => Err(failure(&error)),
+        }
+    }
+}
+
+/// What holds a volume, for an error text.
+pub(crate) fn holders(volume: &Volume) -> String {
+    let holders: Vec<_> = volume
+        .attachments
+        .iter()
+        .map(|attachment| attachment.holder.as_str())
+        .collect();
+    match holders[..] {
+        [] => "nothing that EC2 shows".to_owned(),
+        _ => holders.join(", "),
+    }
+}

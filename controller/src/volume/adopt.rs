@@ -1,0 +1,238 @@
+//! Whether a volume that bears the name already is the one that is asked for.
+
+use ebs_csi_wire::{SnapshotId, VolumeId};
+
+use crate::ec2::{Volume, VolumeState};
+use crate::request::{CreateVolume, Source};
+
+/// What the volumes of one name mean for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// None is alive.
+    Nothing,
+    /// This one is what is asked for.
+    Fitting(Box<Volume>),
+    /// One is alive, but is something else: the text says in what.
+    Other(String),
+}
+
+/// Judges the volumes that bear the name. Of several that fit the oldest is kept.
+pub(super) fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
+    volumes.retain(|volume| {
+        !matches!(
+            volume.state,
+            VolumeState::Error | VolumeState::Deleting | VolumeState::Deleted
+        )
+    });
+    volumes.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+    if let [kept, others @ ..] = &volumes[..]
+        && !others.is_empty()
+    {
+        let others: Vec<_> = others.iter().map(|volume| volume.id.as_str()).collect();
+        tracing::warn!(
+            name = request.name,
+            kept = kept.id.as_str(),
+            others = others.join(","),
+            "several volumes bear one name; the oldest that fits is used, look whether the others hold data and delete them"
+        );
+    }
+    let mut reason = None;
+    for volume in volumes {
+        match difference(request, &volume) {
+            None => return Found::Fitting(Box::new(volume)),
+            Some(text) => reason = reason.or(Some(text)),
+        }
+    }
+    reason.map_or(Found::Nothing, Found::Other)
+}
+
+/// In what a volume differs from the request; `None` when it fits. What can be modified later (IOPS, throughput) does not count.
+pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<String> {
+    let id = &volume.id;
+    let bytes = volume.size.to_bytes();
+    let too_large = request.range.limit.is_some_and(|limit| bytes > limit);
+    if bytes < request.range.required
+        || too_large
+        || (request.range.required.0 == 0 && volume.size < request.size)
+    {
+        return Some(format!(
+            "{id} has {}, {} are asked for",
+            volume.size, request.size
+        ));
+    }
+    if !volume.kind.is_empty() && !volume.kind.eq_ignore_ascii_case(request.volume_type()) {
+        return Some(format!(
+            "{id} is {}, {} is asked for",
+            volume.kind,
+            request.volume_type()
+        ));
+    }
+    if request.multi_attach && !volume.multi_attach {
+        return Some(format!("{id} cannot be attached to several instances"));
+    }
+    let encrypt = request.class.encrypted == Some(true) || request.class.kms_key.is_some();
+    if encrypt && !volume.encrypted {
+        return Some(format!("{id} is not encrypted"));
+    }
+    let (snapshot, source): (Option<&SnapshotId>, Option<&VolumeId>) = match &request.source {
+        None => (None, None),
+        Some(Source::Snapshot(snapshot)) => (Some(snapshot), None),
+        Some(Source::Volume(volume)) => (None, Some(volume)),
+    };
+    if snapshot.is_some() && volume.snapshot.as_ref() != snapshot
+        || source.is_some() && volume.source_volume.as_ref() != source
+        || request.source.is_none() && (volume.snapshot.is_some() || volume.source_volume.is_some())
+    {
+        return Some(format!("{id} was made from another source"));
+    }
+    if let Some(placement) = &request.placement
+        && !placement.admits(
+            &volume.zone,
+            volume.zone_id.as_deref(),
+            volume.outpost_arn.as_deref(),
+        )
+    {
+        return Some(format!("{id} is in zone {}", volume.zone));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_proto::GiB;
+    use ebs_csi_proto::csi;
+    use std::collections::BTreeMap;
+
+    use crate::ec2::Timestamp;
+
+    fn volume(n: u8) -> Volume {
+        Volume {
+            id: VolumeId::parse(&format!("vol-{n:017x}")).unwrap(),
+            state: VolumeState::Available,
+            size: GiB(4),
+            kind: "gp3".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            zone_id: Some("use1-az6".to_owned()),
+            outpost_arn: None,
+            iops: Some(3000),
+            throughput: Some(125),
+            encrypted: false,
+            kms_key_id: None,
+            snapshot: None,
+            source_volume: None,
+            multi_attach: false,
+            created: Some(Timestamp {
+                seconds: i64::from(n),
+                nanoseconds: 0,
+            }),
+            attachments: Vec::new(),
+            tags: BTreeMap::new(),
+        }
+    }
+
+    fn request(size: i64) -> CreateVolume {
+        use csi::volume_capability::access_mode::Mode;
+        use csi::volume_capability::{AccessMode, AccessType, MountVolume};
+        CreateVolume::parse(&csi::CreateVolumeRequest {
+            name: "pvc-1".to_owned(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: size << 30,
+                limit_bytes: 0,
+            }),
+            volume_capabilities: vec![csi::VolumeCapability {
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+                access_mode: Some(AccessMode {
+                    mode: Mode::SingleNodeWriter as i32,
+                }),
+            }],
+            ..Default::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_volume_fits_when_the_caller_could_not_tell_the_difference() {
+        type Change = fn(&mut Volume, &mut CreateVolume);
+        let rows: [(Change, bool); 12] = [
+            (|_, _| {}, true),
+            (|v, _| v.size = GiB(3), false),
+            (|v, _| v.size = GiB(5), true),
+            (
+                |v, r| {
+                    v.size = GiB(5);
+                    r.range.limit = Some(GiB(4).to_bytes());
+                },
+                false,
+            ),
+            (|v, _| v.kind = "io2".to_owned(), false),
+            (|v, _| v.iops = Some(9000), true),
+            (|_, r| r.class.encrypted = Some(true), false),
+            (|_, r| r.multi_attach = true, false),
+            (
+                |v, _| v.snapshot = SnapshotId::parse("snap-0123456789abcdef0").ok(),
+                false,
+            ),
+            (
+                |_, r| {
+                    r.source = SnapshotId::parse("snap-0123456789abcdef0")
+                        .ok()
+                        .map(Source::Snapshot)
+                },
+                false,
+            ),
+            (
+                |_, r| {
+                    r.placement = Some(crate::topology::Placement {
+                        zone: Some("us-east-1b".to_owned()),
+                        ..Default::default()
+                    })
+                },
+                false,
+            ),
+            (
+                |_, r| {
+                    r.placement = Some(crate::topology::Placement {
+                        zone_id: Some("use1-az6".to_owned()),
+                        ..Default::default()
+                    })
+                },
+                true,
+            ),
+        ];
+        for (at, (change, fits)) in rows.into_iter().enumerate() {
+            let (mut volume, mut request) = (volume(1), request(4));
+            change(&mut volume, &mut request);
+            let difference = difference(&request, &volume);
+            assert_eq!(difference.is_none(), fits, "row {at}: {difference:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_that_fits_is_kept_and_dead_ones_do_not_count() {
+        let dead = |n, state| Volume { state, ..volume(n) };
+        let none = vec![
+            dead(1, VolumeState::Error),
+            dead(2, VolumeState::Deleting),
+            dead(3, VolumeState::Deleted),
+        ];
+        assert_eq!(judge(&request(4), none), Found::Nothing);
+        let several = vec![
+            volume(9),
+            dead(1, VolumeState::Error),
+            volume(5),
+            Volume {
+                size: GiB(1),
+                ..volume(2)
+            },
+        ];
+        match judge(&request(4), several) {
+            Found::Fitting(kept) => assert_eq!(kept.id, volume(5).id),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(
+            judge(&request(8), vec![volume(1)]),
+            Found::Other(_)
+        ));
+    }
+}
