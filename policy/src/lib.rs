@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod blank;
 pub mod ceiling;
 pub mod deviation;

@@ -1,0 +1,354 @@
+//! Live processes compared with their profiles, from `/proc` alone.
+//!
+//! `/proc` does not show Landlock domains: that part of a profile is confirmed by the process itself when it starts.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::deviation::Deviation;
+use crate::profile::{self, Profile, Resource};
+use crate::status::Status;
+
+/// What `/proc` says of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// The file name of its program.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The names of the variables of its first environment.
+    pub variables: Vec<String>,
+    /// Hard limits: the name as the kernel writes it, and the value; `None`: unlimited.
+    pub limits: Vec<(String, Option<u64>)>,
+    /// `/proc/PID/status`.
+    pub status: Status,
+}
+
+/// The program of the helper's processes.
+const HELPER: &str = "ebs-csi-mount-helper";
+/// Arguments that weaken the policy, and what the auditor calls them.
+const WEAKENING: [(&str, &str); 2] = [
+    (
+        "--sandbox",
+        "the sandbox policy, which recognises simulated disks",
+    ),
+    (
+        "--allow-missing-landlock",
+        "a start without Landlock allowed",
+    ),
+];
+
+impl Process {
+    /// Reads what `/proc` says.
+    ///
+    /// # Errors
+    /// An I/O error when the process has ended, or belongs to somebody else and the caller is not root.
+    pub fn read(pid: u32) -> io::Result<Self> {
+        Self::read_beneath(Path::new("/proc"), pid)
+    }
+
+    fn read_beneath(proc: &Path, pid: u32) -> io::Result<Self> {
+        let directory = proc.join(pid.to_string());
+        let text = |name: &str| fs::read_to_string(directory.join(name));
+        let words = |name: &str| -> io::Result<Vec<String>> {
+            Ok(fs::read(directory.join(name))?
+                .split(|byte| *byte == 0)
+                .filter(|word| !word.is_empty())
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect())
+        };
+        let status = text("status")?;
+        let parent = status
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+            .unwrap_or(0);
+        let program = fs::read_link(directory.join("exe"))?
+            .file_name()
+            .map(|name| {
+                name.to_string_lossy()
+                    .trim_end_matches(" (deleted)")
+                    .to_owned()
+            })
+            .unwrap_or_default();
+        Ok(Self {
+            pid,
+            parent,
+            program,
+            arguments: words("cmdline")?,
+            variables: words("environ")?
+                .iter()
+                .filter_map(|pair| Some(pair.split_once('=')?.0.to_owned()))
+                .collect(),
+            limits: parse_limits(&text("limits")?),
+            status: Status::parse(&status).map_err(io::Error::other)?,
+        })
+    }
+
+    /// The process and everything that descends from it, in the order of their numbers.
+    ///
+    /// # Errors
+    /// An I/O error when the first process cannot be read; others may end meanwhile and are left out.
+    pub fn tree(root: u32) -> io::Result<Vec<Self>> {
+        let mut found = vec![Self::read(root)?];
+        let mut all: Vec<Self> = fs::read_dir("/proc")?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|pid| *pid != root)
+            .filter_map(|pid| Self::read(pid).ok())
+            .collect();
+        // A child may have a lower number than its parent once numbers have wrapped.
+        loop {
+            let (children, others): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .partition(|one| found.iter().any(|parent| parent.pid == one.parent));
+            if children.is_empty() {
+                break;
+            }
+            found.extend(children);
+            all = others;
+        }
+        found.sort_by_key(|one| one.pid);
+        Ok(found)
+    }
+
+    /// The profile that the process should have, by its program, its parent and its user; `None` for a program that
+    /// is none of the driver's.
+    #[must_use]
+    pub fn expected(&self, tree: &[Self]) -> Option<&'static Profile> {
+        let parent = tree.iter().find(|one| one.pid == self.parent);
+        let beneath_helper = parent.is_some_and(|parent| parent.program == HELPER);
+        match self.program.as_str() {
+            "ebs-csi-controller" => Some(profile::CONTROLLER),
+            "ebs-csi-node-agent" => Some(profile::NODE_AGENT),
+            HELPER if !beneath_helper => Some(profile::SUPERVISOR),
+            HELPER => Some(match self.status.uids[1] {
+                uid if uid == profile::BROKER.identity.uid => profile::BROKER,
+                uid if uid == profile::RUNNER.identity.uid => profile::RUNNER,
+                _ => profile::DIRECTORIES,
+            }),
+            _ if beneath_helper => Some(profile::TOOL),
+            _ => None,
+        }
+    }
+
+    /// Every difference between the process and a profile.
+    #[must_use]
+    pub fn deviations(&self, profile: &Profile) -> Vec<Deviation> {
+        let mut found = profile.deviations(&self.status);
+        for limit in profile.limits {
+            let name = match limit.resource {
+                Resource::Core => "Max core file size",
+                Resource::Descriptors => "Max open files",
+            };
+            let actual = self
+                .limits
+                .iter()
+                .find(|(known, _)| known == name)
+                .and_then(|(_, value)| *value);
+            if actual.is_none_or(|actual| actual > limit.value) {
+                found.push(Deviation {
+                    what: match limit.resource {
+                        Resource::Core => "core limit",
+                        Resource::Descriptors => "descriptor limit",
+                    },
+                    expected: limit.value.to_string(),
+                    found: actual.map_or_else(|| "unlimited".to_owned(), |n| n.to_string()),
+                });
+            }
+        }
+        for (argument, meaning) in WEAKENING {
+            if self.arguments.iter().any(|given| given == argument) {
+                found.push(Deviation {
+                    what: "policy",
+                    expected: "production".to_owned(),
+                    found: meaning.to_owned(),
+                });
+            }
+        }
+        // Only the controller speaks to AWS; nobody else is given anything to do it with.
+        if profile.name != profile::CONTROLLER.name {
+            let secret = |name: &&String| {
+                name.starts_with("AWS_")
+                    && ["SECRET", "TOKEN", "ACCESS_KEY", "CREDENTIALS", "ROLE_ARN"]
+                        .iter()
+                        .any(|word| name.contains(word))
+            };
+            for name in self.variables.iter().filter(secret) {
+                found.push(Deviation {
+                    what: "environment",
+                    expected: "no AWS credential".to_owned(),
+                    found: name.clone(),
+                });
+            }
+        }
+        found
+    }
+}
+
+/// `/proc/PID/limits`: a table with fixed columns.
+fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
+    text.lines()
+        .skip(1)
+        .filter_map(|line| {
+            let (name, rest) = line.split_at_checked(26)?;
+            let hard = rest.split_whitespace().nth(1)?;
+            Some((name.trim().to_owned(), hard.parse().ok()))
+        })
+        .collect()
+}
+
+/// The numbers of the processes that run a program of the driver on this machine, oldest first.
+///
+/// # Errors
+/// An I/O error when `/proc` cannot be listed.
+pub fn running() -> io::Result<Vec<u32>> {
+    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", HELPER];
+    let mut found: Vec<u32> = fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let link: PathBuf = Path::new("/proc").join(pid.to_string()).join("exe");
+            fs::read_link(link)
+                .ok()
+                .and_then(|path| Some(path.file_name()?.to_str()?.to_owned()))
+                .is_some_and(|name| programs.contains(&name.as_str()))
+        })
+        .collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max core file size        0                    0                    bytes     
+Max open files            1024                 4096                 files     
+";
+
+    fn confined(profile: &Profile) -> Process {
+        Process {
+            status: Status {
+                uids: [profile.identity.uid; 4],
+                gids: [profile.identity.gid; 4],
+                groups: profile.identity.groups.to_vec(),
+                no_new_privs: true,
+                seccomp: 2,
+                permitted: 1 << 21,
+                effective: 1 << 21,
+                bounding: 1 << 21,
+                ..Status::default()
+            },
+            limits: vec![
+                ("Max core file size".to_owned(), Some(0)),
+                ("Max open files".to_owned(), Some(1024)),
+            ],
+            ..Process::default()
+        }
+    }
+
+    #[test]
+    fn limits_are_read_by_column() {
+        let limits = parse_limits(LIMITS);
+        assert_eq!(limits[0], ("Max cpu time".to_owned(), None));
+        assert_eq!(limits[1], ("Max core file size".to_owned(), Some(0)));
+        assert_eq!(limits[2], ("Max open files".to_owned(), Some(4096)));
+    }
+
+    #[test]
+    fn a_broker_as_its_profile_says_passes() {
+        let process = confined(profile::BROKER);
+        assert_eq!(process.deviations(profile::BROKER), []);
+    }
+
+    #[test]
+    fn the_sandbox_policy_is_a_deviation() {
+        let mut process = confined(profile::BROKER);
+        process.arguments = vec!["helper".to_owned(), "--sandbox".to_owned()];
+        assert_eq!(process.deviations(profile::BROKER)[0].what, "policy");
+    }
+
+    #[test]
+    fn a_credential_in_the_environment_of_a_node_is_a_deviation() {
+        let mut process = confined(profile::BROKER);
+        process.variables = vec![
+            "AWS_REGION".to_owned(),
+            "AWS_SECRET_ACCESS_KEY".to_owned(),
+            "AWS_WEB_IDENTITY_TOKEN_FILE".to_owned(),
+        ];
+        let found = process.deviations(profile::BROKER);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|one| one.what == "environment"));
+    }
+
+    #[test]
+    fn a_limit_that_is_too_high_is_a_deviation() {
+        let mut process = confined(profile::BROKER);
+        process.limits = parse_limits(LIMITS);
+        assert_eq!(
+            process.deviations(profile::BROKER)[0].what,
+            "descriptor limit"
+        );
+        process.limits.clear();
+        assert_eq!(process.deviations(profile::BROKER).len(), 2);
+    }
+
+    #[test]
+    fn the_helpers_processes_are_told_apart_by_parent_and_user() {
+        let helper = |pid, parent, uid| Process {
+            pid,
+            parent,
+            program: HELPER.to_owned(),
+            status: Status {
+                uids: [uid; 4],
+                ..Status::default()
+            },
+            ..Process::default()
+        };
+        let tool = Process {
+            pid: 14,
+            parent: 13,
+            program: "mke2fs".to_owned(),
+            ..Process::default()
+        };
+        let tree = [
+            helper(10, 1, 65533),
+            helper(11, 10, 65531),
+            helper(12, 10, 0),
+            helper(13, 10, 65533),
+            tool,
+        ];
+        let names: Vec<_> = tree
+            .iter()
+            .map(|one| one.expected(&tree).map(|profile| profile.name))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                Some("supervisor"),
+                Some("broker"),
+                Some("directories"),
+                Some("runner"),
+                Some("tool")
+            ]
+        );
+        let stranger = Process {
+            program: "sh".to_owned(),
+            ..Process::default()
+        };
+        assert!(stranger.expected(&tree).is_none());
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let process = Process::read(std::process::id()).unwrap();
+        assert!(!process.program.is_empty() && !process.limits.is_empty());
+        assert!(!process.deviations(profile::NODE_AGENT).is_empty());
+    }
+}

@@ -1,0 +1,319 @@
+//! `ebs-csi-policy`: shows the compiled-in policy, and compares live processes with it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use ebs_csi_policy::audit::{self, Process};
+use ebs_csi_policy::profile::{self, Answer, Condition, FilePlace, Files, Profile};
+use ebs_csi_policy::{PRODUCTION, SANDBOX, blank, flag, place, tool};
+
+const USAGE: &str = "\
+Usage: ebs-csi-policy COMMAND
+
+Commands:
+  audit --pid PID --as PROFILE   compare one process with a profile
+  audit --tree PID               compare a process and all that descend from it with the profiles they should have
+  audit --all                    the same for every process of the driver on this machine
+  digest                         the digests of the compiled-in policies
+  show [PROFILE]                 all profiles in short, or one with every rule and its reason
+  show flags|places|tools|blank  the rules about mounts, tools and blank disks
+
+Profiles: controller, node-agent, supervisor, broker, directories, runner, tool
+
+Exit status: 0 no deviation, 1 deviations or a process that cannot be read, 64 bad usage
+";
+
+/// sysexits.h EX_USAGE.
+const EX_USAGE: u8 = 64;
+
+enum Failure {
+    Usage(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut out = io::stdout().lock();
+    let outcome = run(&words, &mut out).and_then(|status| {
+        out.flush()?;
+        Ok(status)
+    });
+    let (message, status) = match outcome {
+        Ok(status) => return ExitCode::from(status),
+        Err(Failure::Usage(message)) => (message, EX_USAGE),
+        // A reader that has seen enough is no failure.
+        Err(Failure::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS;
+        }
+        Err(Failure::Io(error)) => (error.to_string(), 1),
+    };
+    // When standard error is closed there is nobody to tell.
+    let _ = writeln!(io::stderr(), "ebs-csi-policy: {message}");
+    ExitCode::from(status)
+}
+
+fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
+    match words {
+        ["--help" | "-h" | "help"] => {
+            out.write_all(USAGE.as_bytes())?;
+            Ok(0)
+        }
+        ["--version" | "-V"] => {
+            writeln!(out, "ebs-csi-policy {}", env!("CARGO_PKG_VERSION"))?;
+            Ok(0)
+        }
+        ["digest"] => {
+            for policy in [PRODUCTION, SANDBOX] {
+                writeln!(out, "{:<10} {}", policy.name, policy.digest)?;
+            }
+            Ok(0)
+        }
+        ["show", what @ ..] if what.len() <= 1 => show(what.first().copied(), out),
+        ["audit", "--pid", pid, "--as", name] => {
+            let profile = profile::named(name)
+                .ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))?;
+            let process = read(number(pid)?)?;
+            report(&[(process, Some(profile))], out)
+        }
+        ["audit", "--tree", pid] => {
+            let pid = number(pid)?;
+            let tree = Process::tree(pid).map_err(|error| unreadable(pid, &error))?;
+            report(&with_profiles(tree), out)
+        }
+        ["audit", "--all"] => {
+            let mut rows: Vec<(Process, Option<&'static Profile>)> = Vec::new();
+            for pid in audit::running()? {
+                // A process may end meanwhile, or stand in the tree of one that was listed before it.
+                if rows.iter().any(|(known, _)| known.pid == pid) {
+                    continue;
+                }
+                if let Ok(tree) = Process::tree(pid) {
+                    rows.retain(|(known, _)| tree.iter().all(|one| one.pid != known.pid));
+                    rows.extend(with_profiles(tree));
+                }
+            }
+            report(&rows, out)
+        }
+        [] => Err(Failure::Usage("no command, see --help".to_owned())),
+        _ => Err(Failure::Usage(format!(
+            "{:?} is not understood, see --help",
+            words.join(" ")
+        ))),
+    }
+}
+
+fn number(text: &str) -> Result<u32, Failure> {
+    text.parse()
+        .map_err(|_| Failure::Usage(format!("{text:?} is not a process number")))
+}
+
+fn unreadable(pid: u32, error: &io::Error) -> Failure {
+    Failure::Io(io::Error::new(
+        error.kind(),
+        format!("process {pid} cannot be read: {error}"),
+    ))
+}
+
+fn read(pid: u32) -> Result<Process, Failure> {
+    Process::read(pid).map_err(|error| unreadable(pid, &error))
+}
+
+fn with_profiles(tree: Vec<Process>) -> Vec<(Process, Option<&'static Profile>)> {
+    let profiles: Vec<_> = tree.iter().map(|one| one.expected(&tree)).collect();
+    tree.into_iter().zip(profiles).collect()
+}
+
+fn report(
+    rows: &[(Process, Option<&'static Profile>)],
+    out: &mut impl Write,
+) -> Result<u8, Failure> {
+    writeln!(
+        out,
+        "{:>8} {:<22} {:<12} {:>6} {:>10} {:>10} {:>10} {:>3} {:>7}  VERDICT",
+        "PID", "PROGRAM", "PROFILE", "UID", "EFFECTIVE", "PERMITTED", "BOUNDING", "NNP", "SECCOMP"
+    )?;
+    let mut deviating = false;
+    for (process, profile) in rows {
+        let status = &process.status;
+        let deviations = profile.map(|profile| process.deviations(profile));
+        let verdict = match &deviations {
+            None => "not of the driver".to_owned(),
+            Some(none) if none.is_empty() => "as its profile says".to_owned(),
+            Some(some) => format!("{} deviations", some.len()),
+        };
+        writeln!(
+            out,
+            "{:>8} {:<22} {:<12} {:>6} {:>10x} {:>10x} {:>10x} {:>3} {:>7}  {verdict}",
+            process.pid,
+            process.program,
+            profile.map_or("-", |profile| profile.name),
+            status.uids[1],
+            status.effective,
+            status.permitted,
+            status.bounding,
+            u8::from(status.no_new_privs),
+            status.seccomp,
+        )?;
+        for deviation in deviations.into_iter().flatten() {
+            deviating = true;
+            writeln!(out, "{:>8} {deviation}", "")?;
+        }
+    }
+    writeln!(
+        out,
+        "Landlock is not visible in /proc: each process logs it when it starts."
+    )?;
+    Ok(u8::from(deviating || rows.is_empty()))
+}
+
+fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failure> {
+    match what {
+        None => {
+            for profile in profile::ALL {
+                writeln!(
+                    out,
+                    "{:<12} user {:>5}  {:>3} rules on system calls  {}",
+                    profile.name,
+                    profile.identity.uid,
+                    profile.calls.len(),
+                    profile.about
+                )?;
+            }
+        }
+        Some("flags") => {
+            for rule in flag::FLAGS {
+                let file_systems: Vec<_> = rule.file_systems.iter().map(|fs| fs.as_str()).collect();
+                writeln!(
+                    out,
+                    "{:<22} {:<15} {:?} {:?}  {}",
+                    rule.name,
+                    file_systems.join(","),
+                    rule.value,
+                    rule.effect,
+                    rule.why
+                )?;
+            }
+            for refused in flag::REFUSED {
+                writeln!(out, "{:<22} refused: {}", refused.name, refused.why)?;
+            }
+        }
+        Some("places") => {
+            for row in place::PLACES {
+                writeln!(
+                    out,
+                    "{:<10} {:<52} {:?}  {}",
+                    row.class.as_str(),
+                    row.pattern,
+                    row.operations,
+                    row.why
+                )?;
+            }
+        }
+        Some("tools") => {
+            for row in tool::TOOLS {
+                writeln!(
+                    out,
+                    "{:<12} {} {} … {}  {}",
+                    row.key,
+                    row.path,
+                    row.arguments.join(" "),
+                    row.tail.join(" "),
+                    row.about
+                )?;
+            }
+        }
+        Some("blank") => {
+            for area in blank::AREAS {
+                writeln!(
+                    out,
+                    "{:?} {:>14} length {:>8}  {}",
+                    area.from, area.offset, area.length, area.why
+                )?;
+            }
+        }
+        Some(name) => {
+            let profile = profile::named(name)
+                .ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))?;
+            show_profile(profile, out)?;
+        }
+    }
+    Ok(0)
+}
+
+fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let identity = &profile.identity;
+    writeln!(out, "{}: {}", profile.name, profile.about)?;
+    writeln!(
+        out,
+        "user {} group {} groups {:?}: {}",
+        identity.uid, identity.gid, identity.groups, identity.why
+    )?;
+    for held in profile.capabilities {
+        let how = if held.effective {
+            "effective"
+        } else {
+            "raised when needed"
+        };
+        writeln!(
+            out,
+            "capability {} ({how}): {}",
+            held.capability.name, held.why
+        )?;
+    }
+    for limit in profile.limits {
+        writeln!(
+            out,
+            "limit {:?} {}: {}",
+            limit.resource, limit.value, limit.why
+        )?;
+    }
+    let landlock = &profile.landlock;
+    writeln!(
+        out,
+        "landlock from ABI {} tcp {:?} scopes {:?}: {}",
+        landlock.floor, landlock.tcp, landlock.scopes, landlock.why
+    )?;
+    match landlock.files {
+        Files::Free => writeln!(out, "files: free")?,
+        Files::Inherited => writeln!(out, "files: inherited")?,
+        Files::Listed(rules) => {
+            for rule in rules {
+                let place = match rule.place {
+                    FilePlace::Path(path) => path.to_owned(),
+                    FilePlace::Named(name) => format!("<{name}>"),
+                };
+                writeln!(out, "files {place} {:?}: {}", rule.rights, rule.why)?;
+            }
+        }
+    }
+    for rule in profile.calls {
+        let condition = match rule.condition {
+            Condition::Always => String::new(),
+            Condition::OneOf {
+                argument, values, ..
+            } => {
+                let names: Vec<_> = values.iter().map(|value| value.name).collect();
+                format!(" argument {argument} one of {}", names.join(" "))
+            }
+            Condition::HasBits { argument, bits } => {
+                format!(" argument {argument} with {}", bits.name)
+            }
+            Condition::LacksBits { argument, bits } => {
+                format!(" argument {argument} without {}", bits.name)
+            }
+        };
+        let answer = match rule.answer {
+            Answer::Allow => String::new(),
+            Answer::Errno(errno) => format!(" answered with {}", errno.name),
+        };
+        writeln!(out, "call {}{condition}{answer}: {}", rule.call, rule.why)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The auditor's binary: its answers and its exit status.
+
+use std::process::{Command, Output};
+
+fn auditor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ebs-csi-policy"))
+        .args(arguments)
+        .output()
+        .expect("the binary starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn bad_usage_is_one_line_and_status_64() {
+    for arguments in [
+        &[][..],
+        &["nonsense"],
+        &["audit"],
+        &["audit", "--pid", "x", "--as", "broker"],
+        &["audit", "--pid", "1", "--as", "nobody"],
+        &["show", "nobody"],
+        &["show", "broker", "more"],
+    ] {
+        let output = auditor(arguments);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_unconfined_process_deviates_from_every_profile() {
+    let pid = std::process::id().to_string();
+    for profile in [
+        "controller",
+        "node-agent",
+        "supervisor",
+        "broker",
+        "directories",
+        "runner",
+        "tool",
+    ] {
+        let output = auditor(&["audit", "--pid", &pid, "--as", profile]);
+        assert_eq!(output.status.code(), Some(1), "{profile}");
+        let table = text(&output.stdout);
+        assert!(
+            table.contains("seccomp: expected 2 (filter), found"),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_is_not_there_is_an_error() {
+    let output = auditor(&["audit", "--tree", "4194304"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("4194304"));
+}
+
+#[test]
+fn a_tree_of_strangers_is_listed_and_not_judged() {
+    let pid = std::process::id().to_string();
+    let output = auditor(&["audit", "--tree", &pid]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("not of the driver"));
+}
+
+#[test]
+fn the_digests_and_every_rule_can_be_shown() {
+    let digests = text(&auditor(&["digest"]).stdout);
+    assert!(digests.contains(ebs_csi_policy::PRODUCTION.digest));
+    assert!(digests.contains(ebs_csi_policy::SANDBOX.digest));
+    for (what, word) in [
+        ("broker", "move_mount"),
+        ("tool", "BLKDISCARD"),
+        ("flags", "noatime"),
+        ("places", "kubernetes.io~csi"),
+        ("tools", "mke2fs"),
+        ("blank", "btrfs"),
+    ] {
+        let output = auditor(&["show", what]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains(word), "{what}");
+    }
+    assert!(text(&auditor(&["--help"]).stdout).starts_with("Usage:"));
+    assert!(text(&auditor(&["--version"]).stdout).starts_with("ebs-csi-policy "));
+}
