@@ -1,2 +1,48 @@
 //! EC2, STS and instance metadata, simulated on loopback.
-fn main() {}
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use ec2_sim::command::{Command, EX_USAGE, LogFormat};
+use std::io::Write as _;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            let _ = write!(std::io::stdout(), "{e}");
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            let text = e.to_string();
+            let line = text.lines().next().unwrap_or("bad usage");
+            return say(line.trim_start_matches("error: "), EX_USAGE);
+        }
+    };
+    let Ok(filter) = EnvFilter::try_new(&command.log_level) else {
+        return say(
+            &format!(
+                "--log-level {:?} is not a filter, as info",
+                command.log_level
+            ),
+            EX_USAGE,
+        );
+    };
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match command.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    match command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => say(&failed.why, failed.code),
+    }
+}
+
+fn say(line: &str, code: u8) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "ec2-sim: {line}");
+    ExitCode::from(code)
+}

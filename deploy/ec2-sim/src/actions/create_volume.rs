@@ -1,0 +1,253 @@
+//! CreateVolume.
+
+use super::Call;
+use crate::devices::Source;
+use crate::error::{ApiError, ApiResult};
+use crate::faults::{CreateFailure, Fault};
+use crate::resources::client_token::{self, Spent, Verdict};
+use crate::resources::modification::Shape;
+use crate::resources::snapshot::Life as SnapshotLife;
+use crate::resources::tags::{self, Tags};
+use crate::resources::volume::{Initialization, Life, Origin, Outcome, Volume};
+use crate::resources::volume_type::{self, VolumeType, Wanted};
+use crate::time::Millis;
+use crate::wire::render::{self, View};
+use crate::wire::xml::Xml;
+
+/// What was asked for, tested as far as the request alone allows.
+struct Asked {
+    zone: String,
+    kind: &'static VolumeType,
+    shape: Shape,
+    snapshot: Option<String>,
+    encrypted: bool,
+    kms_key: Option<String>,
+    outpost: Option<String>,
+    rate: Option<u32>,
+    tags: Tags,
+    token: Option<String>,
+}
+
+/// The order is EC2's: parameters, permission, dry run, multi-attach, token, snapshot.
+pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
+    let asked = parse(call)?;
+    if call.wants_dry_run()? {
+        return Err(ApiError::dry_run());
+    }
+    asked.kind.check_multi_attach(asked.shape.multi_attach)?;
+    let fingerprint = fingerprint(&asked);
+    if let Some(token) = &asked.token {
+        check_token(token)?;
+        let spent = call.realm.token(token);
+        let retention = call.rules.token_retention_ms;
+        if let Verdict::Replay(id) =
+            client_token::judge(token, spent, &fingerprint, call.now, retention)?
+        {
+            return match call.realm.volumes().get(id) {
+                Some(v) => Ok(answer(call, v)),
+                // The volume failed after it was accepted and is gone; its token stays spent.
+                None => Err(ApiError::client(
+                    "IdempotentParameterMismatch",
+                    format!(
+                        "The client token '{token}' is associated with resource '{id}' which has already been deleted. Please use a different client token."
+                    ),
+                )),
+            };
+        }
+    }
+    let mut source_encryption = (false, None);
+    if let Some(id) = &asked.snapshot {
+        let s = call
+            .realm
+            .snapshots()
+            .get(id)
+            .ok_or_else(|| ApiError::no_snapshot(id))?;
+        if !matches!(s.life, SnapshotLife::Completed { .. }) {
+            return Err(ApiError::client(
+                "IncorrectState",
+                format!("Snapshot is in invalid state - {}", s.status()),
+            ));
+        }
+        source_encryption = (s.encrypted, s.kms_key.clone());
+    }
+    let volume = build(call, &asked, source_encryption);
+    let source = match &asked.snapshot {
+        Some(id) => Source::Snapshot(id),
+        None => Source::Blank,
+    };
+    call.devices
+        .create(&volume.id, volume.shape.size, source)
+        .map_err(|e| Call::internal(&e))?;
+    if let Some(token) = &asked.token {
+        call.realm.spend(
+            token,
+            Spent {
+                volume: volume.id.clone(),
+                fingerprint,
+                at: call.now,
+                deleted: false,
+            },
+        );
+    }
+    call.effects.push(volume.id.clone());
+    let members = answer(call, &volume);
+    call.realm.put_volume(volume);
+    Ok(members)
+}
+
+fn answer(call: &Call<'_>, v: &Volume) -> String {
+    let mut x = Xml::new();
+    render::volume(&mut x, call.realm, v, View::Created);
+    x.finish()
+}
+
+/// Refuses a token that is too long.
+pub(super) fn check_token(token: &str) -> ApiResult<()> {
+    if token.chars().count() > client_token::MAX_LENGTH {
+        return Err(ApiError::value(
+            "Client token must be less than or equal to 64 characters.",
+        ));
+    }
+    Ok(())
+}
+
+fn parse(call: &Call<'_>) -> ApiResult<Asked> {
+    let p = call.params;
+    let (zone_name, zone_id) = (p.text("AvailabilityZone"), p.text("AvailabilityZoneId"));
+    let size = p.positive("Size")?;
+    let snapshot = p.text("SnapshotId").map(str::to_owned);
+    let kind = p.text("VolumeType").unwrap_or("gp2");
+    let wanted = Wanted {
+        iops: p.positive("Iops")?,
+        throughput: p.positive("Throughput")?,
+    };
+    let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let encrypted = p.boolean("Encrypted")?.unwrap_or(false);
+    let kms_key = p.text("KmsKeyId").map(str::to_owned);
+    let outpost = p.text("OutpostArn").map(str::to_owned);
+    let rate = p.positive("VolumeInitializationRate")?;
+    let token = p.text("ClientToken").map(str::to_owned);
+    let tags = tags::specified(p, "volume")?;
+    call.wants_dry_run()?;
+    p.finish()?;
+
+    let zone = call.zone(zone_name, zone_id)?;
+    let kind = volume_type::find(kind)?;
+    if let Some(id) = &snapshot {
+        call.check_snapshot_id(id)?;
+    }
+    let from = snapshot
+        .as_ref()
+        .and_then(|id| call.realm.snapshots().get(id));
+    let size = match (size, &snapshot, from) {
+        (None, None, _) => return Err(ApiError::missing("size/snapshot")),
+        // A size below the snapshot's is raised without a word.
+        (Some(size), _, Some(s)) => size.max(s.size),
+        (None, _, Some(s)) => s.size,
+        (Some(size), _, None) => size,
+        (None, Some(id), None) => return Err(ApiError::no_snapshot(id)),
+    };
+    let shape = kind.shape(size, wanted, multi_attach)?;
+    if rate.is_some() && snapshot.is_none() {
+        return Err(ApiError::combination(
+            "You can't specify VolumeInitializationRate for volumes that are not created from a snapshot.",
+        ));
+    }
+    if rate.is_some_and(|r| !(100..=300).contains(&r)) {
+        return Err(ApiError::value(
+            "The value specified for VolumeInitializationRate is not in the allowed range.",
+        ));
+    }
+    Ok(Asked {
+        zone,
+        kind,
+        shape,
+        snapshot,
+        encrypted,
+        kms_key,
+        outpost,
+        rate,
+        tags,
+        token,
+    })
+}
+
+/// What two requests with the same token must agree on. Tags are ordered and zones named, so that neither order nor form counts.
+fn fingerprint(a: &Asked) -> String {
+    format!(
+        "create|{}|{:?}|{:?}|{}|{:?}|{:?}|{:?}|{:?}",
+        a.zone, a.shape, a.snapshot, a.encrypted, a.kms_key, a.outpost, a.rate, a.tags
+    )
+}
+
+fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> Volume {
+    let item = if asked.snapshot.is_some() {
+        "volume_create_from_snapshot"
+    } else {
+        "volume_create"
+    };
+    let until = call.begin.plus(call.latency.sample(item));
+    let life = creation(call.faults, call.begin, until);
+    let fast = asked.snapshot.as_ref().is_some_and(|s| {
+        let key = format!("{s}/{}", asked.zone);
+        let found = call.realm.fast_restores().get(&key);
+        found.is_some_and(|f| f.state(call.now) == "enabled")
+    });
+    let initialization = asked.snapshot.as_ref().filter(|_| !fast).map(|_| {
+        let per_gib = match asked.rate {
+            Some(rate) => u64::from(1024 * 1000 / rate),
+            None => call.latency.sample("initialize_per_gib"),
+        };
+        Initialization {
+            kind: if asked.rate.is_some() {
+                "provisioned-rate"
+            } else {
+                "default"
+            }
+            .to_owned(),
+            from: until,
+            until: until.plus(per_gib.saturating_mul(u64::from(asked.shape.size))),
+        }
+    });
+    Volume {
+        id: call.ids.issue("vol"),
+        shape: asked.shape.clone(),
+        zone: asked.zone.clone(),
+        origin: match &asked.snapshot {
+            Some(id) => Origin::Snapshot(id.clone()),
+            None => Origin::Blank,
+        },
+        // An encrypted snapshot gives an encrypted volume, whatever was asked.
+        encrypted: asked.encrypted || source.0,
+        kms_key: asked.kms_key.clone().or(source.1),
+        outpost: asked.outpost.clone(),
+        initialization_rate: asked.rate,
+        created: call.now,
+        life,
+        attachments: Vec::new(),
+        modification: None,
+        modified: Vec::new(),
+        initialization,
+        last_snapshot: None,
+        tags: asked.tags.clone(),
+        auto_enable_io: false,
+        root: false,
+        restored_fast: fast,
+    }
+}
+
+/// How creation goes on, faults considered.
+pub(super) fn creation(faults: &[Fault], begin: Millis, until: Millis) -> Life {
+    let failed = faults.iter().find_map(|f| match f {
+        Fault::FailCreate { outcome, after_ms } => Some((
+            match outcome {
+                CreateFailure::Vanish => Outcome::Vanish,
+                CreateFailure::Error => Outcome::Error,
+            },
+            begin.plus(*after_ms),
+        )),
+        _ => None,
+    });
+    let (outcome, until) = failed.unwrap_or((Outcome::Available, until));
+    Life::Creating { until, outcome }
+}

@@ -1,0 +1,189 @@
+//! DescribeInstances and DescribeInstanceStatus.
+
+use super::Call;
+use super::describe_volumes::{empty, empty_page, page};
+use super::select::{next_token, select};
+use crate::error::{ApiError, ApiResult};
+use crate::resources::instance::{Instance, Life};
+use crate::wire::filter::Filters;
+use crate::wire::render;
+use crate::wire::xml::Xml;
+
+const FILTERS: &[&str] = &[
+    "availability-zone",
+    "availability-zone-id",
+    "block-device-mapping.device-name",
+    "block-device-mapping.status",
+    "block-device-mapping.volume-id",
+    "image-id",
+    "instance-id",
+    "instance-state-code",
+    "instance-state-name",
+    "instance-type",
+    "launch-time",
+    "owner-id",
+    "root-device-name",
+    "tag-key",
+    "tag-value",
+];
+
+const STATUS_FILTERS: &[&str] = &[
+    "availability-zone",
+    "availability-zone-id",
+    "instance-state-code",
+    "instance-state-name",
+    "instance-status.status",
+    "system-status.status",
+];
+
+pub(super) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
+    call.dry_run()?;
+    let p = call.params;
+    let ids = p.list("InstanceId");
+    p.boolean("IncludeManagedResources")?;
+    let filters = Filters::parse(p, FILTERS)?;
+    let page = page(call, ("instancesSet", !ids.is_empty()), (5, 1000))?;
+    p.finish()?;
+    if empty_page(call) {
+        return Ok(empty(call, "reservationSet", &page));
+    }
+    let mut candidates = by_ids(call, &ids)?;
+    if candidates.is_none()
+        && page.max.is_none()
+        && let Some(wanted) = filters.literal("instance-id")
+    {
+        let known = call.realm.instances();
+        candidates = Some(wanted.iter().filter_map(|id| known.get(id)).collect());
+    }
+    let found = select(
+        call.realm.instances(),
+        candidates,
+        &page,
+        &filters,
+        |i, name| field(call, i, name),
+        |i| &i.tags,
+    );
+    let realm = &*call.realm;
+    let mut x = Xml::new();
+    x.list("reservationSet", found.rows, |x, i| {
+        x.text("reservationId", &i.id.replacen("i-", "r-", 1))
+            .text("ownerId", &realm.account)
+            .text("groupSet", "")
+            .list("instancesSet", [i], |x, i| {
+                render::instance(x, realm, i, call.now);
+            });
+    });
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}
+
+pub(super) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String> {
+    call.dry_run()?;
+    let p = call.params;
+    let ids = p.list("InstanceId");
+    p.boolean("IncludeManagedResources")?;
+    let all = p.boolean("IncludeAllInstances")?.unwrap_or(false);
+    let filters = Filters::parse(p, STATUS_FILTERS)?;
+    let page = page(call, ("instancesSet", !ids.is_empty()), (5, 1000))?;
+    p.finish()?;
+    if empty_page(call) {
+        return Ok(empty(call, "instanceStatusSet", &page));
+    }
+    let found = select(
+        call.realm.instances(),
+        by_ids(call, &ids)?,
+        &page,
+        &filters,
+        |i, name| field(call, i, name),
+        |i| &i.tags,
+    );
+    let shown = found
+        .rows
+        .into_iter()
+        .filter(|i| all || matches!(i.life, Life::Running));
+    let mut x = Xml::new();
+    x.list("instanceStatusSet", shown, |x, i| {
+        let (code, name) = i.state();
+        let health = health(i);
+        x.text("instanceId", &i.id)
+            .text("availabilityZone", &i.zone)
+            .text("availabilityZoneId", call.realm.zone_id(&i.zone))
+            .nest("instanceState", |x| {
+                x.value("code", code).text("name", name);
+            });
+        for kind in ["systemStatus", "instanceStatus", "attachedEbsStatus"] {
+            x.nest(kind, |x| {
+                x.text("status", health).list("details", [()], |x, ()| {
+                    x.text("name", "reachability").text(
+                        "status",
+                        if health == "ok" {
+                            "passed"
+                        } else {
+                            "insufficient-data"
+                        },
+                    );
+                });
+            });
+        }
+    });
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}
+
+fn health(i: &Instance) -> &'static str {
+    match i.life {
+        Life::Running => "ok",
+        Life::Pending { .. } => "initializing",
+        _ => "not-applicable",
+    }
+}
+
+fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<Vec<&'a Instance>>> {
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    for id in ids {
+        call.check_instance_id(id)?;
+    }
+    let known = call.realm.instances();
+    let missing: Vec<&str> = ids
+        .iter()
+        .copied()
+        .filter(|id| !known.contains_key(*id))
+        .collect();
+    match missing.as_slice() {
+        [] => Ok(Some(ids.iter().filter_map(|id| known.get(*id)).collect())),
+        [id] => Err(ApiError::no_instance(id)),
+        // unverified wording for several.
+        several => Err(ApiError::client(
+            "InvalidInstanceID.NotFound",
+            format!("The instance IDs '{}' do not exist", several.join(", ")),
+        )),
+    }
+}
+
+fn field(call: &Call<'_>, i: &Instance, name: &str) -> Vec<String> {
+    let mapping = |f: fn(&str, &crate::resources::attachment::Attachment) -> String| {
+        call.realm
+            .volumes_of(&i.id)
+            .filter_map(|v| Some(f(&v.id, v.attachment(&i.id)?)))
+            .collect()
+    };
+    match name {
+        "availability-zone" => vec![i.zone.clone()],
+        "availability-zone-id" => vec![call.realm.zone_id(&i.zone).to_owned()],
+        "block-device-mapping.device-name" => mapping(|_, a| a.device.clone()),
+        "block-device-mapping.status" => mapping(|_, a| a.status().to_owned()),
+        "block-device-mapping.volume-id" => mapping(|v, _| v.to_owned()),
+        "image-id" => vec![i.image.clone()],
+        "instance-id" => vec![i.id.clone()],
+        "instance-state-code" => vec![i.state().0.to_string()],
+        "instance-state-name" => vec![i.state().1.to_owned()],
+        "instance-status.status" | "system-status.status" => vec![health(i).to_owned()],
+        "instance-type" => vec![i.instance_type.clone()],
+        "launch-time" => vec![i.launched.iso()],
+        "owner-id" => vec![call.realm.account.clone()],
+        "root-device-name" => vec![i.root_device.clone()],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,189 @@
+//! DescribeVolumes.
+
+use super::Call;
+use super::select::{next_token, select};
+use crate::error::{ApiError, ApiResult};
+use crate::faults::Fault;
+use crate::resources::volume::{Origin, Volume};
+use crate::wire::filter::Filters;
+use crate::wire::page::Page;
+use crate::wire::render::{self, View};
+use crate::wire::xml::Xml;
+
+const FILTERS: &[&str] = &[
+    "attachment.attach-time",
+    "attachment.delete-on-termination",
+    "attachment.device",
+    "attachment.instance-id",
+    "attachment.status",
+    "availability-zone",
+    "availability-zone-id",
+    "create-time",
+    "encrypted",
+    "fast-restored",
+    "multi-attach-enabled",
+    "operator.managed",
+    "operator.principal",
+    "size",
+    "snapshot-id",
+    "source-volume-id",
+    "status",
+    "tag-key",
+    "tag-value",
+    "volume-id",
+    "volume-type",
+];
+
+/// A dry run is answered first, even for malformed ids.
+pub(super) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
+    call.dry_run()?;
+    let p = call.params;
+    let ids = p.list("VolumeId");
+    p.boolean("IncludeManagedResources")?;
+    let filters = Filters::parse(p, FILTERS)?;
+    let page = page(call, ("volumeIdsSet", !ids.is_empty()), (5, 500))?;
+    p.finish()?;
+    for id in &ids {
+        if !call.id_ok(id, "vol") {
+            return Err(ApiError::value(format!(
+                "Value ({id}) for parameter volumes is invalid. Expected: 'vol-...'."
+            )));
+        }
+    }
+    if empty_page(call) {
+        return Ok(empty(call, "volumeSet", &page));
+    }
+    let realm = &*call.realm;
+    let candidates = if ids.is_empty() {
+        indexed(call, &filters, &page)
+    } else {
+        Some(by_ids(call, &ids)?)
+    };
+    let found = select(
+        realm.volumes(),
+        candidates,
+        &page,
+        &filters,
+        |v, name| field(call, v, name),
+        |v| &v.tags,
+    );
+    let mut x = Xml::new();
+    x.list("volumeSet", found.rows, |x, v| {
+        render::volume(x, realm, v, View::Full);
+    });
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}
+
+/// The volumes of a list of ids. One that is not there fails the whole call.
+pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a Volume>> {
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    let missing: Vec<&str> = ids
+        .iter()
+        .copied()
+        .filter(|id| !call.realm.volumes().contains_key(*id))
+        .collect();
+    match missing.as_slice() {
+        [] => Ok(ids
+            .iter()
+            .filter_map(|id| call.realm.volumes().get(*id))
+            .collect()),
+        [id] => Err(ApiError::no_volume(id)),
+        // unverified wording for several.
+        several => Err(ApiError::client(
+            "InvalidVolume.NotFound",
+            format!("The volumes '{}' do not exist.", several.join(", ")),
+        )),
+    }
+}
+
+/// What an index gives for the filters, when the whole answer is asked for at once.
+fn indexed<'a>(call: &'a Call<'_>, filters: &Filters, page: &Page) -> Option<Vec<&'a Volume>> {
+    if page.max.is_some() || page.after.is_some() {
+        return None;
+    }
+    let volumes = call.realm.volumes();
+    let mut ids: Vec<&str> = Vec::new();
+    if let Some(wanted) = filters.literal("volume-id") {
+        ids.extend(wanted.iter().map(String::as_str));
+    } else if let Some((key, values)) = filters.literal_tag() {
+        for value in values {
+            ids.extend(call.realm.tagged(key, value).map(String::as_str));
+        }
+    } else if let Some(instances) = filters.literal("attachment.instance-id") {
+        for instance in instances {
+            ids.extend(call.realm.volumes_of(instance).map(|v| v.id.as_str()));
+        }
+    } else {
+        return None;
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Some(ids.into_iter().filter_map(|id| volumes.get(id)).collect())
+}
+
+fn field(call: &Call<'_>, v: &Volume, name: &str) -> Vec<String> {
+    let each = |f: fn(&crate::resources::attachment::Attachment) -> String| {
+        v.attachments.iter().map(f).collect()
+    };
+    match name {
+        "attachment.attach-time" => each(|a| a.since.iso()),
+        "attachment.delete-on-termination" => each(|a| a.delete_on_termination.to_string()),
+        "attachment.device" => each(|a| a.device.clone()),
+        "attachment.instance-id" => each(|a| a.instance.clone()),
+        "attachment.status" => each(|a| a.status().to_owned()),
+        "availability-zone" => vec![v.zone.clone()],
+        "availability-zone-id" => vec![call.realm.zone_id(&v.zone).to_owned()],
+        "create-time" => vec![v.created.iso()],
+        "encrypted" => vec![v.encrypted.to_string()],
+        "fast-restored" => vec![v.restored_fast.to_string()],
+        "multi-attach-enabled" => vec![v.shape.multi_attach.to_string()],
+        "operator.managed" => vec!["false".to_owned()],
+        "size" => vec![v.shape.size.to_string()],
+        "snapshot-id" => match &v.origin {
+            Origin::Snapshot(id) => vec![id.clone()],
+            _ => vec![String::new()],
+        },
+        "source-volume-id" => match &v.origin {
+            Origin::Volume(id) => vec![id.clone()],
+            _ => Vec::new(),
+        },
+        "status" => vec![v.status().to_owned()],
+        "volume-id" => vec![v.id.clone()],
+        "volume-type" => vec![v.shape.volume_type.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// Reads the page, unless a fault says that its token has expired.
+pub(super) fn page(call: &Call<'_>, ids: (&str, bool), range: (i64, i64)) -> ApiResult<Page> {
+    let page = Page::parse(call.params, call.action, ids, range, call.now)?;
+    let expired = call
+        .faults
+        .iter()
+        .any(|f| matches!(f, Fault::ExpireToken {}));
+    if expired && page.after.is_some() {
+        return Err(ApiError::value("Unable to parse pagination token"));
+    }
+    Ok(page)
+}
+
+/// Whether a fault asks for an empty page.
+pub(super) fn empty_page(call: &Call<'_>) -> bool {
+    call.faults.iter().any(|f| matches!(f, Fault::EmptyPage {}))
+}
+
+/// An empty page whose successor is the page that was asked for.
+pub(super) fn empty(call: &Call<'_>, set: &str, page: &Page) -> String {
+    let mut x = Xml::new();
+    x.text(set, "");
+    next_token(
+        &mut x,
+        Some(page.after.as_deref().unwrap_or("")),
+        call.action,
+        call.now,
+    );
+    x.finish()
+}

@@ -1,0 +1,191 @@
+//! CreateTags, DeleteTags, DescribeTags.
+
+use super::Call;
+use super::describe_volumes::{empty, empty_page, page};
+use super::select::{next_token, select};
+use crate::error::{ApiError, ApiResult};
+use crate::resources::tags::{self, NO_TAGS, Tags};
+use crate::wire::filter::Filters;
+use crate::wire::xml::Xml;
+use std::collections::BTreeMap;
+
+/// Resources of one call at most.
+const MAX_RESOURCES: usize = 1000;
+
+/// All resources are tested before one of them changes.
+pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let ids = p.list("ResourceId");
+    let wanted = tags::listed(p, "Tag")?;
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    check(call, &ids)?;
+    if wanted.is_empty() {
+        return Err(ApiError::missing("Tag"));
+    }
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    let merged = |tags: &Tags| {
+        let mut tags = tags.clone();
+        for (key, value) in &wanted {
+            tags.insert(key.clone(), value.clone().unwrap_or_default());
+        }
+        tags
+    };
+    for id in &ids {
+        tags::check(&merged(of(call, id)?))?;
+    }
+    for id in ids {
+        call.realm.retag(id, |t| *t = merged(t));
+        call.effects.push(id.to_owned());
+    }
+    Ok("<return>true</return>".to_owned())
+}
+
+/// With a value, only a tag that has it goes; an empty value matches an empty value; deleting what is not there succeeds.
+pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let ids = p.list("ResourceId");
+    let wanted = tags::listed(p, "Tag")?;
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    check(call, &ids)?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    for id in &ids {
+        of(call, id)?;
+    }
+    for id in ids {
+        call.realm.retag(id, |t| {
+            if wanted.is_empty() {
+                t.clear();
+            }
+            for (key, value) in &wanted {
+                if value.is_none() || t.get(key) == value.as_ref() {
+                    t.remove(key);
+                }
+            }
+        });
+        call.effects.push(id.to_owned());
+    }
+    Ok("<return>true</return>".to_owned())
+}
+
+fn check(call: &Call<'_>, ids: &[&str]) -> ApiResult<()> {
+    if ids.is_empty() {
+        return Err(ApiError::missing("ResourceId"));
+    }
+    if ids.len() > MAX_RESOURCES {
+        // unverified wording.
+        return Err(ApiError::value(format!(
+            "No more than {MAX_RESOURCES} resources can be named in one call"
+        )));
+    }
+    let good = |id: &str| ["vol", "snap", "i"].iter().any(|p| call.id_ok(id, p));
+    match ids.iter().find(|id| !good(id)) {
+        Some(id) => Err(ApiError::client(
+            "InvalidID",
+            format!("The ID '{id}' is not valid"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn of<'a>(call: &'a Call<'_>, id: &str) -> ApiResult<&'a Tags> {
+    let realm = &*call.realm;
+    if id.starts_with("vol-") {
+        let v = realm.volumes().get(id).filter(|v| !v.deleting());
+        v.map(|v| &v.tags).ok_or_else(|| ApiError::no_volume(id))
+    } else if id.starts_with("snap-") {
+        let s = realm.snapshots().get(id);
+        s.map(|s| &s.tags).ok_or_else(|| ApiError::no_snapshot(id))
+    } else {
+        let i = realm.instances().get(id);
+        i.map(|i| &i.tags).ok_or_else(|| ApiError::no_instance(id))
+    }
+}
+
+/// One row of DescribeTags.
+struct Row<'a> {
+    id: &'a str,
+    kind: &'static str,
+    key: &'a str,
+    value: &'a str,
+}
+
+pub(super) fn describe_tags(call: &mut Call<'_>) -> ApiResult<String> {
+    call.dry_run()?;
+    let p = call.params;
+    let filters = Filters::parse(p, &["key", "resource-id", "resource-type", "value"])?;
+    let page = page(call, ("", false), (5, 1000))?;
+    p.finish()?;
+    if empty_page(call) {
+        return Ok(empty(call, "tagSet", &page));
+    }
+    let realm = &*call.realm;
+    let one = |id: &str| {
+        filters
+            .literal("resource-id")
+            .is_none_or(|ids| ids.iter().any(|i| i == id))
+    };
+    let volumes = realm
+        .volumes()
+        .values()
+        .map(|v| (v.id.as_str(), "volume", &v.tags));
+    let snapshots = realm
+        .snapshots()
+        .values()
+        .map(|s| (s.id.as_str(), "snapshot", &s.tags));
+    let instances = realm
+        .instances()
+        .values()
+        .map(|i| (i.id.as_str(), "instance", &i.tags));
+    let rows: BTreeMap<String, Row<'_>> = volumes
+        .chain(snapshots)
+        .chain(instances)
+        .filter(|(id, ..)| one(id))
+        .flat_map(|(id, kind, tags)| {
+            tags.iter().map(move |(key, value)| {
+                (
+                    format!("{id}/{key}"),
+                    Row {
+                        id,
+                        kind,
+                        key,
+                        value,
+                    },
+                )
+            })
+        })
+        .collect();
+    let found = select(
+        &rows,
+        None,
+        &page,
+        &filters,
+        |r, name| {
+            vec![
+                match name {
+                    "key" => r.key,
+                    "resource-id" => r.id,
+                    "resource-type" => r.kind,
+                    "value" => r.value,
+                    _ => return Vec::new(),
+                }
+                .to_owned(),
+            ]
+        },
+        |_| &NO_TAGS,
+    );
+    let mut x = Xml::new();
+    x.list("tagSet", found.rows, |x, r| {
+        x.text("key", r.key)
+            .text("resourceId", r.id)
+            .text("resourceType", r.kind)
+            .text("value", r.value);
+    });
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}

@@ -1,0 +1,184 @@
+//! The command line.
+
+use crate::devices;
+use crate::http::{ServeError, Server, ServerOptions};
+use crate::scenario::{Scenario, ScenarioError};
+use crate::sim::SimError;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// EC2, STS and instance metadata, simulated on loopback.
+#[derive(Debug, Parser)]
+#[command(name = "ec2-sim", version)]
+pub struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+    /// How log lines on stderr look.
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// What is logged, as `info` or `ec2_sim=debug`.
+    #[arg(long, global = true, default_value = "info")]
+    pub log_level: String,
+}
+
+/// The look of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve until SIGTERM or SIGINT. Prints one line of JSON when ready.
+    Serve(Serve),
+    /// Clear the loop devices of a state directory by its own records, and remove what the simulator made in it.
+    Clean {
+        /// The directory.
+        #[arg(long)]
+        state_dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Where state, images and device directories are. Made if absent.
+    #[arg(long)]
+    state_dir: PathBuf,
+    /// The world to begin with: TOML, or JSON when the name ends in .json.
+    #[arg(long)]
+    scenario: Option<PathBuf>,
+    /// What an attachment makes appear.
+    #[arg(long, value_enum, default_value = "none")]
+    devices: devices::Mode,
+    /// The address of EC2 and STS; loopback only.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The control socket, as unix:PATH.
+    #[arg(long)]
+    control: Option<String>,
+    /// The latency profile: instant, fast or real. Overrides the scenario's.
+    #[arg(long)]
+    profile: Option<String>,
+    /// Overrides the scenario's seed.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Bad usage.
+pub const EX_USAGE: u8 = 64;
+/// Bad configuration.
+pub const EX_CONFIG: u8 = 78;
+
+/// How a run failed: what to say, and the exit code.
+#[derive(Debug)]
+pub struct Failed {
+    /// One line for stderr.
+    pub why: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+fn failed(code: u8, why: impl std::fmt::Display) -> Failed {
+    Failed {
+        why: why.to_string(),
+        code,
+    }
+}
+
+impl Command {
+    /// Does what the command line says.
+    ///
+    /// # Errors
+    /// With the exit code: 64 for bad usage, 78 for a bad scenario, 1 for the rest.
+    pub fn run(self) -> Result<(), Failed> {
+        match self.verb {
+            Verb::Serve(serve) => {
+                let options = serve.options()?;
+                tokio::runtime::Builder::new_multi_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(|e| failed(1, e))?
+                    .block_on(serve_until_told(options))
+            }
+            Verb::Clean { state_dir } => {
+                let done = devices::clean(&state_dir)
+                    .map_err(|e| failed(1, format!("{}: {e}", state_dir.display())))?;
+                let _ = writeln!(std::io::stdout(), "{}", serde_json::json!(done));
+                if done.held.is_empty() {
+                    return Ok(());
+                }
+                Err(failed(
+                    1,
+                    format!(
+                        "still in use: {}; unmount or close them, and they are gone",
+                        done.held.join(", ")
+                    ),
+                ))
+            }
+        }
+    }
+}
+
+impl Serve {
+    fn options(self) -> Result<ServerOptions, Failed> {
+        let mut scenario = match &self.scenario {
+            Some(path) => Scenario::load(path).map_err(|e| failed(EX_CONFIG, e))?,
+            None => Scenario::default(),
+        };
+        if let Some(profile) = self.profile {
+            scenario.profile = profile;
+        }
+        if let Some(seed) = self.seed {
+            scenario.seed = seed;
+        }
+        let control = match self.control {
+            None => None,
+            Some(text) => match text.strip_prefix("unix:") {
+                Some(path) => Some(PathBuf::from(path)),
+                None => {
+                    return Err(failed(
+                        EX_USAGE,
+                        format!("--control {text}: must be unix:PATH"),
+                    ));
+                }
+            },
+        };
+        Ok(ServerOptions {
+            state_dir: self.state_dir,
+            scenario,
+            devices: self.devices,
+            listen: self.listen,
+            control,
+        })
+    }
+}
+
+async fn serve_until_told(options: ServerOptions) -> Result<(), Failed> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| failed(1, e))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| failed(1, e))?;
+    let server = Server::start(options).await.map_err(|e| {
+        let code = match &e {
+            ServeError::Sim(SimError::Scenario(ScenarioError::Read(..))) => EX_CONFIG,
+            ServeError::Sim(SimError::Scenario(_) | SimError::Latency(_)) => EX_CONFIG,
+            ServeError::NotLoopback(_) => EX_USAGE,
+            _ => 1,
+        };
+        failed(code, e)
+    })?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", server.ready())
+        .and_then(|()| out.flush())
+        .map_err(|e| failed(1, format!("stdout: {e}")))?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    server.shutdown();
+    Ok(())
+}

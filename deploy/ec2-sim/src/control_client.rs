@@ -1,0 +1,79 @@
+//! A client of the control socket, without a runtime.
+
+use serde_json::Value;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Speaks to a simulator's control socket. One connection per call.
+#[derive(Debug, Clone)]
+pub struct ControlClient {
+    socket: PathBuf,
+}
+
+impl ControlClient {
+    /// For a socket path, as the ready line names it.
+    pub fn new(socket: impl AsRef<Path>) -> Self {
+        Self {
+            socket: socket.as_ref().to_owned(),
+        }
+    }
+
+    /// `GET path`.
+    ///
+    /// # Errors
+    /// When the socket does not answer, or answers other than 200.
+    pub fn get(&self, path: &str) -> io::Result<Value> {
+        self.call("GET", path, None)
+    }
+
+    /// `POST path` with a body.
+    ///
+    /// # Errors
+    /// As [`ControlClient::get`].
+    pub fn post(&self, path: &str, body: &Value) -> io::Result<Value> {
+        self.call("POST", path, Some(body))
+    }
+
+    /// `PUT path` with a body.
+    ///
+    /// # Errors
+    /// As [`ControlClient::get`].
+    pub fn put(&self, path: &str, body: &Value) -> io::Result<Value> {
+        self.call("PUT", path, Some(body))
+    }
+
+    /// `DELETE path`.
+    ///
+    /// # Errors
+    /// As [`ControlClient::get`].
+    pub fn delete(&self, path: &str) -> io::Result<Value> {
+        self.call("DELETE", path, None)
+    }
+
+    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Value> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        let answer = String::from_utf8(answer).map_err(io::Error::other)?;
+        let (head, body) = answer
+            .split_once("\r\n\r\n")
+            .ok_or_else(|| io::Error::other("the control socket closed without an answer"))?;
+        let status = head.split(' ').nth(1).unwrap_or("");
+        if status != "200" {
+            return Err(io::Error::other(format!(
+                "{method} {path}: {status} {}",
+                body.trim()
+            )));
+        }
+        serde_json::from_str(body).map_err(io::Error::other)
+    }
+}

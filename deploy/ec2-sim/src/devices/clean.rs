@@ -1,0 +1,90 @@
+//! Removes what a state directory holds, by its own records only.
+
+use super::loop_device::open_loop;
+use super::loop_record::{LoopRecords, backing_file, is_ours};
+use super::remove;
+use crate::sys;
+use std::io;
+use std::path::Path;
+
+/// What was removed, and what could not be.
+#[derive(Debug, Default, serde::Serialize)]
+pub struct Cleaned {
+    /// Loop devices that were cleared.
+    pub cleared: Vec<String>,
+    /// Loop devices that somebody holds: the kernel clears them with their last user.
+    pub held: Vec<String>,
+}
+
+/// Clears the directory's loop devices and removes the files that the simulator made in it; then the directory, if nothing else is in it.
+///
+/// # Errors
+/// From the file system. Whatever was not reached is still recorded.
+pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
+    let state_dir = &std::fs::canonicalize(state_dir)?;
+    let mut done = Cleaned::default();
+    let mut records = LoopRecords::open(state_dir)?;
+    for record in records.all().to_vec() {
+        if is_ours(&record) {
+            let device = open_loop(&state_dir.join("nodes"), record.number, false)?;
+            sys::clear_loop(&device)?;
+            drop(device);
+            let name = format!("loop{}", record.number);
+            if backing_file(record.number).is_some_and(|f| f == record.image) {
+                done.held.push(name);
+                continue;
+            }
+            done.cleared.push(name);
+        }
+        records.change(|all| all.retain(|r| *r != record))?;
+    }
+    remove_own(&state_dir.join("dev"), &|name| {
+        name.starts_with("loop") || name.starts_with("xvd") || name.starts_with("sd")
+    })?;
+    remove_own(&state_dir.join("nodes"), &|name| name.starts_with("loop"))?;
+    remove_own(&state_dir.join("snapshots"), &|name| {
+        name.starts_with("snap-") && name.ends_with(".img")
+    })?;
+    remove_own(&state_dir.join("volumes"), &|name| {
+        name.starts_with("vol-") && name.ends_with(".img")
+    })?;
+    if done.held.is_empty() {
+        remove(&state_dir.join("loops.json"))?;
+    }
+    for name in [
+        "state.jsonl",
+        "state.next",
+        "journal.jsonl",
+        "control.sock",
+        "lock",
+        "loops.next",
+    ] {
+        remove(&state_dir.join(name))?;
+    }
+    // Fails when something of somebody else's is in it, as it should.
+    let _ = std::fs::remove_dir(state_dir);
+    Ok(done)
+}
+
+/// Removes the files of a directory, and of the directories in it, that have names of ours.
+fn remove_own(dir: &Path, ours: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if entry.file_type()?.is_dir() {
+            if name.starts_with("i-") {
+                remove_own(&entry.path(), ours)?;
+            }
+        } else if ours(&name) {
+            remove(&entry.path())?;
+        }
+    }
+    let _ = std::fs::remove_dir(dir);
+    Ok(())
+}

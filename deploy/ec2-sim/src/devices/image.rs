@@ -1,0 +1,279 @@
+//! Volume and snapshot images: sparse files under the state directory.
+
+use super::{Source, remove};
+use rustix::fs::{SeekFrom, seek};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a GiB.
+const GIB: u64 = 1 << 30;
+
+/// Where the images are.
+#[derive(Debug, Clone)]
+pub(super) struct Images {
+    volumes: PathBuf,
+    snapshots: PathBuf,
+}
+
+/// What file system an image holds: enough to see that it was made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// ext4, xfs, btrfs.
+    pub kind: &'static str,
+    /// The file system's own id, and the time when it was made where the format says so.
+    pub identity: String,
+}
+
+impl Images {
+    /// Makes the directories.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
+        let images = Self {
+            volumes: state_dir.join("volumes"),
+            snapshots: state_dir.join("snapshots"),
+        };
+        std::fs::create_dir_all(&images.volumes)?;
+        std::fs::create_dir_all(&images.snapshots)?;
+        Ok(images)
+    }
+
+    /// A volume's image.
+    pub(super) fn volume(&self, id: &str) -> PathBuf {
+        self.volumes.join(format!("{id}.img"))
+    }
+
+    fn snapshot_path(&self, id: &str) -> PathBuf {
+        self.snapshots.join(format!("{id}.img"))
+    }
+
+    /// Makes a volume's image. One that is there already is made anew: it belongs to a request that was never answered.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(super) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
+        let path = self.volume(volume);
+        let file = create(&path)?;
+        match source {
+            Source::Blank => {}
+            Source::Snapshot(id) => drop(copy(&self.snapshot_path(id), &file)?),
+            Source::Volume(id) => drop(copy(&self.volume(id), &file)?),
+        }
+        file.set_len(u64::from(gib) * GIB)
+    }
+
+    /// Copies a volume's bytes of this moment; how many are data.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(super) fn snapshot(&self, volume: &str, snapshot: &str) -> io::Result<u64> {
+        let from = self.volume(volume);
+        if !from.exists() {
+            return Ok(0);
+        }
+        copy(&from, &create(&self.snapshot_path(snapshot))?)
+    }
+
+    /// Removes a volume's image.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
+        remove(&self.volume(volume))
+    }
+
+    /// Removes a snapshot's image.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(super) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
+        remove(&self.snapshot_path(snapshot))
+    }
+
+    /// Makes a volume's image larger, never smaller.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(super) fn resize(&self, volume: &str, gib: u32) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(self.volume(volume))?;
+        let wanted = u64::from(gib) * GIB;
+        if file.metadata()?.len() < wanted {
+            file.set_len(wanted)?;
+        }
+        Ok(())
+    }
+
+    /// What file system a volume holds.
+    pub(super) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
+        let file = File::open(self.volume(volume)).ok()?;
+        let read = |offset: u64, n: usize| {
+            let mut bytes = vec![0; n];
+            file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
+        };
+        let hex = |b: &[u8]| b.iter().map(|x| format!("{x:02x}")).collect::<String>();
+        // ext4: super block at 1024, magic at 0x38, time of mkfs at 0x108, UUID at 0x68.
+        let ext = read(1024, 0x110)?;
+        if ext[0x38..0x3a] == [0x53, 0xef] {
+            return Some(Fingerprint {
+                kind: "ext4",
+                identity: format!("{}@{}", hex(&ext[0x68..0x78]), hex(&ext[0x108..0x10c])),
+            });
+        }
+        // xfs: magic at 0, UUID at 32.
+        let xfs = read(0, 48)?;
+        if &xfs[..4] == b"XFSB" {
+            return Some(Fingerprint {
+                kind: "xfs",
+                identity: hex(&xfs[32..48]),
+            });
+        }
+        // btrfs: super block at 64 KiB, file system id at 0x20, magic at 0x40.
+        let btrfs = read(65_536, 0x48)?;
+        (&btrfs[0x40..0x48] == b"_BHRfS_M").then(|| Fingerprint {
+            kind: "btrfs",
+            identity: hex(&btrfs[0x20..0x30]),
+        })
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Copies `from` to the empty file `to`: by sharing blocks where the file system can, else the data and not the holes. Answers the bytes of data.
+fn copy(from: &Path, to: &File) -> io::Result<u64> {
+    let from = File::open(from)?;
+    let length = from.metadata()?.len();
+    if rustix::fs::ioctl_ficlone(to, &from).is_ok() {
+        return data_ranges(&from, length, |_, _| Ok(()));
+    }
+    to.set_len(length)?;
+    let mut buffer = vec![0_u8; 1 << 20];
+    data_ranges(&from, length, |start, end| {
+        let mut at = start;
+        while at < end {
+            let n = usize::try_from(end - at).map_or(buffer.len(), |n| n.min(buffer.len()));
+            let n = from.read_at(&mut buffer[..n], at)?;
+            if n == 0 {
+                break;
+            }
+            // A block that is written but zero stays a hole.
+            if buffer[..n].iter().any(|b| *b != 0) {
+                to.write_all_at(&buffer[..n], at)?;
+            }
+            at += n as u64;
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` for every range of the file that is not a hole; the sum of their lengths.
+fn data_ranges(
+    file: &File,
+    length: u64,
+    mut each: impl FnMut(u64, u64) -> io::Result<()>,
+) -> io::Result<u64> {
+    let (mut at, mut sum) = (0, 0);
+    while at < length {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // No data behind `at`.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
+        let end = seek(file, SeekFrom::Hole(start))?;
+        each(start, end)?;
+        sum += end - start;
+        at = end;
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn images() -> (tempfile::TempDir, Images) {
+        let dir = tempfile::tempdir().expect("dir");
+        let images = Images::new(dir.path()).expect("images");
+        (dir, images)
+    }
+
+    #[test]
+    fn a_snapshot_keeps_the_bytes_of_its_moment_and_stays_sparse() {
+        let (_dir, images) = images();
+        images.create("vol-1", 1, Source::Blank).expect("create");
+        let file = OpenOptions::new()
+            .write(true)
+            .open(images.volume("vol-1"))
+            .expect("open");
+        file.write_all_at(b"before", 5 << 20).expect("write");
+        let data = images.snapshot("vol-1", "snap-1").expect("snapshot");
+        assert!((6..8 << 20).contains(&data), "{data}");
+        file.write_all_at(b"after!", 5 << 20).expect("write");
+        images
+            .create("vol-2", 2, Source::Snapshot("snap-1"))
+            .expect("restore");
+        let restored = File::open(images.volume("vol-2")).expect("open");
+        let meta = restored.metadata().expect("metadata");
+        assert_eq!(meta.len(), 2 << 30);
+        assert!(
+            meta.blocks() * 512 < 8 << 20,
+            "sparse: {} blocks",
+            meta.blocks()
+        );
+        let mut bytes = [0; 6];
+        restored.read_exact_at(&mut bytes, 5 << 20).expect("read");
+        assert_eq!(&bytes, b"before");
+        images
+            .create("vol-3", 1, Source::Volume("vol-1"))
+            .expect("copy");
+        File::open(images.volume("vol-3"))
+            .expect("open")
+            .read_exact_at(&mut bytes, 5 << 20)
+            .expect("read");
+        assert_eq!(&bytes, b"after!");
+    }
+
+    #[test]
+    fn an_image_grows_and_never_shrinks() {
+        let (_dir, images) = images();
+        images.create("vol-1", 2, Source::Blank).expect("create");
+        let length = || {
+            std::fs::metadata(images.volume("vol-1"))
+                .expect("metadata")
+                .len()
+        };
+        images.resize("vol-1", 1).expect("smaller");
+        assert_eq!(length(), 2 << 30);
+        images.resize("vol-1", 3).expect("larger");
+        assert_eq!(length(), 3 << 30);
+    }
+
+    #[test]
+    fn a_file_system_is_recognised_by_its_own_id() {
+        let (_dir, images) = images();
+        images.create("vol-1", 1, Source::Blank).expect("create");
+        assert_eq!(images.fingerprint("vol-1"), None);
+        let file = OpenOptions::new()
+            .write(true)
+            .open(images.volume("vol-1"))
+            .expect("open");
+        file.write_all_at(b"XFSB", 0).expect("write");
+        let first = images.fingerprint("vol-1").expect("xfs");
+        file.write_all_at(b"another id", 32).expect("write");
+        let second = images.fingerprint("vol-1").expect("xfs");
+        assert_eq!(first.kind, "xfs");
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,308 @@
+//! Loop devices: an attached volume is a real block device.
+
+use super::image::Images;
+use super::loop_record::{LoopRecord, LoopRecords, backing_file, is_ours};
+use super::{Devices, Fingerprint, Release, Source, remove, short_name};
+use crate::sys;
+use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Volumes as loop devices, with nodes in one device directory per instance.
+#[derive(Debug)]
+pub struct LoopDevices {
+    images: Images,
+    dev: PathBuf,
+    nodes: PathBuf,
+    records: LoopRecords,
+    disk_gid: u32,
+}
+
+/// How often a free loop device may be snatched away before it is an error.
+const TRIES: usize = 64;
+
+impl LoopDevices {
+    /// For a state directory, whose path must be absolute for the kernel's sake; this makes it so.
+    ///
+    /// # Errors
+    /// Without root, without `/dev/loop-control`, and on a file system mounted `nodev`.
+    pub fn new(state_dir: &Path) -> io::Result<Self> {
+        let state_dir = &std::fs::canonicalize(state_dir)?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(io::Error::other(
+                "loop devices need root: run as root, or use --devices file",
+            ));
+        }
+        if rustix::fs::statvfs(state_dir)?
+            .f_flag
+            .contains(rustix::fs::StatVfsMountFlags::NODEV)
+        {
+            return Err(io::Error::other(format!(
+                "{} is on a file system mounted nodev, where device nodes cannot be opened: choose another --state-dir",
+                state_dir.display()
+            )));
+        }
+        control()?;
+        let devices = Self {
+            images: Images::new(state_dir)?,
+            dev: state_dir.join("dev"),
+            nodes: state_dir.join("nodes"),
+            records: LoopRecords::open(state_dir)?,
+            disk_gid: disk_group(),
+        };
+        std::fs::create_dir_all(&devices.dev)?;
+        std::fs::create_dir_all(&devices.nodes)?;
+        Ok(devices)
+    }
+
+    /// The loop device of a volume: the one that it has, or a new one.
+    fn bind(&mut self, volume: &str) -> io::Result<u32> {
+        if let Some(r) = self.records.of(volume) {
+            if is_ours(r) {
+                return Ok(r.number);
+            }
+            self.forget(volume)?;
+        }
+        let image = self.images.volume(volume);
+        let file = OpenOptions::new().read(true).write(true).open(&image)?;
+        let control = control()?;
+        for _ in 0..TRIES {
+            let number = sys::free_loop(&control)?;
+            // The record comes first: a crash in between leaves a record of an unbound device, never a device without a record.
+            self.records.change(|all| {
+                all.push(LoopRecord {
+                    number,
+                    volume: volume.to_owned(),
+                    image: image.clone(),
+                    instances: std::collections::BTreeMap::new(),
+                    abandoned: false,
+                });
+            })?;
+            let bound = open_loop(&self.nodes, number, false)
+                .and_then(|device| sys::bind_loop(&device, &file, &image.to_string_lossy()));
+            match bound {
+                Ok(()) => return Ok(number),
+                Err(e) => {
+                    self.forget(volume)?;
+                    // Another process took it, or has it open.
+                    if !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        Err(io::Error::other(
+            "no free loop device could be had: others took each one first",
+        ))
+    }
+
+    fn forget(&mut self, volume: &str) -> io::Result<()> {
+        self.records
+            .change(|all| all.retain(|r| r.volume != volume || r.abandoned))
+    }
+
+    /// The block node and the symbolic link in an instance's device directory.
+    fn place(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
+        let dir = self.dev.join(instance);
+        std::fs::create_dir_all(&dir)?;
+        let node = dir.join(format!("loop{number}"));
+        make_node(&node, number)?;
+        rustix::fs::chown(&node, Some(Uid::ROOT), Some(Gid::from_raw(self.disk_gid)))?;
+        let link = dir.join(short_name(name));
+        remove(&link)?;
+        std::os::unix::fs::symlink(format!("loop{number}"), link)
+    }
+
+    fn unplace(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
+        let dir = self.dev.join(instance);
+        remove(&dir.join(short_name(name)))?;
+        remove(&dir.join(format!("loop{number}")))
+    }
+}
+
+impl Devices for LoopDevices {
+    fn mode(&self) -> &'static str {
+        "loop"
+    }
+    fn add_instance(&mut self, instance: &str) -> io::Result<()> {
+        std::fs::create_dir_all(self.dev.join(instance))
+    }
+    fn dev_dir(&self, instance: &str) -> Option<PathBuf> {
+        Some(self.dev.join(instance))
+    }
+    fn create(&mut self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
+        self.images.create(volume, gib, source)
+    }
+    fn delete(&mut self, volume: &str) -> io::Result<()> {
+        self.images.delete(volume)
+    }
+    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<u64> {
+        self.images.snapshot(volume, snapshot)
+    }
+    fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()> {
+        self.images.delete_snapshot(snapshot)
+    }
+
+    fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()> {
+        let number = self.bind(volume)?;
+        self.records.change(|all| {
+            if let Some(r) = all.iter_mut().find(|r| r.volume == volume && !r.abandoned) {
+                r.instances.insert(instance.to_owned(), name.to_owned());
+            }
+        })?;
+        self.place(number, instance, name)
+    }
+
+    fn release(
+        &mut self,
+        volume: &str,
+        instance: &str,
+        name: &str,
+        force: bool,
+    ) -> io::Result<Release> {
+        let Some(record) = self.records.of(volume).cloned() else {
+            return Ok(Release::Released);
+        };
+        let number = record.number;
+        if record.instances.keys().any(|i| i != instance) {
+            // Other instances still have it; who of them holds the one device cannot be told apart.
+            self.unplace(number, instance, name)?;
+            self.records.change(|all| {
+                for r in all.iter_mut().filter(|r| r.number == number) {
+                    r.instances.remove(instance);
+                }
+            })?;
+            return Ok(Release::Released);
+        }
+        if !is_ours(&record) {
+            self.unplace(number, instance, name)?;
+            self.forget(volume)?;
+            return Ok(Release::Released);
+        }
+        // An exclusive open fails while the device is mounted or claimed.
+        let device = match open_loop(&self.nodes, number, true) {
+            Ok(device) => device,
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && !force => return Ok(Release::Held),
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                open_loop(&self.nodes, number, false)?
+            }
+            Err(e) => return Err(e),
+        };
+        self.unplace(number, instance, name)?;
+        sys::clear_loop(&device)?;
+        drop(device);
+        if backing_file(number).is_some() {
+            // Somebody has it open: the kernel clears it when the last one closes.
+            if !force {
+                return Ok(Release::Held);
+            }
+            self.records.change(|all| {
+                for r in all.iter_mut().filter(|r| r.number == number) {
+                    r.abandoned = true;
+                }
+            })?;
+            return Ok(Release::Released);
+        }
+        remove(&self.nodes.join(format!("loop{number}")))?;
+        self.forget(volume)?;
+        Ok(Release::Released)
+    }
+
+    fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()> {
+        self.images.resize(volume, gib)?;
+        match self.records.of(volume) {
+            Some(r) if is_ours(r) => sys::grow_loop(&open_loop(&self.nodes, r.number, false)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn fingerprint(&mut self, volume: &str) -> Option<Fingerprint> {
+        self.images.fingerprint(volume)
+    }
+
+    fn loops(&self) -> Vec<LoopRecord> {
+        self.records.all().to_vec()
+    }
+}
+
+fn control() -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")
+        .map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("/dev/loop-control: {e}; the kernel needs loop devices, and this process the right to use them"),
+            )
+        })
+}
+
+/// Opens a loop device through the host's node, or through one of our own where the host has none.
+pub(super) fn open_loop(nodes: &Path, number: u32, exclusive: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if exclusive {
+        options.custom_flags(libc::O_EXCL);
+    }
+    let host = PathBuf::from(format!("/dev/loop{number}"));
+    if matches(&host, number) {
+        return options.open(host);
+    }
+    let own = nodes.join(format!("loop{number}"));
+    make_node(&own, number)?;
+    options.open(own)
+}
+
+/// Whether a path is the block node of that loop device.
+fn matches(path: &Path, number: u32) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| {
+        m.file_type().is_block_device() && device_number(number).is_ok_and(|d| d == m.rdev())
+    })
+}
+
+fn make_node(path: &Path, number: u32) -> io::Result<()> {
+    if std::fs::symlink_metadata(path).is_ok() {
+        if matches(path, number) {
+            return Ok(());
+        }
+        remove(path)?;
+    }
+    mknodat(
+        CWD,
+        path,
+        FileType::BlockDevice,
+        Mode::from_raw_mode(0o660),
+        device_number(number)?,
+    )?;
+    // The process's umask may have taken bits away.
+    rustix::fs::chmod(path, Mode::from_raw_mode(0o660))?;
+    Ok(())
+}
+
+/// The kernel's own device number.
+fn device_number(number: u32) -> io::Result<u64> {
+    let path = format!("/sys/block/loop{number}/dev");
+    let text = std::fs::read_to_string(&path)?;
+    let parse = |t: &str| {
+        let (major, minor) = t.trim().split_once(':')?;
+        Some(rustix::fs::makedev(
+            major.parse().ok()?,
+            minor.parse().ok()?,
+        ))
+    };
+    parse(&text).ok_or_else(|| io::Error::other(format!("{path} says {text:?}")))
+}
+
+/// The group `disk`; 6 where /etc/group does not name it.
+fn disk_group() -> u32 {
+    std::fs::read_to_string("/etc/group")
+        .ok()
+        .and_then(|text| {
+            text.lines()
+                .find_map(|l| l.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok())
+        })
+        .unwrap_or(6)
+}

@@ -1,0 +1,420 @@
+//! Fault rules: which requests, how often, and what goes wrong.
+
+use crate::random::Random;
+use crate::time::Millis;
+use crate::wire::query::Params;
+use serde::{Deserialize, Serialize};
+
+/// Which requests a rule is about. All given keys must match.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// The action; may end in `*`.
+    pub action: Option<String>,
+    /// An id that one of the parameters has.
+    pub resource: Option<String>,
+    /// The same, for an instance.
+    pub instance: Option<String>,
+    /// A text that one of the parameters contains.
+    pub contains: Option<String>,
+}
+
+/// How a reply is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// The connection stays open without an answer, then closes.
+    Hang,
+    /// The connection closes.
+    Close,
+    /// The connection is reset.
+    Reset,
+}
+
+/// How a 200 is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Garble {
+    /// Not XML.
+    Unparsable,
+    /// No body.
+    Empty,
+    /// XML with another root element.
+    WrongRoot,
+    /// XML cut in the middle, with a length that says so.
+    Cut,
+    /// The length says more than comes.
+    Short,
+}
+
+/// The body of an injected error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// EC2's error document.
+    #[default]
+    Xml,
+    /// A load balancer's page.
+    Html,
+    /// Nothing.
+    Empty,
+}
+
+/// How an accepted creation fails later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreateFailure {
+    /// The volume is no longer there.
+    Vanish,
+    /// The volume stays in state `error`.
+    Error,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Fault {
+    /// An error answer.
+    Error {
+        /// EC2's code.
+        code: String,
+        /// HTTP status.
+        #[serde(default = "internal")]
+        status: u16,
+        /// The message.
+        #[serde(default)]
+        message: String,
+        /// Its form.
+        #[serde(default)]
+        body: Body,
+        /// Whether the change is made all the same.
+        #[serde(default)]
+        effect: bool,
+    },
+    /// RequestLimitExceeded.
+    Throttle {
+        /// The header `x-amz-retry-after`, milliseconds.
+        #[serde(default)]
+        retry_after_ms: Option<u64>,
+    },
+    /// No answer.
+    LoseReply {
+        /// How.
+        how: Loss,
+        /// Whether the change is made.
+        #[serde(default)]
+        effect: bool,
+        /// How long the connection hangs before it closes, milliseconds.
+        #[serde(default = "minute")]
+        hold_ms: u64,
+    },
+    /// A broken 200.
+    Garble {
+        /// How.
+        how: Garble,
+        /// Whether the change is made.
+        #[serde(default = "yes")]
+        effect: bool,
+    },
+    /// A reply that trickles.
+    Slow {
+        /// To the first byte, milliseconds.
+        #[serde(default)]
+        first_byte_ms: u64,
+        /// Between bytes, milliseconds.
+        #[serde(default)]
+        byte_ms: u64,
+    },
+    /// The request takes effect a second time.
+    Duplicate {
+        /// How much later, milliseconds.
+        after_ms: u64,
+    },
+    /// `attaching` for long.
+    StuckAttach {
+        /// How long; absent: for ever.
+        #[serde(default)]
+        for_ms: Option<u64>,
+        /// Whether the instance's limit is overlooked.
+        #[serde(default)]
+        over_limit: bool,
+    },
+    /// DescribeInstances says attached before DescribeVolumes does.
+    SkewAttach {
+        /// How much earlier, milliseconds.
+        ms: u64,
+    },
+    /// `detaching` or `busy` for long.
+    StuckDetach {
+        /// How long; absent: for ever.
+        #[serde(default)]
+        for_ms: Option<u64>,
+        /// Show `busy`.
+        #[serde(default)]
+        busy: bool,
+    },
+    /// CreateVolume and CopyVolumes are accepted and fail later.
+    FailCreate {
+        /// How it ends.
+        outcome: CreateFailure,
+        /// When, milliseconds.
+        #[serde(default = "half_second")]
+        after_ms: u64,
+    },
+    /// CreateSnapshot is accepted and ends in `error`.
+    FailSnapshot {
+        /// When, milliseconds.
+        #[serde(default = "half_second")]
+        after_ms: u64,
+    },
+    /// ModifyVolume is accepted and ends in `failed`.
+    FailModify {
+        /// When, milliseconds.
+        #[serde(default = "half_second")]
+        after_ms: u64,
+    },
+    /// EnableFastSnapshotRestores answers 200 with failures.
+    Unsuccessful {
+        /// The item's code.
+        code: String,
+        /// The item's message.
+        #[serde(default)]
+        message: String,
+    },
+    /// An empty page with a next token.
+    EmptyPage {},
+    /// The page token has expired.
+    ExpireToken {},
+}
+
+fn internal() -> u16 {
+    500
+}
+fn minute() -> u64 {
+    60_000
+}
+fn half_second() -> u64 {
+    500
+}
+fn yes() -> bool {
+    true
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Its name; given one when absent.
+    #[serde(default)]
+    pub id: String,
+    /// Which requests.
+    #[serde(default, rename = "match")]
+    pub matching: Match,
+    /// Let so many matches pass first.
+    #[serde(default)]
+    pub skip: u64,
+    /// Only the n-th match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nth: Option<u64>,
+    /// Each n-th match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// With this probability.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability: Option<f64>,
+    /// At most so often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Only for so long, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+    /// What goes wrong.
+    pub fault: Fault,
+}
+
+/// A rule and what it has seen.
+#[derive(Debug, Clone, Serialize)]
+pub struct Active {
+    /// The rule.
+    #[serde(flatten)]
+    pub rule: Rule,
+    /// Requests that matched.
+    pub matches: u64,
+    /// Requests that were struck.
+    pub hits: u64,
+    /// When it was added.
+    pub added: Millis,
+}
+
+/// All rules.
+#[derive(Debug)]
+pub struct Faults {
+    active: Vec<Active>,
+    random: Random,
+    named: u64,
+}
+
+impl Faults {
+    /// No rules.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            active: Vec::new(),
+            random: Random::new(seed, "faults"),
+            named: 0,
+        }
+    }
+
+    /// Adds a rule, or replaces the one of the same name. Answers the name.
+    pub fn add(&mut self, mut rule: Rule, now: Millis) -> String {
+        if rule.id.is_empty() {
+            self.named += 1;
+            rule.id = format!("f{}", self.named);
+        }
+        let id = rule.id.clone();
+        self.active.retain(|a| a.rule.id != id);
+        self.active.push(Active {
+            rule,
+            matches: 0,
+            hits: 0,
+            added: now,
+        });
+        id
+    }
+
+    /// Removes a rule. False if there is none of that name.
+    pub fn remove(&mut self, id: &str) -> bool {
+        let before = self.active.len();
+        self.active.retain(|a| a.rule.id != id);
+        before != self.active.len()
+    }
+
+    /// Removes all rules.
+    pub fn clear(&mut self) {
+        self.active.clear();
+    }
+
+    /// The rules.
+    pub fn list(&self) -> &[Active] {
+        &self.active
+    }
+
+    /// The rules that strike this request: each rule decides for itself.
+    pub fn strike(&mut self, action: &str, params: &Params, now: Millis) -> Vec<(String, Fault)> {
+        let mut struck = Vec::new();
+        for a in &mut self.active {
+            if a.rule.for_ms.is_some_and(|ms| now.since(a.added) >= ms)
+                || !matches(&a.rule.matching, action, params)
+            {
+                continue;
+            }
+            a.matches += 1;
+            if a.matches <= a.rule.skip || a.rule.count.is_some_and(|c| a.hits >= c) {
+                continue;
+            }
+            let n = a.matches - a.rule.skip;
+            let counted = a.rule.nth.is_none_or(|k| k == n)
+                && a.rule.every.is_none_or(|k| k > 0 && n % k == 0);
+            if !counted || a.rule.probability.is_some_and(|p| self.random.unit() >= p) {
+                continue;
+            }
+            a.hits += 1;
+            struck.push((a.rule.id.clone(), a.rule.fault.clone()));
+        }
+        struck
+    }
+}
+
+fn matches(m: &Match, action: &str, params: &Params) -> bool {
+    let action_fits = m
+        .action
+        .as_deref()
+        .is_none_or(|a| match a.strip_suffix('*') {
+            Some(prefix) => action.starts_with(prefix),
+            None => a == action,
+        });
+    let has = |wanted: &Option<String>| {
+        wanted
+            .as_deref()
+            .is_none_or(|w| params.pairs().any(|(_, v)| v == w))
+    };
+    let contains = m
+        .contains
+        .as_deref()
+        .is_none_or(|w| params.pairs().any(|(_, v)| v.contains(w)));
+    action_fits && has(&m.resource) && has(&m.instance) && contains
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(json: &str) -> Rule {
+        serde_json::from_str(json).expect("rule")
+    }
+
+    fn hits(json: &str, n: usize) -> Vec<usize> {
+        let mut f = Faults::new(1);
+        f.add(rule(json), Millis(0));
+        let p = Params::parse(b"VolumeId=vol-1");
+        (1..=n)
+            .filter(|i| !f.strike("AttachVolume", &p, Millis(*i as i64)).is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn a_rule_strikes_as_often_as_it_says() {
+        let t = r#""fault":{"kind":"throttle"}"#;
+        for (json, expected) in [
+            (format!("{{{t}}}"), vec![1, 2, 3, 4, 5, 6]),
+            (format!(r#"{{"nth":3,{t}}}"#), vec![3]),
+            (format!(r#"{{"every":2,{t}}}"#), vec![2, 4, 6]),
+            (format!(r#"{{"every":0,{t}}}"#), vec![]),
+            (format!(r#"{{"skip":2,"count":2,{t}}}"#), vec![3, 4]),
+            (format!(r#"{{"for_ms":3,{t}}}"#), vec![1, 2]),
+            (format!(r#"{{"probability":0.0,{t}}}"#), vec![]),
+            (
+                format!(r#"{{"match":{{"action":"Attach*","resource":"vol-1"}},{t}}}"#),
+                vec![1, 2, 3, 4, 5, 6],
+            ),
+            (format!(r#"{{"match":{{"action":"Attach"}},{t}}}"#), vec![]),
+            (format!(r#"{{"match":{{"resource":"vol"}},{t}}}"#), vec![]),
+            (
+                format!(r#"{{"match":{{"contains":"ol-"}},"nth":1,{t}}}"#),
+                vec![1],
+            ),
+        ] {
+            assert_eq!(hits(&json, 6), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_probability_strikes_about_so_often_and_the_same_for_the_same_seed() {
+        let json = r#"{"probability":0.3,"fault":{"kind":"throttle"}}"#;
+        let once = hits(json, 1000);
+        assert!((250..350).contains(&once.len()), "{}", once.len());
+        assert_eq!(once, hits(json, 1000));
+    }
+
+    #[test]
+    fn rules_are_named_replaced_and_removed_and_typing_errors_refused() {
+        let mut f = Faults::new(1);
+        let id = f.add(rule(r#"{"fault":{"kind":"throttle"}}"#), Millis(0));
+        f.add(
+            rule(r#"{"id":"x","fault":{"kind":"empty_page"}}"#),
+            Millis(0),
+        );
+        f.add(
+            rule(r#"{"id":"x","fault":{"kind":"lose_reply","how":"reset","effect":true}}"#),
+            Millis(0),
+        );
+        assert_eq!(f.list().len(), 2);
+        assert!(f.remove(&id) && !f.remove(&id));
+        for bad in [
+            r#"{"fault":{"kind":"nope"}}"#,
+            r#"{"fault":{"kind":"throttle","effct":true}}"#,
+            r#"{"nht":1,"fault":{"kind":"throttle"}}"#,
+        ] {
+            assert!(serde_json::from_str::<Rule>(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Fast snapshot restore of one snapshot in one zone: enabling -> optimizing -> enabled; disabling -> disabled.
+
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+/// One snapshot in one zone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastRestore {
+    /// The snapshot.
+    pub snapshot: String,
+    /// Zone name.
+    pub zone: String,
+    /// When it was asked for.
+    pub enabling: Millis,
+    /// When `optimizing` begins.
+    pub optimizing: Millis,
+    /// When it is enabled.
+    pub enabled: Millis,
+    /// When it was switched off, and when that is done.
+    pub disabled: Option<(Millis, Millis)>,
+}
+
+impl FastRestore {
+    /// The state at a time.
+    pub fn state(&self, now: Millis) -> &'static str {
+        match self.disabled {
+            Some((_, done)) if done <= now => "disabled",
+            Some(_) => "disabling",
+            None if self.enabled <= now => "enabled",
+            None if self.optimizing <= now => "optimizing",
+            None => "enabling",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_follows_from_the_time() {
+        let mut f = FastRestore {
+            snapshot: "snap-1".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            enabling: Millis(0),
+            optimizing: Millis(10),
+            enabled: Millis(20),
+            disabled: None,
+        };
+        let at = |f: &FastRestore, t| f.state(Millis(t));
+        assert_eq!(
+            [at(&f, 0), at(&f, 10), at(&f, 20)],
+            ["enabling", "optimizing", "enabled"]
+        );
+        f.disabled = Some((Millis(30), Millis(40)));
+        assert_eq!([at(&f, 30), at(&f, 40)], ["disabling", "disabled"]);
+    }
+}

@@ -1,0 +1,140 @@
+//! A modification's life: modifying -> optimizing -> completed, or failed.
+
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+/// The attributes that a modification changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// GiB.
+    pub size: u32,
+    /// Operations per second, where the type has a number.
+    pub iops: Option<u32>,
+    /// MiB per second, for gp3.
+    pub throughput: Option<u32>,
+    /// gp3, io2, …
+    pub volume_type: String,
+    /// Whether several instances may have it.
+    pub multi_attach: bool,
+}
+
+/// Where a modification stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Not visible to the guest yet.
+    Modifying,
+    /// Size and settings are in force; the data is still being moved.
+    Optimizing,
+    /// Done.
+    Completed,
+    /// Given up; the volume is as before.
+    Failed,
+}
+
+/// The latest modification of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modification {
+    /// Before.
+    pub original: Shape,
+    /// After.
+    pub target: Shape,
+    /// When it was accepted.
+    pub started: Millis,
+    /// When `optimizing` begins.
+    pub optimizing_at: Millis,
+    /// When it is completed.
+    pub completed_at: Millis,
+    /// Set: it fails at `optimizing_at`.
+    pub fails: bool,
+    /// Where it stands.
+    pub state: State,
+}
+
+impl Modification {
+    /// `modifying`, `optimizing`, `completed`, `failed`.
+    pub fn status(&self) -> &'static str {
+        match self.state {
+            State::Modifying => "modifying",
+            State::Optimizing => "optimizing",
+            State::Completed => "completed",
+            State::Failed => "failed",
+        }
+    }
+
+    /// 0 to 100.
+    pub fn progress(&self, now: Millis) -> u64 {
+        match self.state {
+            State::Modifying | State::Failed => 0,
+            State::Completed => 100,
+            State::Optimizing => {
+                let whole = self.completed_at.since(self.optimizing_at).max(1);
+                (now.since(self.optimizing_at).saturating_mul(100) / whole).min(99)
+            }
+        }
+    }
+
+    /// When something is due.
+    pub fn due(&self) -> Option<Millis> {
+        match self.state {
+            State::Modifying => Some(self.optimizing_at),
+            State::Optimizing => Some(self.completed_at),
+            State::Completed | State::Failed => None,
+        }
+    }
+
+    /// Takes the step that is due; the new state, if there was one.
+    pub fn advance(&mut self, now: Millis) -> Option<State> {
+        if self.due().is_none_or(|d| d > now) {
+            return None;
+        }
+        self.state = match self.state {
+            State::Modifying if self.fails => State::Failed,
+            State::Modifying => State::Optimizing,
+            _ => State::Completed,
+        };
+        Some(self.state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh(fails: bool) -> Modification {
+        let shape = |size| Shape {
+            size,
+            iops: Some(3000),
+            throughput: Some(125),
+            volume_type: "gp3".to_owned(),
+            multi_attach: false,
+        };
+        Modification {
+            original: shape(1),
+            target: shape(2),
+            started: Millis(0),
+            optimizing_at: Millis(10),
+            completed_at: Millis(110),
+            fails,
+            state: State::Modifying,
+        }
+    }
+
+    #[test]
+    fn a_modification_passes_optimizing_and_shows_progress() {
+        let mut m = fresh(false);
+        assert_eq!((m.advance(Millis(9)), m.progress(Millis(9))), (None, 0));
+        assert_eq!(m.advance(Millis(500)), Some(State::Optimizing));
+        assert_eq!(m.progress(Millis(60)), 50);
+        assert_eq!(m.progress(Millis(1000)), 99);
+        assert_eq!(m.advance(Millis(110)), Some(State::Completed));
+        assert_eq!((m.progress(Millis(110)), m.due()), (100, None));
+    }
+
+    #[test]
+    fn a_failing_modification_ends_where_optimizing_would_begin() {
+        let mut m = fresh(true);
+        assert_eq!(m.advance(Millis(10)), Some(State::Failed));
+        assert_eq!((m.status(), m.due()), ("failed", None));
+    }
+}

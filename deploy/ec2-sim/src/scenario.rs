@@ -1,0 +1,382 @@
+//! The scenario file: the world as it is at first.
+
+use crate::buckets::Limits;
+use crate::clock::Mode;
+use crate::faults::Rule;
+use crate::latency::Change;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A scenario. `README.md` describes each key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// Ids, latencies and probabilities follow from it.
+    pub seed: u64,
+    /// The latency profile.
+    pub profile: String,
+    /// The clock.
+    pub clock: Mode,
+    /// Refuse ids that were never issued as malformed, as EC2's check structure does.
+    pub strict_ids: bool,
+    /// The first account.
+    pub account: String,
+    /// Its region.
+    pub region: String,
+    /// The zones of that region, as this account names them.
+    pub zones: Vec<Zone>,
+    /// The instances of that region.
+    pub instances: Vec<InstanceSeed>,
+    /// Request limits.
+    pub limits: Limits,
+    /// Other limits.
+    pub quotas: Quotas,
+    /// Client tokens.
+    pub tokens: Tokens,
+    /// Changes of the profile.
+    pub latency: Change,
+    /// Fault rules from the start.
+    pub faults: Vec<Rule>,
+    /// More accounts or regions.
+    pub realms: Vec<RealmSeed>,
+}
+
+/// A zone as one account sees it: names differ between accounts, ids do not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zone {
+    /// `us-east-1a`.
+    pub name: String,
+    /// `use1-az6`.
+    pub id: String,
+}
+
+/// An instance to begin with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceSeed {
+    /// `i-…`.
+    pub id: String,
+    /// The type.
+    #[serde(rename = "type", default = "default_type")]
+    pub instance_type: String,
+    /// Zone name.
+    pub zone: String,
+    /// `running` or `stopped`.
+    #[serde(default = "running")]
+    pub state: String,
+    /// Network interfaces.
+    #[serde(default = "one")]
+    pub enis: u32,
+    /// The root device's name.
+    #[serde(default = "xvda")]
+    pub root_device: String,
+    /// The root volume's size.
+    #[serde(default = "eight")]
+    pub root_gib: u32,
+    /// The image's id.
+    #[serde(default = "image")]
+    pub image: String,
+    /// The Outpost's ARN.
+    #[serde(default)]
+    pub outpost: Option<String>,
+    /// Tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// Device names that are taken though DescribeInstances does not list them.
+    #[serde(default)]
+    pub hidden_devices: Vec<String>,
+    /// `on`, `hang`, `off`.
+    #[serde(default = "on")]
+    pub imds: String,
+}
+
+/// Limits other than request rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quotas {
+    /// Modifications of a volume in 24 hours.
+    pub modifications_per_day: usize,
+    /// Least distance between snapshots of a volume. Absent: 15,000 in profile `real`, else 0.
+    pub snapshot_interval_ms: Option<u64>,
+}
+
+/// Client tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tokens {
+    /// How long a token is remembered, seconds.
+    pub retention_s: u64,
+}
+
+/// Another account, or another region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RealmSeed {
+    /// Twelve digits.
+    pub account: String,
+    /// The region.
+    pub region: String,
+    /// Access keys of the account.
+    #[serde(default)]
+    pub access_keys: Vec<String>,
+    /// Its zones.
+    pub zones: Vec<Zone>,
+    /// Its instances.
+    #[serde(default)]
+    pub instances: Vec<InstanceSeed>,
+}
+
+fn default_type() -> String {
+    "m5.large".to_owned()
+}
+fn running() -> String {
+    "running".to_owned()
+}
+fn xvda() -> String {
+    "/dev/xvda".to_owned()
+}
+fn image() -> String {
+    "ami-0123456789abcdef0".to_owned()
+}
+fn on() -> String {
+    "on".to_owned()
+}
+fn one() -> u32 {
+    1
+}
+fn eight() -> u32 {
+    8
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            modifications_per_day: 4,
+            snapshot_interval_ms: None,
+        }
+    }
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self {
+            retention_s: 12 * 3600,
+        }
+    }
+}
+
+impl InstanceSeed {
+    /// An instance with default attributes.
+    pub fn new(id: &str, instance_type: &str, zone: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
+            state: running(),
+            enis: 1,
+            root_device: xvda(),
+            root_gib: 8,
+            image: image(),
+            outpost: None,
+            tags: BTreeMap::new(),
+            hidden_devices: Vec::new(),
+            imds: on(),
+        }
+    }
+
+    fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
+        let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
+        if !crate::ids::well_formed(&self.id, "i") {
+            return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits".to_owned());
+        }
+        if zones.iter().all(|z| z.name != self.zone) {
+            return bad(format!(
+                "its zone {:?} is not one of the region's zones",
+                self.zone
+            ));
+        }
+        if !matches!(self.state.as_str(), "running" | "stopped") {
+            return bad(format!(
+                "its state {:?} must be running or stopped",
+                self.state
+            ));
+        }
+        if !matches!(self.imds.as_str(), "on" | "hang" | "off") {
+            return bad(format!("imds {:?} must be on, hang or off", self.imds));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        let zone = |name: &str, id: &str| Zone {
+            name: name.to_owned(),
+            id: id.to_owned(),
+        };
+        Self {
+            seed: 1,
+            profile: "fast".to_owned(),
+            clock: Mode::Real,
+            strict_ids: false,
+            account: "111122223333".to_owned(),
+            region: "us-east-1".to_owned(),
+            zones: vec![
+                zone("us-east-1a", "use1-az6"),
+                zone("us-east-1b", "use1-az1"),
+            ],
+            instances: vec![
+                InstanceSeed::new("i-0aaaaaaaaaaaaaaa1", "m5.large", "us-east-1a"),
+                InstanceSeed::new("i-0bbbbbbbbbbbbbbb2", "m5.large", "us-east-1b"),
+            ],
+            limits: Limits::default(),
+            quotas: Quotas::default(),
+            tokens: Tokens::default(),
+            latency: Change::default(),
+            faults: Vec::new(),
+            realms: Vec::new(),
+        }
+    }
+}
+
+/// A scenario that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file could not be read.
+    #[error("cannot read the scenario {0}: {1}")]
+    Read(String, std::io::Error),
+    /// The file is not a scenario.
+    #[error("the scenario {0} is not valid: {1}")]
+    Parse(String, String),
+    /// An instance is not possible.
+    #[error("scenario: instance {0}: {1}")]
+    Instance(String, String),
+    /// Something else is not possible.
+    #[error("scenario: {0}")]
+    Other(String),
+}
+
+impl Scenario {
+    /// Reads a file: JSON when its name ends in `.json`, else TOML.
+    ///
+    /// # Errors
+    /// When the file cannot be read, has an unknown key, or contradicts itself.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let name = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|e| ScenarioError::Read(name.clone(), e))?;
+        let parsed = if path.extension().is_some_and(|e| e == "json") {
+            serde_json::from_str::<Self>(&text).map_err(|e| e.to_string())
+        } else {
+            toml::from_str::<Self>(&text).map_err(|e| e.to_string())
+        };
+        let scenario = parsed.map_err(|e| ScenarioError::Parse(name, e))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// The first realm and the others.
+    pub fn realms(&self) -> Vec<RealmSeed> {
+        let first = RealmSeed {
+            account: self.account.clone(),
+            region: self.region.clone(),
+            access_keys: Vec::new(),
+            zones: self.zones.clone(),
+            instances: self.instances.clone(),
+        };
+        std::iter::once(first)
+            .chain(self.realms.iter().cloned())
+            .collect()
+    }
+
+    /// Refuses what contradicts itself.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        if let Mode::Manual(at) = &self.clock
+            && crate::time::Millis::parse(at).is_none()
+        {
+            return Err(ScenarioError::Other(format!(
+                "clock: {at:?} is not an instant such as 2026-01-01T00:00:00Z"
+            )));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for realm in self.realms() {
+            if realm.account.len() != 12 || !realm.account.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(ScenarioError::Other(format!(
+                    "account {:?} must be twelve digits",
+                    realm.account
+                )));
+            }
+            if realm.zones.is_empty() {
+                return Err(ScenarioError::Other(format!(
+                    "region {} has no zones",
+                    realm.region
+                )));
+            }
+            if !seen.insert((realm.account.clone(), realm.region.clone())) {
+                return Err(ScenarioError::Other(format!(
+                    "account {} has region {} twice",
+                    realm.account, realm.region
+                )));
+            }
+            for instance in &realm.instances {
+                instance.check(&realm.zones)?;
+                if !seen.insert((String::new(), instance.id.clone())) {
+                    return Err(ScenarioError::Instance(
+                        instance.id.clone(),
+                        "it is there twice".to_owned(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_readme_is_a_scenario() {
+        let readme = include_str!("../README.md");
+        let toml = readme
+            .split_once("```toml\n")
+            .and_then(|(_, rest)| rest.split_once("\n```"))
+            .expect("a toml block")
+            .0;
+        let s: Scenario = toml::from_str(toml).expect("parses");
+        s.check().expect("consistent");
+        assert_eq!(s.instances.len(), 1);
+        assert_eq!(s.realms().len(), 2);
+        assert_eq!(s.faults.len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_key_and_contradictions_are_refused() {
+        for (text, words) in [
+            ("sed = 1", "unknown field"),
+            (
+                "[[instances]]\nid = \"i-1\"\nzone = \"us-east-1a\"",
+                "17 lower-case",
+            ),
+            (
+                "[[instances]]\nid = \"i-0aaaaaaaaaaaaaaa1\"\nzone = \"mars\"",
+                "zone",
+            ),
+            ("account = \"1\"", "twelve digits"),
+            ("zones = []\ninstances = []", "no zones"),
+            ("clock = { manual = \"noon\" }", "not an instant"),
+        ] {
+            let e = match toml::from_str::<Scenario>(text) {
+                Err(e) => e.to_string(),
+                Ok(s) => s.check().expect_err(text).to_string(),
+            };
+            assert!(e.contains(words), "{text}: {e}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The whole service as one step.
+
+mod answer;
+mod foreign;
+mod settle;
+
+pub use foreign::Forced;
+
+use crate::actions::Rules;
+use crate::buckets::Limits;
+use crate::clock::Mode;
+use crate::delivery::Delivery;
+use crate::devices::Devices;
+use crate::faults::Faults;
+use crate::ids::Ids;
+use crate::invariants::Invariants;
+use crate::journal::Journal;
+use crate::latency::{Latency, LatencyError};
+use crate::random::Random;
+use crate::realm::Realm;
+use crate::resources::attachment::{Attachment, Phase};
+use crate::resources::instance::{Instance, Life};
+use crate::resources::modification::Shape;
+use crate::resources::volume::{Life as VolumeLife, Origin, Volume};
+use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
+use crate::statistics::Statistics;
+use crate::store::{Record, Store, StoreError};
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A request, as far as it matters.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The form body, or the query string of a GET.
+    pub form: Vec<u8>,
+    /// The `Authorization` header. Only its credential scope is read.
+    pub authorization: Option<String>,
+    /// `amz-sdk-invocation-id`.
+    pub invocation: Option<String>,
+    /// `amz-sdk-request`.
+    pub attempt: Option<String>,
+}
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// `Content-Type`.
+    pub content_type: &'static str,
+    /// Also sent as `x-amzn-requestid`.
+    pub request_id: String,
+    /// `x-amz-retry-after`, milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// How long the client waits for it, in simulated milliseconds.
+    pub delay_ms: u64,
+    /// How it reaches the client.
+    pub delivery: Delivery,
+}
+
+/// The simulated service. One thread at a time; give it the time with each call.
+pub struct Sim {
+    pub(crate) realms: Vec<Realm>,
+    /// Account by access key; other keys belong to the first realm's account.
+    keys: BTreeMap<String, String>,
+    pub(crate) ids: Ids,
+    request_ids: Random,
+    /// How long things take.
+    pub latency: Latency,
+    /// Request limits.
+    pub limits: Limits,
+    /// Fault rules.
+    pub faults: Faults,
+    /// Every request.
+    pub journal: Journal,
+    /// Counts and times.
+    pub statistics: Statistics,
+    /// What must never happen.
+    pub invariants: Invariants,
+    pub(crate) devices: Box<dyn Devices>,
+    store: Option<Store>,
+    seeded: BTreeSet<String>,
+    rules: Rules,
+    redeliveries: BTreeMap<(Millis, u64), Request>,
+    redelivered: u64,
+    issued_on_disk: u64,
+}
+
+impl std::fmt::Debug for Sim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sim")
+            .field("realms", &self.realms.len())
+            .field("devices", &self.devices.mode())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A simulator that cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The scenario.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// Its latency model.
+    #[error("scenario: {0}")]
+    Latency(#[from] LatencyError),
+    /// The state on disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The devices or the journal.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Sim {
+    /// Begins a world, or carries on with the one in `state_dir`.
+    ///
+    /// # Errors
+    /// When the scenario contradicts itself, or the state on disk cannot be used.
+    pub fn new(
+        scenario: &Scenario,
+        devices: Box<dyn Devices>,
+        state_dir: Option<&Path>,
+        now: Millis,
+    ) -> Result<Self, SimError> {
+        scenario.check()?;
+        let mut latency = Latency::new(&scenario.profile, scenario.seed)?;
+        latency.change(&scenario.latency)?;
+        let (store, loaded, journal) = match state_dir {
+            Some(dir) => {
+                let (store, loaded) = Store::open(dir)?;
+                (Some(store), loaded, Journal::open(dir)?)
+            }
+            None => (None, crate::store::Loaded::default(), Journal::default()),
+        };
+        let mut sim = Self {
+            realms: Vec::new(),
+            keys: BTreeMap::new(),
+            ids: loaded.ids.unwrap_or_else(|| Ids::new(scenario.seed)),
+            // Request ids differ between runs on one state directory.
+            request_ids: Random::new(
+                scenario.seed ^ journal.last_seq().rotate_left(32),
+                "requests",
+            ),
+            latency,
+            limits: scenario.limits.clone(),
+            faults: Faults::new(scenario.seed),
+            journal,
+            statistics: Statistics::default(),
+            invariants: Invariants::default(),
+            devices,
+            store,
+            seeded: loaded.seeded.into_iter().collect(),
+            rules: Rules {
+                modifications_per_day: scenario.quotas.modifications_per_day,
+                snapshot_interval_ms: scenario.quotas.snapshot_interval_ms.unwrap_or(
+                    if scenario.profile == "real" {
+                        15_000
+                    } else {
+                        0
+                    },
+                ),
+                token_retention_ms: scenario.tokens.retention_s.saturating_mul(1000),
+                strict_ids: scenario.strict_ids,
+            },
+            redeliveries: BTreeMap::new(),
+            redelivered: 0,
+            issued_on_disk: 0,
+        };
+        for rule in &scenario.faults {
+            sim.faults.add(rule.clone(), now);
+        }
+        for seed in scenario.realms() {
+            sim.realms
+                .push(Realm::new(&seed.account, &seed.region, seed.zones));
+            for key in seed.access_keys {
+                sim.keys.insert(key, seed.account.clone());
+            }
+        }
+        for record in loaded.records {
+            let Some(realm) = sim.realms.iter_mut().find(|r| r.name() == record.realm) else {
+                return Err(ScenarioError::Other(format!(
+                    "the state directory knows {}, which the scenario does not have: use the scenario with which it was made",
+                    record.realm
+                ))
+                .into());
+            };
+            realm
+                .restore(&record.key, record.value)
+                .map_err(|e| ScenarioError::Other(format!("state of {:?}: {e}", record.key)))?;
+        }
+        for (index, seed) in scenario.realms().into_iter().enumerate() {
+            for instance in seed.instances {
+                sim.seed_instance(index, &instance, now)?;
+            }
+        }
+        sim.rebuild(now)?;
+        if let Some(store) = &mut sim.store {
+            let seeded = sim.seeded.iter().cloned().collect();
+            store.rewrite(now, &sim.ids, seeded, &mut sim.realms)?;
+        }
+        sim.settle(now);
+        Ok(sim)
+    }
+
+    /// The clock mode of a scenario, for those who run the clock.
+    pub fn clock_mode(scenario: &Scenario) -> Mode {
+        scenario.clock.clone()
+    }
+
+    /// Makes an instance of the scenario with its root volume, unless it was made before.
+    fn seed_instance(
+        &mut self,
+        realm: usize,
+        seed: &InstanceSeed,
+        now: Millis,
+    ) -> Result<(), SimError> {
+        if !self.seeded.insert(seed.id.clone()) {
+            return Ok(());
+        }
+        self.devices.add_instance(&seed.id)?;
+        let root = root_volume(self.ids.issue("vol"), seed, now);
+        let realm = &mut self.realms[realm];
+        realm.put_instance(Instance {
+            id: seed.id.clone(),
+            instance_type: seed.instance_type.clone(),
+            zone: seed.zone.clone(),
+            life: match seed.state.as_str() {
+                "stopped" => Life::Stopped,
+                _ => Life::Running,
+            },
+            enis: seed.enis,
+            root_device: seed.root_device.clone(),
+            image: seed.image.clone(),
+            outpost: seed.outpost.clone(),
+            hidden_devices: seed.hidden_devices.clone(),
+            imds: seed.imds.clone(),
+            launched: now,
+            tags: seed.tags.clone(),
+        });
+        realm.put_volume(root);
+        Ok(())
+    }
+
+    /// Adds an instance to a running world.
+    ///
+    /// # Errors
+    /// When there is one of that id, or the region or zone does not exist.
+    pub fn add_instance(
+        &mut self,
+        account: Option<&str>,
+        region: Option<&str>,
+        seed: &InstanceSeed,
+        now: Millis,
+    ) -> Result<(), SimError> {
+        let other = |what: String| SimError::from(ScenarioError::Instance(seed.id.clone(), what));
+        let index = self
+            .realms
+            .iter()
+            .position(|r| {
+                account.is_none_or(|a| a == r.account) && region.is_none_or(|g| g == r.region)
+            })
+            .ok_or_else(|| other("there is no such account and region".to_owned()))?;
+        if self.seeded.contains(&seed.id) {
+            return Err(other("there is, or was, an instance of that id".to_owned()));
+        }
+        let scenario = Scenario {
+            account: self.realms[index].account.clone(),
+            region: self.realms[index].region.clone(),
+            zones: self.realms[index].zones.clone(),
+            instances: vec![seed.clone()],
+            ..Scenario::default()
+        };
+        scenario.check()?;
+        self.seed_instance(index, seed, now)?;
+        self.commit(now);
+        Ok(())
+    }
+
+    /// Puts devices back where the state says that they are, after a restart.
+    fn rebuild(&mut self, now: Millis) -> Result<(), SimError> {
+        for realm in &mut self.realms {
+            let instances: Vec<String> = realm.instances().keys().cloned().collect();
+            for id in instances {
+                self.devices.add_instance(&id)?;
+            }
+            let attached: Vec<String> = realm
+                .volumes()
+                .values()
+                .filter(|v| !v.root && !v.attachments.is_empty())
+                .map(|v| v.id.clone())
+                .collect();
+            for id in attached {
+                realm.update_volume(&id, |v| {
+                    for a in &mut v.attachments {
+                        if a.phase == Phase::Attached {
+                            a.appears = Some(now);
+                        }
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what has changed. What cannot be written must not be answered: the simulator ends.
+    pub(crate) fn commit(&mut self, now: Millis) {
+        let mut changes = Vec::new();
+        for realm in &mut self.realms {
+            let changed = realm.take_changes();
+            if changed.is_empty() {
+                continue;
+            }
+            self.invariants
+                .check(realm, changed.iter().map(|(k, _)| k), now);
+            let name = realm.name();
+            changes.extend(changed.into_iter().map(|(key, value)| Record {
+                realm: name.clone(),
+                key,
+                value,
+            }));
+        }
+        let ids = (self.ids.issued() != self.issued_on_disk).then_some(&self.ids);
+        if changes.is_empty() && ids.is_none() {
+            return;
+        }
+        if let Some(store) = &mut self.store {
+            let seeded = self.seeded.iter().cloned().collect();
+            if let Err(error) = store.append(now, ids, seeded, changes) {
+                tracing::error!(%error, "the state cannot be written: ending, so that nothing is answered that would be forgotten");
+                std::process::exit(1);
+            }
+        }
+        self.issued_on_disk = self.ids.issued();
+    }
+
+    /// When the next thing happens by itself.
+    pub fn next_due(&self) -> Option<Millis> {
+        let redelivery = self.redeliveries.first_key_value().map(|((at, _), _)| *at);
+        self.realms
+            .iter()
+            .filter_map(Realm::next_due)
+            .chain(redelivery)
+            .min()
+    }
+
+    /// All realms, for reading.
+    pub fn realms(&self) -> &[Realm] {
+        &self.realms
+    }
+
+    /// The devices, for reading.
+    pub fn devices(&self) -> &dyn Devices {
+        &*self.devices
+    }
+
+    /// An instance and its realm.
+    pub fn instance(&self, id: &str) -> Option<(&Realm, &Instance)> {
+        self.realms
+            .iter()
+            .find_map(|r| Some((r, r.instances().get(id)?)))
+    }
+}
+
+fn root_volume(id: String, seed: &InstanceSeed, now: Millis) -> Volume {
+    let mut attachment = Attachment::new(&seed.id, &seed.root_device, now, None);
+    attachment.phase = Phase::Attached;
+    attachment.delete_on_termination = true;
+    Volume {
+        id,
+        shape: Shape {
+            size: seed.root_gib,
+            iops: Some(3_000),
+            throughput: Some(125),
+            volume_type: "gp3".to_owned(),
+            multi_attach: false,
+        },
+        zone: seed.zone.clone(),
+        origin: Origin::Blank,
+        encrypted: false,
+        kms_key: None,
+        outpost: seed.outpost.clone(),
+        initialization_rate: None,
+        created: now,
+        life: VolumeLife::Ready,
+        attachments: vec![attachment],
+        modification: None,
+        modified: Vec::new(),
+        initialization: None,
+        last_snapshot: None,
+        tags: BTreeMap::new(),
+        auto_enable_io: false,
+        root: true,
+        restored_fast: false,
+    }
+}

@@ -1,0 +1,199 @@
+//! What happens by itself: everything that is due, in order of time, with its effects on devices.
+
+use super::Sim;
+use crate::devices::Release;
+use crate::realm::Key;
+use crate::resources::attachment::Phase;
+use crate::resources::instance::Event as InstanceEvent;
+use crate::resources::volume::{Event, Life};
+use crate::time::Millis;
+
+/// How long until a held device is asked for again, and until a device that could not be made is tried again.
+const AGAIN_MS: u64 = 100;
+
+impl Sim {
+    /// Brings the world to `now`.
+    pub fn settle(&mut self, now: Millis) {
+        loop {
+            let redelivery = self
+                .redeliveries
+                .first_key_value()
+                .map(|(k, _)| *k)
+                .filter(|(at, _)| *at <= now);
+            let realm = (0..self.realms.len())
+                .filter_map(|i| Some((self.realms[i].next_due()?, i)))
+                .filter(|(at, _)| *at <= now)
+                .min();
+            match (realm, redelivery) {
+                (None, None) => break,
+                (Some((at, i)), r) if r.is_none_or(|(t, _)| at <= t) => {
+                    if let Some((_, key)) = self.realms[i].pop_due(now) {
+                        self.step(i, &key, now);
+                    }
+                }
+                (_, Some(key)) => {
+                    if let Some(request) = self.redeliveries.remove(&key) {
+                        self.answer(now, &request, "duplicate");
+                    }
+                }
+                (Some(_), None) => break,
+            }
+        }
+        self.commit(now);
+    }
+
+    fn step(&mut self, realm: usize, key: &Key, now: Millis) {
+        match key {
+            Key::Volume(id) => {
+                let events = self.realms[realm]
+                    .update_volume(id, |v| v.advance(now))
+                    .unwrap_or_default();
+                for event in events {
+                    self.volume_event(realm, id, event, now);
+                }
+            }
+            Key::Snapshot(id) => {
+                self.realms[realm].update_snapshot(id, |s| s.advance(now));
+            }
+            Key::Instance(id) => {
+                let event = self.realms[realm]
+                    .update_instance(id, |i| i.advance(now))
+                    .flatten();
+                if let Some(event) = event {
+                    self.instance_event(realm, id, event, now);
+                }
+            }
+            Key::Token(_) | Key::FastRestore(_) => {}
+        }
+    }
+
+    fn volume_event(&mut self, realm: usize, id: &str, event: Event, now: Millis) {
+        match event {
+            Event::Created | Event::Failed => {}
+            Event::Gone => {
+                self.realms[realm].burn_token_of(id);
+                self.realms[realm].remove_volume(id);
+                log(self.devices.delete(id), "the image of a volume stays", id);
+            }
+            Event::Attached(instance) => {
+                let late = self.latency.sample("device_appear");
+                if late == 0 {
+                    self.appear(realm, id, &instance, now);
+                } else {
+                    self.late(realm, id, &instance, now.plus(late));
+                }
+            }
+            Event::Appear(instance) => self.appear(realm, id, &instance, now),
+            Event::Release { instance, force } => self.release(realm, id, &instance, force, now),
+            Event::Reshaped => {
+                if let Some(v) = self.realms[realm].volumes().get(id).filter(|v| !v.root) {
+                    let size = v.shape.size;
+                    log(
+                        self.devices.resize(id, size),
+                        "a volume could not be made larger",
+                        id,
+                    );
+                }
+            }
+        }
+    }
+
+    fn late(&mut self, realm: usize, volume: &str, instance: &str, at: Millis) {
+        self.realms[realm].update_volume(volume, |v| {
+            if let Some(a) = v.attachment_mut(instance) {
+                a.appears = Some(at);
+            }
+        });
+    }
+
+    fn appear(&mut self, realm: usize, volume: &str, instance: &str, now: Millis) {
+        let Some(name) = self.device_of(realm, volume, instance) else {
+            return;
+        };
+        let holds = self.devices.fingerprint(volume);
+        self.invariants.attached(volume, holds);
+        if let Err(error) = self.devices.attach(volume, instance, &name) {
+            tracing::error!(%error, volume, instance, "a device could not be made; it is tried again");
+            self.late(realm, volume, instance, now.plus(AGAIN_MS));
+        }
+    }
+
+    /// The device's name, for volumes that have a device.
+    fn device_of(&self, realm: usize, volume: &str, instance: &str) -> Option<String> {
+        let v = self.realms[realm].volumes().get(volume)?;
+        let a = v.attachment(instance)?;
+        (!v.root).then(|| a.device.clone())
+    }
+
+    fn release(&mut self, realm: usize, volume: &str, instance: &str, force: bool, now: Millis) {
+        if let Some(name) = self.device_of(realm, volume, instance) {
+            match self.devices.release(volume, instance, &name, force) {
+                Ok(Release::Released) => {}
+                Ok(Release::Held) => {
+                    self.hold(realm, volume, instance, now);
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, volume, instance, "a device could not be taken away; it is tried again");
+                    self.hold(realm, volume, instance, now);
+                    return;
+                }
+            }
+            let holds = self.devices.fingerprint(volume);
+            self.invariants.released(volume, holds.as_ref(), now);
+        }
+        self.realms[realm].update_volume(volume, |v| {
+            v.attachments.retain(|a| a.instance != instance);
+        });
+    }
+
+    fn hold(&mut self, realm: usize, volume: &str, instance: &str, now: Millis) {
+        self.realms[realm].update_volume(volume, |v| {
+            if let Some(a) = v.attachment_mut(instance) {
+                a.phase = Phase::Busy {
+                    again: Some(now.plus(AGAIN_MS)),
+                };
+            }
+        });
+    }
+
+    fn instance_event(&mut self, realm: usize, id: &str, event: InstanceEvent, now: Millis) {
+        let volumes: Vec<(String, bool, bool)> = self.realms[realm]
+            .volumes_of(id)
+            .filter_map(|v| {
+                let a = v.attachment(id)?;
+                let leaving = matches!(a.phase, Phase::Busy { .. } | Phase::Detaching { .. });
+                Some((v.id.clone(), a.delete_on_termination, leaving))
+            })
+            .collect();
+        match event {
+            InstanceEvent::Running => {}
+            InstanceEvent::Stopped => {
+                // A guest that does not run holds nothing.
+                for (volume, _, leaving) in volumes {
+                    if leaving {
+                        self.release(realm, &volume, id, true, now);
+                    }
+                }
+            }
+            InstanceEvent::Terminated => {
+                for (volume, goes_along, _) in volumes {
+                    self.release(realm, &volume, id, true, now);
+                    if goes_along {
+                        self.realms[realm]
+                            .update_volume(&volume, |v| v.life = Life::Deleting { until: now });
+                    }
+                }
+            }
+            InstanceEvent::Gone => {
+                self.realms[realm].remove_instance(id);
+            }
+        }
+    }
+}
+
+fn log(result: std::io::Result<()>, what: &str, id: &str) {
+    if let Err(error) = result {
+        tracing::error!(%error, id, "{what}");
+    }
+}

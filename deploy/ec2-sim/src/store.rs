@@ -1,0 +1,260 @@
+//! The durable state: an append-only log, one line per step. A line is written before the reply that it stands for leaves.
+
+use crate::ids::Ids;
+use crate::realm::{Key, Realm};
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+/// One changed record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// The realm's name.
+    #[serde(rename = "r")]
+    pub realm: String,
+    /// Which record.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Its content; `None`: gone.
+    #[serde(rename = "v")]
+    pub value: Option<serde_json::Value>,
+}
+
+/// One step.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    t: Millis,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ids: Option<Ids>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    seeded: Vec<String>,
+    #[serde(default)]
+    changes: Vec<Record>,
+}
+
+/// The log file.
+#[derive(Debug)]
+pub struct Store {
+    file: File,
+    path: PathBuf,
+}
+
+/// What the log said.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The last instant it knows.
+    pub last: Option<Millis>,
+    /// The issuer of ids.
+    pub ids: Option<Ids>,
+    /// Instances of scenarios that were made once: they are not made again when they are gone.
+    pub seeded: Vec<String>,
+    /// The records, each in its last version.
+    pub records: Vec<Record>,
+}
+
+/// A state directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Reading or writing failed.
+    #[error("state file {0}: {1}")]
+    Io(PathBuf, std::io::Error),
+    /// The file has a line that is not ours.
+    #[error(
+        "state file {0}, line {1}: {2}; use another state directory, or remove this one with `ec2-sim clean`"
+    )]
+    Line(PathBuf, usize, String),
+}
+
+impl Store {
+    /// Opens the log in a directory and reads what it says. A last line that is incomplete was never answered and is dropped.
+    ///
+    /// # Errors
+    /// When the log cannot be read or written, or is not ours.
+    pub fn open(dir: &Path) -> Result<(Self, Loaded), StoreError> {
+        let path = dir.join("state.jsonl");
+        let io = |e| StoreError::Io(path.clone(), e);
+        let loaded = if path.exists() {
+            read(&path)?
+        } else {
+            Loaded::default()
+        };
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(io)?;
+        Ok((Self { file, path }, loaded))
+    }
+
+    /// Appends one step.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn append(
+        &mut self,
+        t: Millis,
+        ids: Option<&Ids>,
+        seeded: Vec<String>,
+        changes: Vec<Record>,
+    ) -> Result<(), StoreError> {
+        let line = encode(&Line {
+            t,
+            ids: ids.cloned(),
+            seeded,
+            changes,
+        });
+        self.file
+            .write_all(&line)
+            .map_err(|e| StoreError::Io(self.path.clone(), e))
+    }
+
+    /// Replaces the log by one line that says everything, so that it does not grow over restarts.
+    ///
+    /// # Errors
+    /// When writing fails; the old log is then still there.
+    pub fn rewrite(
+        &mut self,
+        t: Millis,
+        ids: &Ids,
+        seeded: Vec<String>,
+        realms: &mut [Realm],
+    ) -> Result<(), StoreError> {
+        let changes = realms
+            .iter_mut()
+            .flat_map(|realm| {
+                realm.mark_all_changed();
+                let name = realm.name();
+                realm
+                    .take_changes()
+                    .into_iter()
+                    .map(move |(key, value)| Record {
+                        realm: name.clone(),
+                        key,
+                        value,
+                    })
+            })
+            .collect();
+        let line = encode(&Line {
+            t,
+            ids: Some(ids.clone()),
+            seeded,
+            changes,
+        });
+        let next = self.path.with_extension("next");
+        let write = || -> std::io::Result<File> {
+            let mut file = File::create(&next)?;
+            file.write_all(&line)?;
+            file.sync_all()?;
+            std::fs::rename(&next, &self.path)?;
+            OpenOptions::new().append(true).open(&self.path)
+        };
+        self.file = write().map_err(|e| StoreError::Io(self.path.clone(), e))?;
+        Ok(())
+    }
+}
+
+fn encode(line: &Line) -> Vec<u8> {
+    // A `Line` holds nothing that JSON cannot say.
+    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+fn read(path: &Path) -> Result<Loaded, StoreError> {
+    let io = |e| StoreError::Io(path.to_owned(), e);
+    let mut reader = BufReader::new(File::open(path).map_err(io)?);
+    let mut loaded = Loaded::default();
+    let mut latest: BTreeMap<(String, Key), Option<serde_json::Value>> = BTreeMap::new();
+    let mut text = Vec::new();
+    let mut complete = 0_u64;
+    for number in 1.. {
+        text.clear();
+        let n = reader.read_until(b'\n', &mut text).map_err(io)?;
+        if n == 0 || text.last() != Some(&b'\n') {
+            break;
+        }
+        complete += n as u64;
+        let line: Line = serde_json::from_slice(&text)
+            .map_err(|e| StoreError::Line(path.to_owned(), number, e.to_string()))?;
+        loaded.last = loaded.last.max(Some(line.t));
+        if line.ids.is_some() {
+            loaded.ids = line.ids;
+        }
+        loaded.seeded.extend(line.seeded);
+        for record in line.changes {
+            latest.insert((record.realm, record.key), record.value);
+        }
+    }
+    // What follows the last complete line must not be glued to the next one.
+    let file = OpenOptions::new().write(true).open(path).map_err(io)?;
+    file.set_len(complete).map_err(io)?;
+    loaded.records = latest
+        .into_iter()
+        .filter(|(_, value)| value.is_some())
+        .map(|((realm, key), value)| Record { realm, key, value })
+        .collect();
+    Ok(loaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, value: Option<u32>) -> Record {
+        Record {
+            realm: "1/r".to_owned(),
+            key: Key::Volume(id.to_owned()),
+            value: value.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn the_last_version_of_each_record_survives_and_a_torn_line_is_dropped() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (mut s, l) = Store::open(dir.path()).expect("open");
+        assert!(l.last.is_none());
+        s.append(
+            Millis(1),
+            Some(&Ids::new(1)),
+            vec!["i-1".to_owned()],
+            vec![record("a", Some(1)), record("b", Some(2))],
+        )
+        .expect("append");
+        s.append(
+            Millis(2),
+            None,
+            vec![],
+            vec![record("a", Some(3)), record("b", None)],
+        )
+        .expect("append");
+        let path = dir.path().join("state.jsonl");
+        let mut torn = std::fs::read(&path).expect("read");
+        torn.extend_from_slice(b"{\"t\":3,\"chan");
+        std::fs::write(&path, torn).expect("write");
+        let (mut s, l) = Store::open(dir.path()).expect("open again");
+        assert_eq!(l.last, Some(Millis(2)));
+        assert_eq!(l.seeded, ["i-1"]);
+        assert!(l.ids.is_some());
+        assert_eq!(l.records.len(), 1);
+        assert_eq!(l.records[0].value, Some(3.into()));
+        s.append(Millis(4), None, vec![], vec![record("c", Some(1))])
+            .expect("append after the torn line");
+        assert_eq!(Store::open(dir.path()).expect("third").1.records.len(), 2);
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("state.jsonl");
+        std::fs::write(&path, "shopping list\n").expect("write");
+        let e = Store::open(dir.path()).expect_err("foreign").to_string();
+        assert!(e.contains("line 1"), "{e}");
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("read"),
+            "shopping list\n"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! The system calls that have no safe wrapper: loop device control.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+/// `LOOP_CTL_GET_FREE`, linux/loop.h.
+const LOOP_CTL_GET_FREE: u64 = 0x4C82;
+/// `LOOP_CONFIGURE`, linux/loop.h (Linux 5.8).
+const LOOP_CONFIGURE: u64 = 0x4C0A;
+/// `LOOP_CLR_FD`, linux/loop.h.
+const LOOP_CLR_FD: u64 = 0x4C01;
+/// `LOOP_SET_CAPACITY`, linux/loop.h.
+const LOOP_SET_CAPACITY: u64 = 0x4C07;
+/// `LO_FLAGS_DIRECT_IO`, linux/loop.h.
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+/// `struct loop_info64`, linux/loop.h.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config`, linux/loop.h.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
+
+/// The number of a loop device that was free a moment ago, through `/dev/loop-control`.
+pub(crate) fn free_loop(control: &File) -> io::Result<u32> {
+    // SAFETY: the request takes no argument; the descriptor is open for the whole call.
+    let n = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+    u32::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Binds a file to a loop device: 512-byte sectors, direct I/O where the file can. `EBUSY`: somebody else took the device.
+pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<()> {
+    let mut file_name = [0; 64];
+    for (to, from) in file_name[..63].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    let config = LoopConfig {
+        fd: u32::try_from(image.as_raw_fd()).map_err(io::Error::other)?,
+        block_size: 512,
+        info: LoopInfo {
+            device: 0,
+            inode: 0,
+            rdevice: 0,
+            offset: 0,
+            size_limit: 0,
+            number: 0,
+            encrypt_type: 0,
+            encrypt_key_size: 0,
+            flags: LO_FLAGS_DIRECT_IO,
+            file_name,
+            crypt_name: [0; 64],
+            encrypt_key: [0; 32],
+            init: [0; 2],
+        },
+        reserved: [0; 8],
+    };
+    // SAFETY: the kernel reads a `loop_config` of exactly this size and layout (asserted above) during the call and keeps no pointer; both
+    // descriptors are open for the whole call.
+    let r = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
+    if r == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Unbinds a loop device; if others have it open, the kernel does it when the last of them closes.
+pub(crate) fn clear_loop(device: &File) -> io::Result<()> {
+    plain(device, LOOP_CLR_FD)
+}
+
+/// Makes a loop device as large as its file now is.
+pub(crate) fn grow_loop(device: &File) -> io::Result<()> {
+    plain(device, LOOP_SET_CAPACITY)
+}
+
+fn plain(device: &File, request: u64) -> io::Result<()> {
+    // SAFETY: the requests that come here take no argument (0 is ignored); the descriptor is open for the whole call.
+    let r = unsafe { libc::ioctl(device.as_raw_fd(), request as _, 0) };
+    if r == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

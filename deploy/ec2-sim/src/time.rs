@@ -1,0 +1,74 @@
+//! Points in simulated time.
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since the Unix epoch, in the simulation's time.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Millis(pub i64);
+
+impl Millis {
+    /// The instant `ms` milliseconds later, or the last one that can be written down.
+    pub fn plus(self, ms: u64) -> Self {
+        Self(
+            self.0
+                .saturating_add(i64::try_from(ms).unwrap_or(i64::MAX))
+                .min(LAST),
+        )
+    }
+
+    /// Milliseconds from `earlier` to `self`; 0 if it is the other way round.
+    pub fn since(self, earlier: Self) -> u64 {
+        u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
+    }
+
+    /// The same instant with the milliseconds cut off, as replies to create calls have it.
+    pub fn whole_second(self) -> Self {
+        Self(self.0 - self.0.rem_euclid(1000))
+    }
+
+    /// ISO 8601 with milliseconds, as EC2 writes it: `2026-09-25T19:46:13.000Z`.
+    pub fn iso(self) -> String {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(t) => t.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
+            Err(_) => "9999-12-30T22:00:00.000Z".to_owned(),
+        }
+    }
+
+    /// Reads an ISO 8601 instant.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse::<jiff::Timestamp>()
+            .ok()
+            .map(|t| Self(t.as_millisecond()))
+    }
+}
+
+/// 9999-12-30, the end of what ISO 8601 with four digits can say in every zone.
+const LAST: i64 = 253_402_207_200_000;
+
+/// Milliseconds of a day.
+pub const DAY_MS: u64 = 24 * 3600 * 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_written_with_milliseconds_and_read_back() {
+        let t = Millis::parse("2026-09-25T19:46:13Z").expect("parse");
+        assert_eq!(t.iso(), "2026-09-25T19:46:13.000Z");
+        assert_eq!(t.plus(5).iso(), "2026-09-25T19:46:13.005Z");
+        assert_eq!(t.plus(5).whole_second(), t);
+        assert_eq!(Millis::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn adding_never_overflows() {
+        let end = Millis(0).plus(u64::MAX);
+        assert_eq!(end.plus(u64::MAX), end);
+        assert!(end.iso().starts_with("9999-"));
+        assert_eq!(Millis(5).since(Millis(9)), 0);
+    }
+}

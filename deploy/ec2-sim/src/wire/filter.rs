@@ -1,0 +1,208 @@
+//! `Filter.N`: values are alternatives, filters must all hold, `*` and `?` are wildcards, letters matter.
+
+use super::query::Params;
+use crate::error::{ApiError, ApiResult};
+use std::collections::BTreeMap;
+
+/// One filter.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    /// Its name, as EC2 documents it.
+    pub name: String,
+    /// The accepted values or patterns.
+    pub values: Vec<String>,
+}
+
+/// All filters of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Filters(pub Vec<Filter>);
+
+/// The most values of one filter.
+const MAX_VALUES: usize = 200;
+
+impl Filters {
+    /// Reads the filters and refuses names that the action does not know. `known` lists the names; `tag:KEY` is known where `tag-key` is.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue` for an unknown name, `FilterLimitExceeded` for more than 200 values (unverified).
+    pub fn parse(params: &Params, known: &[&str]) -> ApiResult<Self> {
+        let mut out = Vec::new();
+        for prefix in params.structures("Filter") {
+            let name = params
+                .text(&format!("{prefix}Name"))
+                .ok_or_else(|| ApiError::missing("Filter.Name"))?;
+            let is_tag = name.starts_with("tag:") && known.contains(&"tag-key");
+            if !is_tag && !known.contains(&name) {
+                return Err(ApiError::value(format!("The filter '{name}' is invalid")));
+            }
+            let values: Vec<String> = params
+                .list(&format!("{prefix}Value"))
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+            if values.len() > MAX_VALUES {
+                return Err(ApiError::client(
+                    "FilterLimitExceeded",
+                    "The maximum number of filter values specified on a single call is 200",
+                ));
+            }
+            out.push(Filter {
+                name: name.to_owned(),
+                values,
+            });
+        }
+        Ok(Self(out))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether every filter other than tag filters accepts, where `field` gives an attribute's values.
+    pub fn accept(&self, mut field: impl FnMut(&str) -> Vec<String>) -> bool {
+        self.0
+            .iter()
+            .filter(|f| !is_tag_filter(&f.name))
+            .all(|f| field(&f.name).iter().any(|v| f.matches(v)))
+    }
+
+    /// Whether every tag filter accepts these tags.
+    pub fn accept_tags(&self, tags: &BTreeMap<String, String>) -> bool {
+        self.0.iter().filter(|f| is_tag_filter(&f.name)).all(|f| {
+            match f.name.strip_prefix("tag:") {
+                Some(key) => tags.get(key).is_some_and(|v| f.matches(v)),
+                None if f.name == "tag-key" => tags.keys().any(|k| f.matches(k)),
+                None => tags.values().any(|v| f.matches(v)),
+            }
+        })
+    }
+
+    /// The values of the named filter when all are literal: an index can answer then.
+    pub fn literal(&self, name: &str) -> Option<&[String]> {
+        let f = self.0.iter().find(|f| f.name == name)?;
+        f.values
+            .iter()
+            .all(|v| !v.contains(['*', '?', '\\']))
+            .then_some(f.values.as_slice())
+    }
+
+    /// The first `tag:KEY` filter with literal values: key and values.
+    pub fn literal_tag(&self) -> Option<(&str, &[String])> {
+        self.0.iter().find_map(|f| {
+            let key = f.name.strip_prefix("tag:")?;
+            f.values
+                .iter()
+                .all(|v| !v.contains(['*', '?', '\\']))
+                .then_some((key, f.values.as_slice()))
+        })
+    }
+}
+
+/// Tag filters are applied to a page after it was cut, which is why empty pages with a next token exist.
+fn is_tag_filter(name: &str) -> bool {
+    name.starts_with("tag:") || name == "tag-key" || name == "tag-value"
+}
+
+impl Filter {
+    fn matches(&self, value: &str) -> bool {
+        self.values.iter().any(|p| wildcard(p, value))
+    }
+}
+
+/// `*` any run, `?` one character, `\` takes the next character literally.
+pub fn wildcard(pattern: &str, text: &str) -> bool {
+    #[derive(PartialEq)]
+    enum Piece {
+        Run,
+        One,
+        Char(char),
+    }
+    let mut pieces = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        pieces.push(match c {
+            '*' => Piece::Run,
+            '?' => Piece::One,
+            '\\' => Piece::Char(chars.next().unwrap_or('\\')),
+            c => Piece::Char(c),
+        });
+    }
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pieces.get(p) {
+            Some(Piece::Run) => {
+                retry = Some((p, t));
+                p += 1;
+            }
+            Some(Piece::One) => {
+                p += 1;
+                t += 1;
+            }
+            Some(Piece::Char(c)) if *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match retry {
+                Some((rp, rt)) => {
+                    p = rp + 1;
+                    t = rt + 1;
+                    retry = Some((rp, rt + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pieces[p..].iter().all(|x| *x == Piece::Run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_match_as_documented() {
+        for (pattern, text, yes) in [
+            ("abc", "abc", true),
+            ("abc", "ABC", false),
+            ("a*", "abc", true),
+            ("*c", "abc", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("", "", true),
+            ("*", "", true),
+            ("a\\*", "a*", true),
+            ("a\\*", "ab", false),
+        ] {
+            assert_eq!(wildcard(pattern, text), yes, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn values_are_alternatives_and_filters_must_all_hold() {
+        let p = Params::parse(
+            b"Filter.1.Name=status&Filter.1.Value.1=available&Filter.1.Value.2=in-use&Filter.2.Name=tag:app&Filter.2.Value.1=db*",
+        );
+        let f = Filters::parse(&p, &["status", "tag-key"]).expect("known names");
+        let field = |name: &str| match name {
+            "status" => vec!["in-use".to_owned()],
+            _ => vec![],
+        };
+        assert!(f.accept(field));
+        let tags = |v: &str| BTreeMap::from([("app".to_owned(), v.to_owned())]);
+        assert!(f.accept_tags(&tags("db-1")));
+        assert!(!f.accept_tags(&tags("web")));
+        assert!(!f.accept_tags(&BTreeMap::new()));
+        assert!(p.finish().is_ok());
+    }
+
+    #[test]
+    fn an_unknown_filter_is_refused_in_the_recorded_words() {
+        let p = Params::parse(b"Filter.1.Name=bad-filter&Filter.1.Value.1=x");
+        let e = Filters::parse(&p, &["status"]).expect_err("unknown");
+        assert_eq!(e.message, "The filter 'bad-filter' is invalid");
+    }
+}

@@ -1,0 +1,159 @@
+//! Pages: `MaxResults` and opaque, time-limited tokens.
+
+use super::query::Params;
+use crate::error::{ApiError, ApiResult};
+use crate::time::Millis;
+use sha2::{Digest, Sha256};
+
+/// The page that a request asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// At most so many rows are looked at; `None`: all.
+    pub max: Option<usize>,
+    /// Only rows whose key is greater.
+    pub after: Option<String>,
+}
+
+/// How long a token is good.
+const TOKEN_LIFE_MS: u64 = 3_600_000;
+
+impl Page {
+    /// Reads `MaxResults` and `NextToken`.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue` for a size out of range or a token that was not issued for `action` or has expired;
+    /// `InvalidParameterCombination` when `ids` (the parameter's internal name, and whether any were given) come with a page.
+    pub fn parse(
+        params: &Params,
+        action: &str,
+        ids: (&str, bool),
+        range: (i64, i64),
+        now: Millis,
+    ) -> ApiResult<Self> {
+        let max = params.number("MaxResults")?;
+        let token = params.text("NextToken");
+        if ids.1 {
+            let with = match (max, token) {
+                (Some(_), _) => "maxResults",
+                (None, Some(_)) => "nextToken",
+                (None, None) => return Ok(Self::default()),
+            };
+            return Err(ApiError::combination(format!(
+                "The parameter {} cannot be used with the parameter {with}",
+                ids.0
+            )));
+        }
+        if let Some(n) = max {
+            let (low, high) = range;
+            if n < low {
+                return Err(ApiError::value(format!(
+                    "Value ( {n} ) for parameter maxResults is invalid. Expecting a value greater than {low}."
+                )));
+            }
+            if n > high {
+                // unverified: the real service may clamp instead.
+                return Err(ApiError::value(format!(
+                    "Value ( {n} ) for parameter maxResults is invalid. Expecting a value less than or equal to {high}."
+                )));
+            }
+        }
+        let after = match token {
+            None => None,
+            Some(t) => Some(
+                open(t, action, now)
+                    .ok_or_else(|| ApiError::value("Unable to parse pagination token"))?,
+            ),
+        };
+        Ok(Self {
+            max: max.and_then(|n| usize::try_from(n).ok()),
+            after,
+        })
+    }
+}
+
+/// A token that continues after `key`.
+pub fn seal(key: &str, action: &str, now: Millis) -> String {
+    let plain = format!("{}|{key}", now.plus(TOKEN_LIFE_MS).0);
+    format!("{}{}", checksum(&plain, action), hex(plain.as_bytes()))
+}
+
+fn open(token: &str, action: &str, now: Millis) -> Option<String> {
+    let (sum, body) = token.split_at_checked(16)?;
+    let plain = String::from_utf8(unhex(body)?).ok()?;
+    if checksum(&plain, action) != sum {
+        return None;
+    }
+    let (until, key) = plain.split_once('|')?;
+    (until.parse::<i64>().ok()? >= now.0).then(|| key.to_owned())
+}
+
+fn checksum(plain: &str, action: &str) -> String {
+    let digest = Sha256::digest(format!("page|{action}|{plain}"));
+    hex(&digest[..8])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let bytes = text.as_bytes();
+    if bytes.len() % 2 != 0 {
+        return None;
+    }
+    bytes
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_its_own_action_and_its_time() {
+        let t = seal("vol-1", "DescribeVolumes", Millis(0));
+        assert_eq!(
+            open(&t, "DescribeVolumes", Millis(5)),
+            Some("vol-1".to_owned())
+        );
+        assert_eq!(open(&t, "DescribeSnapshots", Millis(5)), None);
+        assert_eq!(open(&t, "DescribeVolumes", Millis(3_600_001)), None);
+        assert_eq!(open("nonsense", "DescribeVolumes", Millis(5)), None);
+        assert_eq!(
+            open("é234567890123456789", "DescribeVolumes", Millis(5)),
+            None
+        );
+    }
+
+    #[test]
+    fn sizes_and_ids_are_refused_in_the_recorded_words() {
+        let parse = |q: &str, ids| {
+            Page::parse(
+                &Params::parse(q.as_bytes()),
+                "DescribeVolumes",
+                ("volumeIdsSet", ids),
+                (5, 500),
+                Millis(0),
+            )
+        };
+        assert_eq!(
+            parse("MaxResults=1", false).expect_err("small").message,
+            "Value ( 1 ) for parameter maxResults is invalid. Expecting a value greater than 5."
+        );
+        assert_eq!(
+            parse("MaxResults=5", true).expect_err("ids").message,
+            "The parameter volumeIdsSet cannot be used with the parameter maxResults"
+        );
+        assert_eq!(parse("MaxResults=500", false).expect("good").max, Some(500));
+        assert_eq!(
+            parse("NextToken=zz", false).expect_err("token").message,
+            "Unable to parse pagination token"
+        );
+    }
+}

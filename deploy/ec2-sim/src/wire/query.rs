@@ -1,0 +1,218 @@
+//! Reads a Query request's parameters: flattened lists, typed values, and nothing left over.
+
+use crate::error::{ApiError, ApiResult};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// The parameters of one request. Each is marked when it is read; [`Params::finish`] refuses what nobody read, as EC2 does.
+#[derive(Debug, Default)]
+pub struct Params {
+    map: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: String,
+    used: Cell<bool>,
+}
+
+impl Params {
+    /// From a form body or a query string. A name given twice keeps its last value.
+    pub fn parse(form: &[u8]) -> Self {
+        let map = form_urlencoded::parse(form)
+            .map(|(k, v)| {
+                (
+                    k.into_owned(),
+                    Entry {
+                        value: v.into_owned(),
+                        used: Cell::new(false),
+                    },
+                )
+            })
+            .collect();
+        Self { map }
+    }
+
+    /// All names and values, for the journal.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.map.iter().map(|(k, e)| (k.as_str(), e.value.as_str()))
+    }
+
+    /// A value without marking it as read.
+    pub fn peek(&self, name: &str) -> Option<&str> {
+        self.map.get(name).map(|e| e.value.as_str())
+    }
+
+    /// A text parameter. EC2 takes an empty value for an absent one nearly everywhere.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.raw(name).filter(|v| !v.is_empty())
+    }
+
+    /// A text parameter, empty values included (tag values).
+    pub fn raw(&self, name: &str) -> Option<&str> {
+        let entry = self.map.get(name)?;
+        entry.used.set(true);
+        Some(&entry.value)
+    }
+
+    /// A text parameter that must be there.
+    ///
+    /// # Errors
+    /// `MissingParameter`.
+    pub fn required(&self, name: &str, said: &str) -> ApiResult<&str> {
+        self.text(name).ok_or_else(|| ApiError::missing(said))
+    }
+
+    /// A boolean: `true` or `false`.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue` (wording unverified).
+    pub fn boolean(&self, name: &str) -> ApiResult<Option<bool>> {
+        match self.text(name) {
+            None => Ok(None),
+            Some(v) if v.eq_ignore_ascii_case("true") => Ok(Some(true)),
+            Some(v) if v.eq_ignore_ascii_case("false") => Ok(Some(false)),
+            Some(v) => Err(ApiError::value(format!(
+                "Invalid value '{v}' for boolean parameter {name}"
+            ))),
+        }
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue` (wording unverified).
+    pub fn number(&self, name: &str) -> ApiResult<Option<i64>> {
+        match self.text(name) {
+            None => Ok(None),
+            Some(v) => v.parse().map(Some).map_err(|_| {
+                ApiError::value(format!(
+                    "Value ({v}) for parameter {} is invalid. Expected an integer.",
+                    lower_first(name)
+                ))
+            }),
+        }
+    }
+
+    /// A positive whole number, with EC2's recorded words for others.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`.
+    pub fn positive(&self, name: &str) -> ApiResult<Option<u32>> {
+        match self.number(name)? {
+            None => Ok(None),
+            Some(v) => match u32::try_from(v) {
+                Ok(v) if v > 0 => Ok(Some(v)),
+                _ => Err(ApiError::value(format!(
+                    "Value ({v}) for parameter {} is invalid. Value must be a positive integer.",
+                    lower_first(name)
+                ))),
+            },
+        }
+    }
+
+    /// The values of `name.1`, `name.2`, …, in order of their number.
+    pub fn list(&self, name: &str) -> Vec<&str> {
+        self.indices(name)
+            .into_iter()
+            .filter_map(|i| self.raw(&format!("{name}.{i}")))
+            .collect()
+    }
+
+    /// The prefixes `name.1.`, `name.2.`, … that occur, for lists of structures.
+    pub fn structures(&self, name: &str) -> Vec<String> {
+        self.indices(name)
+            .into_iter()
+            .map(|i| format!("{name}.{i}."))
+            .collect()
+    }
+
+    fn indices(&self, name: &str) -> Vec<u32> {
+        let prefix = format!("{name}.");
+        let mut found: Vec<u32> = self
+            .map
+            .range(prefix.clone()..)
+            .take_while(|(k, _)| k.starts_with(&prefix))
+            .filter_map(|(k, _)| k[prefix.len()..].split('.').next()?.parse().ok())
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Refuses parameters that the action did not read.
+    ///
+    /// # Errors
+    /// `UnknownParameter` (wording unverified), naming the first of them.
+    pub fn finish(&self) -> ApiResult<()> {
+        let known = |k: &str| {
+            matches!(
+                k,
+                "Action" | "Version" | "AWSAccessKeyId" | "SignatureVersion"
+            ) || k.starts_with("X-Amz-")
+        };
+        match self.map.iter().find(|(k, e)| !e.used.get() && !known(k)) {
+            None => Ok(()),
+            Some((k, _)) => Err(ApiError::client(
+                "UnknownParameter",
+                format!("The parameter {k} is not recognized"),
+            )),
+        }
+    }
+}
+
+/// `VolumeId` -> `volumeId`: the form in which EC2's messages name parameters.
+pub fn lower_first(name: &str) -> String {
+    let mut chars = name.chars();
+    match chars.next() {
+        Some(c) => c.to_lowercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_come_in_the_order_of_their_numbers() {
+        let p = Params::parse(b"VolumeId.10=c&VolumeId.2=b&VolumeId.1=a&Tag.1.Key=k&Tag.1.Value=");
+        assert_eq!(p.list("VolumeId"), ["a", "b", "c"]);
+        assert_eq!(p.structures("Tag"), ["Tag.1."]);
+        assert_eq!(p.raw("Tag.1.Key"), Some("k"));
+        assert_eq!(p.raw("Tag.1.Value"), Some(""));
+        assert!(p.finish().is_ok());
+    }
+
+    #[test]
+    fn a_parameter_nobody_reads_is_refused_by_name() {
+        let p = Params::parse(b"Action=X&Version=1&VolumId=vol-1");
+        let e = p.finish().expect_err("unknown");
+        assert_eq!(e.code, "UnknownParameter");
+        assert_eq!(e.message, "The parameter VolumId is not recognized");
+    }
+
+    #[test]
+    fn numbers_outside_their_range_are_refused_in_the_recorded_words() {
+        let p = Params::parse(b"Iops=-1&Size=ten&Throughput=5");
+        assert_eq!(
+            p.positive("Iops").expect_err("negative").message,
+            "Value (-1) for parameter iops is invalid. Value must be a positive integer."
+        );
+        assert_eq!(
+            p.positive("Size").expect_err("text").code,
+            "InvalidParameterValue"
+        );
+        assert_eq!(p.positive("Throughput").expect("good"), Some(5));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_parse_without_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let p = Params::parse(&bytes);
+            let _ = p.list("VolumeId");
+            let _ = p.structures("Filter");
+            let _ = p.finish();
+        }
+    }
+}

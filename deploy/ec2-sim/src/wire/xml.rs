@@ -1,0 +1,174 @@
+//! Writes XML.
+
+use std::borrow::Cow;
+
+/// The element tree of a reply, written front to back. Every `open` is paired with a `close` by [`Xml::nest`].
+#[derive(Debug, Default)]
+pub struct Xml {
+    out: String,
+}
+
+impl Xml {
+    /// An empty fragment.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `<name>text</name>`.
+    pub fn text(&mut self, name: &str, value: &str) -> &mut Self {
+        self.out.push('<');
+        self.out.push_str(name);
+        if value.is_empty() {
+            self.out.push_str("/>");
+            return self;
+        }
+        self.out.push('>');
+        self.out.push_str(&escape(value));
+        self.end(name)
+    }
+
+    /// Text inside the element that is open, for lists of plain values.
+    pub fn plain(&mut self, value: &str) -> &mut Self {
+        self.out.push_str(&escape(value));
+        self
+    }
+
+    /// `<name>number</name>`, also for booleans.
+    pub fn value(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
+        self.text(name, &value.to_string())
+    }
+
+    /// The element, when there is a value.
+    pub fn option(&mut self, name: &str, value: Option<impl std::fmt::Display>) -> &mut Self {
+        if let Some(v) = value {
+            self.value(name, v);
+        }
+        self
+    }
+
+    /// An element with members.
+    pub fn nest(&mut self, name: &str, members: impl FnOnce(&mut Self)) -> &mut Self {
+        self.out.push('<');
+        self.out.push_str(name);
+        self.out.push('>');
+        let before = self.out.len();
+        members(self);
+        if self.out.len() == before {
+            self.out.pop();
+            self.out.push_str("/>");
+            return self;
+        }
+        self.end(name)
+    }
+
+    /// `<name><item>…</item>…</name>`; an empty list is an empty element.
+    pub fn list<T>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        mut each: impl FnMut(&mut Self, T),
+    ) -> &mut Self {
+        self.nest(name, |x| {
+            for item in items {
+                x.nest("item", |x| each(x, item));
+            }
+        })
+    }
+
+    fn end(&mut self, name: &str) -> &mut Self {
+        self.out.push_str("</");
+        self.out.push_str(name);
+        self.out.push('>');
+        self
+    }
+
+    /// What was written.
+    pub fn finish(self) -> String {
+        self.out
+    }
+}
+
+/// A whole EC2 answer: root, request id, members.
+pub fn ec2_response(action: &str, request_id: &str, members: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>{request_id}</requestId>{members}</{action}Response>"
+    )
+}
+
+/// An EC2 error body: no name space, exactly one error, `RequestID` with a capital D.
+pub fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>{}</Code><Message>{}</Message></Error></Errors><RequestID>{request_id}</RequestID></Response>",
+        escape(code),
+        escape(message)
+    )
+}
+
+/// A whole STS answer.
+pub fn sts_response(action: &str, request_id: &str, members: &str) -> String {
+    format!(
+        "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result>{members}</{action}Result><ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{action}Response>"
+    )
+}
+
+/// An STS error body.
+pub fn sts_error(code: &str, message: &str, request_id: &str) -> String {
+    format!(
+        "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>{}</Code><Message>{}</Message></Error><RequestId>{request_id}</RequestId></ErrorResponse>",
+        escape(code),
+        escape(message)
+    )
+}
+
+/// Text for an element's content. Characters that XML 1.0 cannot carry are replaced.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| {
+        !matches!(c, '&' | '<' | '>' | '"' | '\'') && (c >= ' ' || matches!(c, '\t' | '\n'))
+    };
+    if text.chars().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            '\r' => out.push_str("&#13;"),
+            c if plain(c) => out.push(c),
+            _ => out.push('\u{fffd}'),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_nest_and_empty_ones_are_empty_elements() {
+        let mut x = Xml::new();
+        x.text("a", "1 < 2")
+            .text("b", "")
+            .option("c", None::<u8>)
+            .list("s", [1, 2], |x, v| {
+                x.value("v", v);
+            })
+            .list("e", Vec::<u8>::new(), |_, _| {});
+        assert_eq!(
+            x.finish(),
+            "<a>1 &lt; 2</a><b/><s><item><v>1</v></item><item><v>2</v></item></s><e/>"
+        );
+    }
+
+    #[test]
+    fn errors_have_the_recorded_shape() {
+        assert_eq!(
+            ec2_error("IncorrectState", "it's", "r-1"),
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>IncorrectState</Code><Message>it&apos;s</Message></Error></Errors><RequestID>r-1</RequestID></Response>"
+        );
+    }
+}
