@@ -304,3 +304,6 @@ fn take_due<K: Ord + Clone, V>(waiting: &mut BTreeMap<K, Waiting<V>>) -> BTreeMa
         .filter_map(|key| waiting.remove_entry(&key))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+
+use super::super::connector::ByScheme;
+use super::super::surroundings::Settings;
+use super::*;
+
+/// Answers from memory, after a while, and remembers what it was asked.
+#[derive(Default)]
+struct Memory {
+    state: Mutex<Remembered>,
+    calls: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Remembered {
+    values: BTreeMap<u32, u64>,
+    asked: Vec<(Instant, Vec<u32>)>,
+    failures: VecDeque<Ec2ErrorKind>,
+    latency: Duration,
+}
+
+impl Memory {
+    fn with<T>(&self, f: impl FnOnce(&mut Remembered) -> T) -> T {
+        f(&mut self.state.lock().unwrap())
+    }
+}
+
+impl Source for Arc<Memory> {
+    type Key = u32;
+    type Value = u64;
+    const ACTION: Action = Action::DescribeVolumes;
+
+    async fn fetch(&self, keys: &[u32], _: Instant) -> Result<BTreeMap<u32, Seen<u64>>, Ec2Error> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let (latency, failure, answer) = self.with(|memory| {
+            memory.asked.push((Instant::now(), keys.to_vec()));
+            let found = keys
+                .iter()
+                .filter_map(|key| Some((*key, Seen::Present(*memory.values.get(key)?))));
+            (memory.latency, memory.failures.pop_front(), found.collect())
+        });
+        tokio::time::sleep(latency).await;
+        match failure {
+            Some(kind) => Err(Ec2Error {
+                kind,
+                action: Self::ACTION,
+                code: None,
+                message: String::new(),
+                request_id: None,
+                sent: Sent::Answered,
+            }),
+            None => Ok(answer),
+        }
+    }
+}
+
+fn poller() -> (Poller<Arc<Memory>>, Arc<Memory>) {
+    let config = aws_sdk_ec2::Config::builder()
+        .behavior_version(aws_sdk_ec2::config::BehaviorVersion::latest())
+        .http_client(SharedHttpClient::new(ByScheme::default()))
+        .build();
+    let client = aws_sdk_ec2::Client::from_conf(config);
+    let core = Arc::new(Core::new(client, Settings::default(), Arc::default()));
+    let memory = Arc::new(Memory::default());
+    memory.with(|m| m.latency = Duration::from_millis(100));
+    (Poller::new(Arc::clone(&memory), core), memory)
+}
+
+fn after(seconds: u64) -> Instant {
+    Instant::now() + Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_poller_asks_at_once_and_then_falls_silent() {
+    let (poller, memory) = poller();
+    memory.with(|m| m.values.insert(1, 10));
+    let start = Instant::now();
+    assert_eq!(poller.look(&1, after(60)).await.present(), Some(&10));
+    assert_eq!(start.elapsed(), Duration::from_millis(100));
+    assert!(matches!(poller.look(&2, after(60)).await, Seen::Absent));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(memory.calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_together_share_one_call() {
+    let (poller, memory) = poller();
+    for key in 0..150 {
+        memory.with(|m| m.values.insert(key, u64::from(key)));
+    }
+    let looks: Vec<_> = (0..300u32)
+        .map(|n| {
+            let poller = poller.clone();
+            tokio::spawn(async move { poller.look(&(n % 150), after(60)).await })
+        })
+        .collect();
+    for (n, look) in looks.into_iter().enumerate() {
+        assert_eq!(look.await.unwrap().present(), Some(&(n as u64 % 150)));
+    }
+    assert_eq!(memory.calls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_count_for_who_asked_after_its_call_began() {
+    let (poller, memory) = poller();
+    memory.with(|m| m.values.insert(1, 1));
+    let early = {
+        let poller = poller.clone();
+        tokio::spawn(async move { poller.look(&1, after(60)).await })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The first call is under way with the old value.
+    memory.with(|m| m.values.insert(1, 2));
+    let late = poller.look(&1, after(60)).await;
+    assert_eq!(early.await.unwrap().present(), Some(&1));
+    assert_eq!(late.present(), Some(&2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
+    let (poller, memory) = poller();
+    let looks: Vec<_> = (0..950u32)
+        .map(|key| {
+            let poller = poller.clone();
+            tokio::spawn(async move { poller.look(&key, after(60)).await })
+        })
+        .collect();
+    for look in looks {
+        assert!(matches!(look.await.unwrap(), Seen::Absent));
+    }
+    let asked = memory.with(|m| m.asked.clone());
+    assert_eq!(asked.len(), 5);
+    let mut keys: Vec<u32> = asked.into_iter().flat_map(|(_, keys)| keys).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, (0..950).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
+    let (poller, memory) = poller();
+    memory.with(|m| {
+        m.values.insert(1, 1);
+        m.failures = VecDeque::from([
+            Ec2ErrorKind::ServerError,
+            Ec2ErrorKind::Throttled,
+            Ec2ErrorKind::Unreadable,
+        ]);
+    });
+    assert_eq!(poller.look(&1, after(60)).await.present(), Some(&1));
+    memory.with(|m| m.failures = VecDeque::from([Ec2ErrorKind::Unauthorized]));
+    let seen = poller.look(&1, after(60)).await;
+    assert!(
+        matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::Unauthorized),
+        "{seen:?}"
+    );
+    memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::ServerError, 100).collect());
+    let start = Instant::now();
+    let seen = poller.look(&1, after(60)).await;
+    assert!(
+        matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::ServerError),
+        "{seen:?}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttled_looks_wait_until_the_caller_gives_up() {
+    let (poller, memory) = poller();
+    memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
+    let seen = poller.look(&1, after(120)).await;
+    assert!(
+        matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::Throttled),
+        "{seen:?}"
+    );
+    assert!(memory.calls.load(Ordering::Relaxed) < 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_sees_each_answer_until_it_breaks() {
+    let (poller, memory) = poller();
+    memory.with(|m| m.latency = Duration::from_millis(5));
+    let setting = Arc::clone(&memory);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        setting.with(|m| m.values.insert(1, 7));
+    });
+    let start = Instant::now();
+    let mut absent = 0;
+    let found = poller
+        .watch(&1, after(60), |seen| match seen {
+            Seen::Present(value) => ControlFlow::Break(*value),
+            Seen::Absent => {
+                absent += 1;
+                ControlFlow::Continue(())
+            }
+            Seen::Unknown(_) => ControlFlow::Continue(()),
+        })
+        .await;
+    assert_eq!(found, Some(7));
+    // Seen within a tick of its coming, and not for free.
+    assert!(
+        start.elapsed() < Duration::from_millis(2120),
+        "{:?}",
+        start.elapsed()
+    );
+    assert!((15..40).contains(&absent), "{absent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_at_its_deadline_and_leaves_nothing_behind() {
+    let (poller, memory) = poller();
+    let ended: Option<()> = poller
+        .watch(&1, after(5), |_| ControlFlow::Continue(()))
+        .await;
+    assert_eq!(ended, None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let calls = memory.calls.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(memory.calls.load(Ordering::Relaxed), calls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_who_wait_long_take_no_more_than_half_of_the_refill() {
+    let (poller, memory) = poller();
+    for key in 0..1500u32 {
+        let poller = poller.clone();
+        tokio::spawn(async move {
+            poller
+                .watch(&key, after(300), |_| ControlFlow::<()>::Continue(()))
+                .await
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(280)).await;
+    let calls = memory.calls.load(Ordering::Relaxed);
+    // 10 a second is half of DescribeVolumes' 20; the burst is a third of its bucket.
+    assert!(calls <= 2800 + 40, "{calls}");
+    // All are asked for in turn: none starves.
+    let asked = memory.with(|m| m.asked.clone());
+    let late = Instant::now() - Duration::from_secs(30);
+    let keys: std::collections::BTreeSet<u32> = asked
+        .into_iter()
+        .filter(|(at, _)| *at >= late)
+        .flat_map(|(_, keys)| keys)
+        .collect();
+    assert_eq!(keys.len(), 1500);
+}
