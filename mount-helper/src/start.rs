@@ -236,6 +236,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
             signals,
             broker,
             directories,
+            runners: Vec::new(),
             // A little longer than the broker itself waits.
             grace: settings.grace + Duration::from_secs(2),
         },

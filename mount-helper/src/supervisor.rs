@@ -30,6 +30,8 @@ pub struct Supervisor {
     pub directories: i32,
     /// How long the broker may take to finish what runs.
     pub grace: Duration,
+    /// Runners that have not ended yet.
+    pub runners: Vec<Pid>,
 }
 
 /// How the supervisor's loop came back.
@@ -43,7 +45,7 @@ pub enum Turn {
 
 impl Supervisor {
     /// Serve until the tree ends. Returns in the runner, too.
-    pub fn serve(self) -> io::Result<Turn> {
+    pub fn serve(mut self) -> io::Result<Turn> {
         let mut ending: Option<Instant> = None;
         let mut status: Option<u8> = None;
         loop {
@@ -93,7 +95,7 @@ impl Supervisor {
     }
 
     /// One runner, and its other end to the broker. Some in the new process.
-    fn start_runner(&self) -> io::Result<Option<OwnedFd>> {
+    fn start_runner(&mut self) -> io::Result<Option<OwnedFd>> {
         let (request, _) = channel::receive(&self.jobs)?;
         if request != RUNNER_WANTED {
             return Ok(None);
@@ -105,7 +107,8 @@ impl Supervisor {
                 return Ok(Some(theirs));
             }
             // A broker that cannot be answered is gone, which is noticed elsewhere.
-            Ok(Fork::Parent(_)) => {
+            Ok(Fork::Parent(pid)) => {
+                self.runners.extend(Pid::from_raw(pid));
                 let _ = channel::send(&self.jobs, RUNNER_WANTED, &[ours.as_fd()]);
             }
             // An answer without a descriptor: no runner.
@@ -117,9 +120,10 @@ impl Supervisor {
     }
 
     /// Collect every child that has ended; the status of the broker or of the directories process, if it was one.
-    fn reap(&self) -> Option<u8> {
+    fn reap(&mut self) -> Option<u8> {
         let mut status = None;
         while let Ok(Some((pid, how))) = wait(WaitOptions::NOHANG) {
+            self.runners.retain(|runner| *runner != pid);
             let pid = pid.as_raw_nonzero().get();
             // The directories process ends because the broker did, never the other way round with status 0.
             if pid == self.broker || (pid == self.directories && code(how) != 0) {
@@ -130,7 +134,7 @@ impl Supervisor {
     }
 
     /// A part did not come up: end the rest; the exit status.
-    pub fn abandon(self) -> u8 {
+    pub fn abandon(mut self) -> u8 {
         let status = self.reap();
         self.end(status, false)
     }
@@ -143,21 +147,27 @@ impl Supervisor {
             directories_life,
             broker,
             directories,
+            mut runners,
             ..
         } = self;
         drop((jobs, broker_life, directories_life));
         let mut status = status;
-        let end = Instant::now() + Duration::from_secs(5);
+        let start = Instant::now();
         loop {
+            // A runner ends with its broker; one that does not is ended, and its tool with it.
+            if start.elapsed() > Duration::from_secs(1) {
+                runners.drain(..).for_each(kill);
+            }
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, how))) => {
+                    runners.retain(|runner| *runner != pid);
                     if pid.as_raw_nonzero().get() == broker
                         || (pid.as_raw_nonzero().get() == directories && code(how) != 0)
                     {
                         status = status.or(Some(code(how)));
                     }
                 }
-                Ok(None) if Instant::now() < end => {
+                Ok(None) if start.elapsed() < Duration::from_secs(5) => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 // No child is left, or one that does not go although everything it waits for is closed.

@@ -3,6 +3,7 @@
 //! The program names the disk `/proc/self/fd/3`. Its opens are put to this process, which answers that one name with
 //! the very descriptor that was identified and claimed; the tool needs no right on any device node.
 use crate::channel;
+use crate::fault_point;
 use crate::job::{End, Report, TAIL};
 use crate::supervisor::kill;
 use crate::sys::{self, Fork};
@@ -198,6 +199,7 @@ fn attend(
                         let (_, mut descriptors) = channel::receive(listener_comes_from)?;
                         listener = descriptors.pop();
                         listening = listener.is_some();
+                        fault_point::reached("tool-started");
                     }
                     Some(listener) => answer(listener, disk)?,
                 }

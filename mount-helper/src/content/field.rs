@@ -9,31 +9,31 @@ fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 }
 
 /// Little-endian, 16 bits.
-pub fn le16(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(take(bytes, at))
 }
 
 /// Little-endian, 32 bits.
-pub fn le32(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(take(bytes, at))
 }
 
 /// Big-endian, 16 bits.
-pub fn be16(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(take(bytes, at))
 }
 
 /// Big-endian, 32 bits.
-pub fn be32(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(take(bytes, at))
 }
 
 /// Big-endian, 64 bits.
-pub fn be64(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(take(bytes, at))
 }
 
 /// Sixteen bytes as they stand.
-pub fn id(bytes: &[u8], at: usize) -> [u8; 16] {
+pub(super) fn id(bytes: &[u8], at: usize) -> [u8; 16] {
     take(bytes, at)
 }

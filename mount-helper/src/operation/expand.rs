@@ -9,7 +9,7 @@ use ebs_csi_wire::{Expand, Expanded, Step};
 use std::time::Duration;
 
 /// Carry the request out.
-pub fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
+pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
     let relative = world.relative(&asked.path)?;
     let place = world.look(relative)?;
     let owner = world.owner(&place, &asked.volume)?;

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 const SMALLEST_XFS_REST: u64 = 64;
 
 /// Grow a mounted XFS; true when it had to.
-pub fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
+pub(super) fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     let (block, blocks, inode_percent) = sys::xfs_geometry(root).at(Step::Grow)?;
     if block == 0 {
         return Err(failed(Step::Grow, Errno::INVAL));
@@ -28,7 +28,13 @@ pub fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
 }
 
 /// Grow a mounted ext4; true when it had to. `size` and `block` are the file system's, in bytes.
-pub fn ext4(root: &OwnedFd, disk_bytes: u64, size: u64, block: u64, group: u64) -> Done<bool> {
+pub(super) fn ext4(
+    root: &OwnedFd,
+    disk_bytes: u64,
+    size: u64,
+    block: u64,
+    group: u64,
+) -> Done<bool> {
     let room = disk_bytes.saturating_sub(size);
     if block == 0 || room == 0 || room < group {
         return Ok(false);
@@ -40,7 +46,7 @@ pub fn ext4(root: &OwnedFd, disk_bytes: u64, size: u64, block: u64, group: u64) 
 
 /// Root of the file system that is mounted at a path, checked to be this disk's. The application may have closed it
 /// to everybody else.
-pub fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
+pub(super) fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
     let open = || {
         beneath::open(
             world.root.held(),
@@ -60,7 +66,7 @@ pub fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
 }
 
 /// Grow what is mounted at a path, whatever it is. Answers whether it grew and how large it is now, in bytes.
-pub fn mounted(world: &World, relative: &str, device: &Device) -> Done<(bool, u64)> {
+pub(super) fn mounted(world: &World, relative: &str, device: &Device) -> Done<(bool, u64)> {
     let root = root_of(world, relative, device.number())?;
     match sys::xfs_geometry(&root) {
         Ok(_) => {
@@ -94,7 +100,7 @@ fn superblock(device: &Device) -> Done<ebs_csi_policy::facts::ExtFacts> {
 
 /// A restage of what is mounted already grows it when it can; that it cannot is no reason to fail the stage, which
 /// has nothing left to do. NodeExpandVolume reports why.
-pub fn after_restage(world: &World, relative: &str, fs: FsType, device: &Device) -> bool {
+pub(super) fn after_restage(world: &World, relative: &str, fs: FsType, device: &Device) -> bool {
     match mounted(world, relative, device) {
         Ok((grown, _)) => grown,
         Err(stop) => {

@@ -15,21 +15,26 @@ use rustix::io::Errno;
 
 /// What was done to the disk.
 #[derive(Debug, Default)]
-pub struct Prepared {
+pub(super) struct Prepared {
     /// A file system was made.
-    pub formatted: bool,
+    pub(super) formatted: bool,
     /// A checker ran.
-    pub checked: bool,
+    pub(super) checked: bool,
     /// It repaired something.
-    pub repaired: bool,
+    pub(super) repaired: bool,
     /// The file system was grown.
-    pub grown: bool,
+    pub(super) grown: bool,
     /// The mount must not replay a journal.
-    pub no_replay: bool,
+    pub(super) no_replay: bool,
 }
 
 /// Look at the disk and do what the policy allows.
-pub fn prepare(world: &World, asked: &Stage, device: &Device, facts: &DiskFacts) -> Done<Prepared> {
+pub(super) fn prepare(
+    world: &World,
+    asked: &Stage,
+    device: &Device,
+    facts: &DiskFacts,
+) -> Done<Prepared> {
     let claim = claim(world, device, asked.read_only)?;
     let content = look(&claim)?;
     fault_point::reached("stage-looked");

@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, fstat};
 use std::time::Duration;
 
 /// Bind the staging mount onto the target directory.
-pub fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> {
+pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> {
     let staging_path = world.relative(&asked.staging)?;
     let target_path = world.relative(&asked.target)?;
     let plan = plan(asked)?;
@@ -63,7 +63,7 @@ pub fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> 
 }
 
 /// Bind the disk's node onto the target file.
-pub fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
+pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let target_path = world.relative(&asked.target)?;
     let device = world
         .disks

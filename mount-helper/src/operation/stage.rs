@@ -13,10 +13,10 @@ use ebs_csi_wire::{FsType, Refusal, Stage, Staged, Step};
 use std::time::Duration;
 
 /// A disk that EC2 has attached shows up within a second; kubelet's own retry covers the rest.
-pub const LATE_DISK: Duration = Duration::from_secs(3);
+pub(super) const LATE_DISK: Duration = Duration::from_secs(3);
 
 /// Carry the request out.
-pub fn stage(world: &World, asked: &Stage) -> Done<Staged> {
+pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     let relative = world.relative(&asked.staging)?;
     let plan = flag::plan(&asked.flags, asked.fs, asked.read_only)?;
     // A flag may ask for read-only, too.

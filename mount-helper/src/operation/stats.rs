@@ -8,7 +8,7 @@ use rustix::fs::fstatfs;
 use std::time::Duration;
 
 /// Carry the request out.
-pub fn stats(world: &World, asked: &Stats) -> Done<Usage> {
+pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
     let relative = world.relative(&asked.path)?;
     let place = world.look(relative)?;
     let owner = world.owner(&place, &asked.volume)?;

@@ -17,7 +17,7 @@ use std::time::Duration;
 const DEEPEST_STACK: usize = 8;
 
 /// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
-pub fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
+pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     let relative = world.relative(&asked.staging)?;
     let mut already = true;
     for _ in 0..DEEPEST_STACK {
@@ -55,7 +55,7 @@ pub fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
 }
 
 /// Take a published volume away.
-pub fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
+pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
     let relative = world.relative(&asked.target)?;
     let mut already = true;
     for _ in 0..DEEPEST_STACK {

@@ -1,4 +1,9 @@
 //! The real helper, started as on a node but for its policy (`--sandbox`), against real loop devices and real file
 //! systems, in a mount namespace of its own. Needs root; says so and returns where it has not got it.
+mod confined;
+mod filesystems;
+mod hostile;
+mod kills;
 mod lifecycle;
+mod refusals;
 mod rig;

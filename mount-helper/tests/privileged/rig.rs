@@ -91,11 +91,11 @@ impl Drop for Attached {
 }
 
 pub(crate) struct Rig {
-    // Ends first: its namespace holds the mounts.
     helper: Option<Child>,
+    /// Holds the mount namespace while helpers come and go.
+    holder: Child,
     lines: Arc<Mutex<Vec<String>>>,
     directory: tempfile::TempDir,
-    extra: Vec<String>,
 }
 
 impl Rig {
@@ -106,7 +106,14 @@ impl Rig {
     pub(crate) fn start_with(extra: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        for name in ["kubelet/plugins", "kubelet/pods", "dev", "volumes", "run"] {
+        for name in [
+            "kubelet/plugins",
+            "kubelet/pods",
+            "dev",
+            "volumes",
+            "run",
+            "outside",
+        ] {
             fs::create_dir_all(directory.path().join(name)).expect("mkdir");
         }
         for name in ["kubelet", "kubelet/plugins", "kubelet/pods"] {
@@ -116,22 +123,8 @@ impl Rig {
             )
             .expect("chmod");
         }
-        let mut rig = Self {
-            helper: None,
-            lines: Arc::default(),
-            directory,
-            extra: Vec::new(),
-        };
-        rig.run(extra);
-        rig
-    }
-
-    /// Start the helper in a new namespace; mounts of an earlier one are gone with its own.
-    pub(crate) fn run(&mut self, extra: &[&str]) {
-        self.extra = extra.iter().map(|e| (*e).to_owned()).collect();
-        let script = "mount --bind \"$0\" /dev && exec \"$@\"";
-        let mut command = Command::new("unshare");
-        command
+        let script = "mount --bind \"$0\" /dev && echo there && exec sleep infinity";
+        let mut holder = Command::new("unshare")
             .args([
                 "--mount",
                 "--propagation",
@@ -140,43 +133,56 @@ impl Rig {
                 "-c",
                 script,
             ])
-            .arg(self.path("dev"))
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
-        self.spawn(command);
+            .arg(directory.path().join("dev"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().expect("stdout"))
+            .read_line(&mut line)
+            .expect("read");
+        assert_eq!(line, "there\n");
+        let mut rig = Self {
+            helper: None,
+            holder,
+            lines: Arc::default(),
+            directory,
+        };
+        rig.run(extra);
+        rig
     }
 
-    /// Start another helper in the namespace of a process that holds it.
-    pub(crate) fn run_in(&mut self, holder: u32, extra: &[&str]) {
-        self.extra = extra.iter().map(|e| (*e).to_owned()).collect();
-        let mut command = Command::new("nsenter");
-        command
-            .args(["--mount", "--target", &holder.to_string()])
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
-        self.spawn(command);
+    /// Start the helper. An earlier one must have ended; its mounts are still there.
+    pub(crate) fn run(&mut self, extra: &[&str]) {
+        self.spawn(extra);
+        self.wait_for(" supervisor ready ");
     }
 
-    fn spawn(&mut self, mut command: Command) {
-        command
+    pub(crate) fn spawn(&mut self, extra: &[&str]) {
+        let mut child = Command::new("nsenter")
+            .args(["--mount", "--target", &self.holder.id().to_string()])
+            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
             .arg("--listen")
             .arg(format!("unix://{}", self.socket().display()))
             .arg("--kubelet-root")
             .arg(self.path("kubelet"))
             .arg("--sandbox")
-            .args(&self.extra)
+            .args(extra)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("helper");
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("helper");
         let stderr = child.stderr.take().expect("stderr");
+        self.lines = Arc::default();
         let lines = Arc::clone(&self.lines);
-        lines.lock().expect("lines").clear();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 lines.lock().expect("lines").push(line);
             }
         });
         self.helper = Some(child);
-        self.wait_for(" supervisor ready ");
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -207,7 +213,7 @@ impl Rig {
 
     /// What stands at a path in the helper's own view.
     pub(crate) fn inside(&self, path: &KubeletPath) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{path}", self.pid()))
+        PathBuf::from(format!("/proc/{}/root{path}", self.holder.id()))
     }
 
     pub(crate) fn journal(&self) -> String {
@@ -349,6 +355,11 @@ impl Rig {
         }))
     }
 
+    /// The mount table of the helper's namespace.
+    pub(crate) fn mountinfo(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/mountinfo", self.holder.id())).expect("mountinfo")
+    }
+
     /// Mounts of a volume's device in the helper's namespace.
     pub(crate) fn mounts(&self, attached: &Attached) -> usize {
         let number = fs::metadata(attached.path()).expect("device").rdev();
@@ -357,8 +368,7 @@ impl Rig {
             rustix::fs::major(number),
             rustix::fs::minor(number)
         );
-        fs::read_to_string(format!("/proc/{}/mountinfo", self.pid()))
-            .expect("mountinfo")
+        self.mountinfo()
             .lines()
             .filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
             .count()
@@ -378,6 +388,8 @@ impl Drop for Rig {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
         if std::thread::panicking() {
             println!("{}", self.journal());
         }

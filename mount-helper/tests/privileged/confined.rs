@@ -1,0 +1,218 @@
+//! What each process of the tree holds, as the kernel shows it; and how the tree starts and ends.
+use crate::rig::{LONG, Rig, able, children, done, role, staged, status, volume};
+use ebs_csi_wire::{FsType, Operation};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out of the comparison:
+/// a host may not grant it.
+fn holds(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
+    const RESOURCE: u64 = 1 << 24;
+    let capabilities =
+        |field: &str| u64::from_str_radix(&status(pid, field), 16).expect("hex") & !RESOURCE;
+    assert_eq!(status(pid, "Uid").replace('\t', " "), ids[0]);
+    assert_eq!(status(pid, "Gid").replace('\t', " "), ids[1]);
+    assert_eq!(status(pid, "Groups"), ids[2]);
+    assert_eq!(capabilities("CapPrm"), permitted);
+    assert_eq!(capabilities("CapEff"), effective);
+    assert_eq!(capabilities("CapBnd"), permitted);
+    assert_eq!(capabilities("CapInh"), 0);
+    assert_eq!(capabilities("CapAmb"), 0);
+    assert_eq!(status(pid, "NoNewPrivs"), "1");
+    assert_eq!(status(pid, "Seccomp"), "2");
+}
+
+const ADMIN: u64 = 1 << 21;
+const SEARCH: u64 = 1 << 2;
+const NOBODY: [&str; 3] = ["65533 65533 65533 65533", "65533 65533 65533 65533", ""];
+
+#[test]
+fn each_process_holds_what_its_profile_says() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    holds(rig.pid(), NOBODY, 0, 0);
+    holds(
+        rig.part("broker"),
+        ["65531 65531 65531 65531", "0 0 0 0", "6"],
+        ADMIN | SEARCH,
+        ADMIN,
+    );
+    holds(rig.part("directories"), ["0 0 0 0", "0 0 0 0", ""], 0, 0);
+    assert_eq!(status(rig.pid(), "Threads"), "1");
+    // Every thread of the broker has the filter, not only the one that installed it.
+    let broker = rig.part("broker");
+    for task in fs::read_dir(format!("/proc/{broker}/task")).expect("tasks") {
+        let text = fs::read_to_string(task.expect("task").path().join("status")).expect("status");
+        assert!(text.contains("Seccomp:\t2"), "{text}");
+        assert!(text.contains("NoNewPrivs:\t1"), "{text}");
+        assert!(text.contains("CapEff:\t0000000000200000"), "{text}");
+    }
+}
+
+#[test]
+fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
+    if !able() {
+        return;
+    }
+    for (point, depth) in [("runner-started", 1), ("tool-started", 2)] {
+        let rig = Rig::start_with(&["--fault-point", point, "--grace", "0"]);
+        let volume = volume();
+        let attached = rig.attach(&volume, 64 << 20);
+        let mut client = rig.client();
+        client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
+        rig.wait_for(&format!("fault-point name={point}"));
+        let runner = rig.part("runner");
+        holds(runner, NOBODY, 0, 0);
+        if depth == 2 {
+            let tools = children(runner);
+            assert_eq!(tools.len(), 1);
+            holds(tools[0], NOBODY, 0, 0);
+            assert_eq!(status(tools[0], "Name"), "mke2fs");
+            let mut open: Vec<_> = fs::read_dir(format!("/proc/{}/fd", tools[0]))
+                .expect("fd")
+                .map(|entry| {
+                    let entry = entry.expect("entry");
+                    let to = fs::read_link(entry.path()).expect("link");
+                    (
+                        entry.file_name().to_string_lossy().into_owned(),
+                        to.to_string_lossy().into_owned(),
+                    )
+                })
+                .collect();
+            open.sort();
+            let numbers: Vec<_> = open.iter().map(|(number, _)| number.as_str()).collect();
+            assert_eq!(numbers, ["0", "1", "2", "3"], "{open:?}");
+            assert!(open[3].1.ends_with(&attached.name), "{open:?}");
+            assert!(open[..3].iter().all(|(_, to)| to.starts_with("pipe:")));
+            let environment = fs::read(format!("/proc/{}/environ", tools[0])).expect("environ");
+            assert_eq!(environment, b"LC_ALL=C\0TZ=UTC\0");
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_the_whole_tree_with_status_zero() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let parts = children(rig.pid());
+    assert_eq!(parts.len(), 2);
+    let pid = rustix::process::Pid::from_raw(rig.pid().cast_signed()).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    assert_eq!(rig.ended(), Some(0));
+    for part in parts {
+        assert_eq!(role(part), "gone");
+    }
+}
+
+#[test]
+fn a_stop_lets_the_running_operation_finish() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 << 20);
+    let mut client = rig.client();
+    client.send(Operation::Stage(rig.staging(&volume, FsType::Xfs)), LONG);
+    // It has been taken when a runner is there; on a fast machine it may be over by then.
+    while !rig.journal().contains(" tool ") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let pid = rustix::process::Pid::from_raw(rig.pid().cast_signed()).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    assert_eq!(rig.ended(), Some(0));
+    assert_eq!(rig.mounts(&attached), 1);
+    rig.run(&[]);
+    assert!(staged(rig.stage(&volume, FsType::Xfs)).already);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn the_tree_ends_with_any_of_its_parts() {
+    if !able() {
+        return;
+    }
+    for part in ["supervisor", "broker", "directories"] {
+        let mut rig = Rig::start();
+        let (supervisor, parts) = (rig.pid(), children(rig.pid()));
+        let victim = if part == "supervisor" {
+            supervisor
+        } else {
+            rig.part(part)
+        };
+        let pid = rustix::process::Pid::from_raw(victim.cast_signed()).expect("pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+        assert_ne!(rig.ended(), Some(0), "{part}");
+        for other in parts {
+            while role(other) != "gone" {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+fn refused_start(arguments: &[&str], code: i32, words: &str) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("helper");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(text.contains(words), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn a_start_that_cannot_be_good_says_why_in_one_line() {
+    refused_start(&["--no-such-flag"], 64, "--no-such-flag");
+    refused_start(&["--listen", "tcp://1.2.3.4"], 64, "unix:///PATH");
+    let directory = tempfile::tempdir().expect("tempdir");
+    let socket = format!("unix://{}/s", directory.path().display());
+    refused_start(
+        &["--listen", &socket, "--kubelet-root", "/no/such/root"],
+        78,
+        "/no/such/root",
+    );
+    let file = directory.path().join("file");
+    fs::write(&file, "kept").expect("write");
+    if able() {
+        refused_start(
+            &[
+                "--listen",
+                &format!("unix://{}", file.display()),
+                "--kubelet-root",
+                directory.path().to_str().expect("utf-8"),
+            ],
+            78,
+            "file",
+        );
+        assert_eq!(fs::read_to_string(&file).expect("read"), "kept");
+    }
+}
+
+#[test]
+fn without_the_capability_to_mount_it_does_not_start() {
+    if !able() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("tempdir");
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"])
+        .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
+        .arg("--listen")
+        .arg(format!("unix://{}/s", directory.path().display()))
+        .arg("--kubelet-root")
+        .arg(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("setpriv");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(77), "{text}");
+    assert!(text.contains("CAP_SYS_ADMIN is needed"), "{text}");
+}

@@ -1,0 +1,264 @@
+//! File systems that are not clean, that are copies of one another, that are read-only, and flags that must hold.
+use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
+use ebs_csi_wire::{FsType, MountFlag, Operation, Refusal, VolumeId};
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+
+/// A second volume with the bytes that the first has on its disk while it is mounted: what a power cut leaves.
+fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
+    let volume = volume();
+    let image = rig.path("volumes").join(format!("{volume}.img"));
+    shell(
+        "cp",
+        &[
+            "--sparse=always",
+            of.image.to_str().expect("utf-8"),
+            image.to_str().expect("utf-8"),
+        ],
+    );
+    let attached = rig.attach_image(image);
+    (volume, attached)
+}
+
+fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, fs_type));
+    let directory = rig.inside(&rig.kubelet(&staging(&volume)));
+    fs::write(directory.join("kept"), "fsynced").expect("write");
+    fs::File::open(directory.join("kept"))
+        .expect("open")
+        .sync_all()
+        .expect("fsync");
+    (volume, attached)
+}
+
+#[test]
+fn an_ext4_that_was_cut_off_is_checked_and_keeps_what_was_synced() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (origin, attached) = in_use(&rig, FsType::Ext4);
+    let (copy, _second) = snapshot(&rig, &attached);
+    let result = staged(rig.stage(&copy, FsType::Ext4));
+    assert!(result.checked && !result.formatted, "{result:?}");
+    let kept = rig.inside(&rig.kubelet(&staging(&copy))).join("kept");
+    assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+    done(rig.unstage(&copy));
+    let again = staged(rig.stage(&copy, FsType::Ext4));
+    assert!(!again.checked, "{again:?}");
+    done(rig.unstage(&copy));
+    done(rig.unstage(&origin));
+}
+
+#[test]
+fn an_xfs_copy_stands_beside_its_origin() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (origin, attached) = in_use(&rig, FsType::Xfs);
+    let (copy, _second) = snapshot(&rig, &attached);
+    let result = staged(rig.stage(&copy, FsType::Xfs));
+    assert!(!result.formatted, "{result:?}");
+    let kept = rig.inside(&rig.kubelet(&staging(&copy))).join("kept");
+    assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+    done(rig.unstage(&copy));
+    done(rig.unstage(&origin));
+}
+
+#[test]
+fn an_error_that_needs_a_person_is_refused_and_not_mounted() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.unstage(&volume));
+    // Errors noted, and the root directory is gone.
+    for command in ["clri <2>", "ssv state 2"] {
+        shell("debugfs", &["-w", "-R", command, &attached.path()]);
+    }
+    assert_eq!(
+        refused(rig.stage(&volume, FsType::Ext4)),
+        Refusal::FilesystemErrors
+    );
+    assert_eq!(rig.mounts(&attached), 0);
+}
+
+#[test]
+fn a_damaged_xfs_is_refused_and_not_mounted() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, FsType::Xfs));
+    done(rig.unstage(&volume));
+    let device = fs::File::options()
+        .write(true)
+        .open(attached.path())
+        .expect("device");
+    // One bit of the superblock: its checksum tells.
+    device.write_all_at(&[0x55], 40).expect("write");
+    device.sync_all().expect("sync");
+    drop(device);
+    assert_eq!(
+        refused(rig.stage(&volume, FsType::Xfs)),
+        Refusal::FilesystemErrors
+    );
+    assert_eq!(rig.mounts(&attached), 0);
+}
+
+#[test]
+fn read_only_is_read_only_from_the_disk_to_the_pod() {
+    if !able() {
+        return;
+    }
+    for fs_type in [FsType::Ext4, FsType::Xfs] {
+        let rig = Rig::start();
+        let (origin, attached) = in_use(&rig, fs_type);
+        let (copy, second) = snapshot(&rig, &attached);
+        done(rig.unstage(&origin));
+        let before = fs::read(&second.image).expect("image");
+        let mut asked = rig.staging(&copy, fs_type);
+        asked.read_only = true;
+        let result = staged(rig.ask(Operation::Stage(asked.clone())));
+        assert!(!result.checked && !result.repaired, "{result:?}");
+        assert!(staged(rig.ask(Operation::Stage(asked))).already);
+        // What is staged read-only is not published writable.
+        assert_eq!(
+            refused(rig.publish(&copy, "p")),
+            Refusal::MountedDifferently
+        );
+        let mut publish = rig.publishing(&copy, "p");
+        publish.read_only = true;
+        assert!(!done(
+            rig.ask(Operation::PublishFilesystem(publish.clone()))
+        ));
+        assert!(done(rig.ask(Operation::PublishFilesystem(publish))));
+        let directory = rig.inside(&rig.kubelet(&target(&copy, "p")));
+        let error = fs::write(directory.join("new"), "x").expect_err("read-only");
+        assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        done(rig.unpublish(&copy, &target(&copy, "p")));
+        done(rig.unstage(&copy));
+        assert!(
+            fs::read(&second.image).expect("image") == before,
+            "{fs_type}"
+        );
+    }
+}
+
+#[test]
+fn a_read_only_target_stands_beside_a_writable_one() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (volume, _attached) = in_use(&rig, FsType::Ext4);
+    let mut asked = rig.publishing(&volume, "reader");
+    asked.read_only = true;
+    done(rig.ask(Operation::PublishFilesystem(asked)));
+    done(rig.publish(&volume, "writer"));
+    let reader = rig.inside(&rig.kubelet(&target(&volume, "reader")));
+    let writer = rig.inside(&rig.kubelet(&target(&volume, "writer")));
+    fs::write(writer.join("new"), "x").expect("writable");
+    assert_eq!(fs::read_to_string(reader.join("new")).expect("read"), "x");
+    assert!(fs::write(reader.join("other"), "x").is_err());
+    for pod in ["reader", "writer"] {
+        done(rig.unpublish(&volume, &target(&volume, pod)));
+    }
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn flags_hold_where_they_were_asked_for() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 * MIB);
+    let flags = |list: &str| MountFlag::parse_all(list).expect("flags");
+    let mut asked = rig.staging(&volume, FsType::Ext4);
+    asked.flags = flags("noatime,commit=17,defaults,_netdev");
+    staged(rig.ask(Operation::Stage(asked)));
+    let mut publish = rig.publishing(&volume, "p");
+    publish.flags = flags("noexec,nosuid,nodev,commit=17");
+    done(rig.ask(Operation::PublishFilesystem(publish)));
+    let table = rig.mountinfo();
+    let line = |path: &str| {
+        let path = rig.kubelet(path).to_string();
+        table
+            .lines()
+            .find(|line| line.split(' ').nth(4) == Some(path.as_str()))
+            .expect("a mount")
+            .to_owned()
+    };
+    let staged_line = line(&staging(&volume));
+    assert!(staged_line.contains("noatime"), "{staged_line}");
+    assert!(staged_line.contains("commit=17"), "{staged_line}");
+    let target_line = line(&target(&volume, "p"));
+    for flag in ["noexec", "nosuid", "nodev"] {
+        assert!(target_line.contains(flag), "{target_line}");
+        assert!(!staged_line.contains(flag), "{staged_line}");
+    }
+    let mut unknown = rig.publishing(&volume, "q");
+    unknown.flags = flags("remount");
+    assert_eq!(
+        refused(rig.ask(Operation::PublishFilesystem(unknown))),
+        Refusal::MountFlag
+    );
+    done(rig.unpublish(&volume, &target(&volume, "p")));
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn format_options_reach_the_file_system() {
+    if !able() {
+        return;
+    }
+    use ebs_csi_wire::FormatOptions;
+    use ebs_csi_wire::format::UncheckedFormatOptions;
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let mut asked = rig.staging(&volume, FsType::Ext4);
+    asked.format = FormatOptions::check(UncheckedFormatOptions {
+        block_size: 2048,
+        inode_size: 512,
+        number_of_inodes: 4096,
+        ext4_bigalloc: true,
+        ext4_cluster_size: 16384,
+        ext4_encryption: true,
+        ..UncheckedFormatOptions::default()
+    })
+    .expect("options");
+    staged(rig.ask(Operation::Stage(asked)));
+    done(rig.unstage(&volume));
+    let dump = shell("dumpe2fs", &["-h", &attached.path()]);
+    for (field, value) in [
+        ("Block size:", "2048"),
+        ("Inode size:", "512"),
+        ("Inode count:", "4096"),
+        ("Cluster size:", "16384"),
+        ("Reserved block count:", "0"),
+    ] {
+        let line = dump
+            .lines()
+            .find(|line| line.starts_with(field))
+            .unwrap_or_else(|| panic!("{field} in {dump}"));
+        assert!(line.ends_with(value), "{line}");
+    }
+    assert!(dump.contains("bigalloc") && dump.contains("encrypt"));
+    // The identifier holds the volume's digits.
+    let digits: String = volume.as_str().chars().rev().take(12).collect();
+    let digits: String = digits.chars().rev().collect();
+    assert!(dump.contains(&digits), "{digits} in {dump}");
+}

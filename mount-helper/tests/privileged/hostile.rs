@@ -1,0 +1,271 @@
+//! A peer that is not the node-agent, or that has been taken over.
+use crate::rig::{
+    AGENT, Client, LONG, Rig, able, connect, done, refused, staged, staging, target, volume,
+};
+use ebs_csi_wire::{FsType, Hello, Inspect, Operation, Outcome, Refusal, frame};
+use std::fs;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn cut_off(client: &mut Client) {
+    let mut byte = [0];
+    let read = client.stream.read(&mut byte);
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
+
+#[test]
+fn only_the_agents_uid_is_answered() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for uid in [0, 65531, 65533] {
+        let mut client = Client::new(connect(&rig.socket(), uid));
+        // The helper may be faster with closing than this side with writing.
+        let _ = client
+            .stream
+            .write_all(&frame::framed(&[8, 1]).expect("frame"));
+        cut_off(&mut client);
+        rig.wait_for(&format!("peer-refused uid={uid}"));
+    }
+    let mut client = rig.client();
+    assert!(matches!(
+        client.ask(Operation::Inspect(Inspect::default()), LONG),
+        Outcome::Inventory(_)
+    ));
+}
+
+#[test]
+fn a_broken_frame_ends_the_connection_and_nothing_else() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let mut steady = rig.client();
+    let frames: [&[u8]; 5] = [
+        &[0, 0, 0, 0],
+        &[0xff, 0xff, 0xff, 0xff],
+        &[1, 0, 0, 0, 0xff],
+        // A request without an operation.
+        &[2, 0, 0, 0, 8, 1],
+        // An operation of a later release.
+        &[4, 0, 0, 0, 8, 1, 0xba, 0x3e],
+    ];
+    for bytes in frames {
+        let mut client = Client::greeted(connect(&rig.socket(), AGENT));
+        client.stream.write_all(bytes).expect("write");
+        cut_off(&mut client);
+    }
+    while rig.journal().matches("peer-cut-off").count() < frames.len() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(matches!(
+        steady.ask(Operation::Inspect(Inspect::default()), LONG),
+        Outcome::Inventory(_)
+    ));
+}
+
+#[test]
+fn hello_comes_first_and_once() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let mut early = Client::new(connect(&rig.socket(), AGENT));
+    early.send(Operation::Inspect(Inspect::default()), LONG);
+    cut_off(&mut early);
+
+    let mut twice = rig.client();
+    twice.send(Operation::Hello(Hello::OURS), LONG);
+    cut_off(&mut twice);
+
+    let mut future = Client::new(connect(&rig.socket(), AGENT));
+    let hello = Hello {
+        oldest: 1000,
+        newest: 1001,
+    };
+    assert_eq!(
+        refused(future.ask(Operation::Hello(hello), LONG)),
+        Refusal::Version
+    );
+    cut_off(&mut future);
+}
+
+#[test]
+fn paths_outside_of_the_allowed_places_are_refused() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 << 20);
+    let outside = ebs_csi_wire::KubeletPath::parse("/etc/x").expect("path");
+    for path in [outside, rig.kubelet("config"), rig.kubelet("plugins")] {
+        let mut asked = rig.staging(&volume, FsType::Ext4);
+        asked.staging = path;
+        assert_eq!(
+            refused(rig.ask(Operation::Stage(asked))),
+            Refusal::PathOutside
+        );
+    }
+}
+
+#[test]
+fn a_symbolic_link_on_the_way_is_refused() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let pods = rig.path("kubelet/pods");
+    std::os::unix::fs::symlink(rig.path("outside"), pods.join("linked")).expect("symlink");
+    fs::create_dir_all(pods.join("last/volumes/kubernetes.io~csi/v")).expect("mkdir");
+    std::os::unix::fs::symlink(
+        rig.path("outside"),
+        pods.join("last/volumes/kubernetes.io~csi/v/mount"),
+    )
+    .expect("symlink");
+    for target in [
+        "pods/linked/volumes/kubernetes.io~csi/v/mount",
+        "pods/last/volumes/kubernetes.io~csi/v/mount",
+    ] {
+        let mut asked = rig.publishing(&volume, "x");
+        asked.target = rig.kubelet(target);
+        assert_eq!(
+            refused(rig.ask(Operation::PublishFilesystem(asked))),
+            Refusal::PathNotPlain
+        );
+        assert_eq!(
+            refused(rig.unpublish(&volume, target)),
+            Refusal::PathNotPlain
+        );
+    }
+    assert_eq!(
+        fs::read_dir(rig.path("outside")).expect("outside").count(),
+        0
+    );
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn a_directory_that_is_swapped_for_a_link_leads_nowhere() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let parent = rig.path("kubelet/pods/p/volumes/kubernetes.io~csi");
+    let (place, aside, link) = (parent.join("v"), parent.join("aside"), parent.join("link"));
+    fs::create_dir_all(&place).expect("mkdir");
+    std::os::unix::fs::symlink(rig.path("outside"), &link).expect("symlink");
+    let stop = Arc::new(AtomicBool::new(false));
+    let swapper = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            let mut swaps = 0_u32;
+            while !stop.load(Ordering::Relaxed) {
+                // A mount within makes a rename fail for a moment; that is part of the game.
+                if fs::rename(&place, &aside).is_ok() {
+                    let _ = fs::rename(&link, &place);
+                    let _ = fs::rename(&place, &link);
+                    let _ = fs::rename(&aside, &place);
+                    swaps += 1;
+                }
+            }
+            swaps
+        })
+    };
+    let target = "pods/p/volumes/kubernetes.io~csi/v/mount";
+    let mut asked = rig.publishing(&volume, "p");
+    asked.target = rig.kubelet(target);
+    let mut client = rig.client();
+    for _ in 0..300 {
+        client.ask(Operation::PublishFilesystem(asked.clone()), LONG);
+        client.ask(
+            Operation::Unpublish(ebs_csi_wire::Unpublish {
+                volume: volume.clone(),
+                target: rig.kubelet(target),
+            }),
+            LONG,
+        );
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(swapper.join().expect("swapper") > 0);
+    assert_eq!(
+        fs::read_dir(rig.path("outside")).expect("outside").count(),
+        0
+    );
+    assert!(!rig.mountinfo().contains("/outside"));
+}
+
+#[test]
+fn an_asker_who_leaves_does_not_stop_his_operation() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 256 << 20);
+    let mut leaving = rig.client();
+    leaving.send(
+        Operation::Stage(rig.staging(&volume, FsType::Ext4)),
+        Duration::ZERO,
+    );
+    assert_eq!(leaving.receive(), Some(Outcome::Pending));
+    drop(leaving);
+    // Whether it joins the running operation or finds its result: it is staged once.
+    staged(rig.stage(&volume, FsType::Ext4));
+    assert_eq!(rig.mounts(&attached), 1);
+    assert_eq!(rig.journal().matches("tool=mke2fs").count(), 1);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn an_inventory_names_what_is_staged_and_published() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let raw = crate::rig::volume();
+    let _attached = [rig.attach(&volume, 64 << 20), rig.attach(&raw, 64 << 20)];
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.publish(&volume, "one"));
+    done(rig.publish_block(&raw, "one"));
+    let Outcome::Inventory(inventory) = rig.ask(Operation::Inspect(Inspect::default())) else {
+        panic!("inventory expected");
+    };
+    let found: Vec<_> = inventory
+        .volumes
+        .iter()
+        .map(|held| (held.volume.clone(), held.path.to_string(), held.staged))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (
+                volume.clone(),
+                rig.kubelet(&staging(&volume)).to_string(),
+                true
+            ),
+            (
+                volume.clone(),
+                rig.kubelet(&target(&volume, "one")).to_string(),
+                false
+            ),
+            (
+                raw.clone(),
+                rig.kubelet(&crate::rig::block_target(&raw, "one"))
+                    .to_string(),
+                false
+            ),
+        ]
+    );
+    assert!(!inventory.more);
+}

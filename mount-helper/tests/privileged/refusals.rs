@@ -1,0 +1,387 @@
+//! Disks and places on which a request must be refused, or fail, with everything left as it was.
+use crate::rig::{
+    Attached, Rig, able, disk, done, refused, shell, staged, staging, target, volume,
+};
+use ebs_csi_wire::{FsType, MountFlag, Operation, Origin, Outcome, Refusal, Stage, Step, VolumeId};
+use std::fs;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+
+fn write(attached: &Attached, at: u64, bytes: &[u8]) {
+    let image = fs::File::options()
+        .write(true)
+        .open(&attached.image)
+        .expect("image");
+    image.write_all_at(bytes, at).expect("write");
+    image.sync_all().expect("sync");
+    // The loop device has its own cache.
+    shell("blockdev", &["--flushbufs", &attached.path()]);
+}
+
+fn unchanged(attached: &Attached, before: &[u8]) {
+    let after = fs::read(&attached.image).expect("image");
+    assert!(after == before, "the disk was written to");
+}
+
+/// Stage must be refused so, and must not write a byte.
+fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) {
+    let before = fs::read(&attached.image).expect("image");
+    assert_eq!(refused(rig.ask(Operation::Stage(asked))), reason);
+    unchanged(attached, &before);
+    assert_eq!(rig.mounts(attached), 0);
+}
+
+#[test]
+fn a_disk_that_holds_anything_is_never_formatted() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let gpt = b"EFI PART".as_slice();
+    let mut mbr = [0_u8; 512];
+    mbr[446 + 4] = 0x83;
+    mbr[510..].copy_from_slice(&[0x55, 0xaa]);
+    let end = 64 * MIB;
+    for (what, at, bytes, reason) in [
+        ("mbr", 0, mbr.as_slice(), Refusal::PartitionTable),
+        ("gpt", 512, gpt, Refusal::PartitionTable),
+        ("backup gpt", end - 512, gpt, Refusal::PartitionTable),
+        (
+            "luks",
+            0,
+            b"LUKS\xba\xbe".as_slice(),
+            Refusal::ForeignContent,
+        ),
+        ("lvm", 512, b"LABELONE", Refusal::ForeignContent),
+        ("swap", 4086, b"SWAPSPACE2", Refusal::ForeignContent),
+        ("btrfs", 0x1_0040, b"_BHRfS_M", Refusal::ForeignContent),
+        (
+            "md 1.0",
+            end - 8192,
+            b"\xfc\x4e\x2b\xa9",
+            Refusal::ForeignContent,
+        ),
+        ("one byte", 700_000, b"\x01", Refusal::UnknownContent),
+        (
+            "a byte at the end",
+            end - 1,
+            b"\x01",
+            Refusal::UnknownContent,
+        ),
+        (
+            "an ext backup",
+            8 * MIB + 1024 + 56,
+            b"\x53\xef",
+            Refusal::UnknownContent,
+        ),
+        (
+            "a btrfs mirror",
+            64 * MIB - 70_000,
+            b"x",
+            Refusal::UnknownContent,
+        ),
+    ] {
+        let volume = volume();
+        let attached = rig.attach(&volume, end);
+        write(&attached, at, bytes);
+        for fs in [FsType::Ext4, FsType::Xfs] {
+            println!("{what} {fs}");
+            refuses(&rig, &attached, rig.staging(&volume, fs), reason);
+        }
+    }
+    assert!(!rig.journal().contains(" tool "));
+}
+
+#[test]
+fn a_disk_with_another_file_system_is_refused() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for (have, asked) in [
+        (FsType::Ext4, FsType::Xfs),
+        (FsType::Xfs, FsType::Ext4),
+        (FsType::Ext4, FsType::Ext3),
+    ] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 512 * MIB);
+        staged(rig.stage(&volume, have));
+        done(rig.unstage(&volume));
+        refuses(
+            &rig,
+            &attached,
+            rig.staging(&volume, asked),
+            Refusal::ForeignContent,
+        );
+    }
+}
+
+#[test]
+fn a_read_error_is_never_blank() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    // The disk keeps its size, but nothing of it can be read any more.
+    fs::File::options()
+        .write(true)
+        .open(&attached.image)
+        .expect("image")
+        .set_len(0)
+        .expect("truncate");
+    shell("blockdev", &["--flushbufs", &attached.path()]);
+    let Outcome::Failed(failed) = rig.stage(&volume, FsType::Ext4) else {
+        panic!("a failure expected");
+    };
+    assert_eq!(failed.step, Step::ReadDevice);
+    assert_eq!(failed.errno.map(|e| e.get()), Some(5));
+    assert_eq!(fs::metadata(&attached.image).expect("image").len(), 0);
+    assert!(!rig.journal().contains(" tool "));
+}
+
+#[test]
+fn what_the_request_says_of_the_disk_must_hold() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let ask = |change: &dyn Fn(&mut Stage)| {
+        let mut asked = rig.staging(&volume, FsType::Ext4);
+        change(&mut asked);
+        asked
+    };
+    for (asked, reason) in [
+        (
+            ask(&|s| s.disk.size_at_attach = NonZeroU64::new(64 * MIB + 1)),
+            Refusal::DeviceTooSmall,
+        ),
+        (
+            ask(&|s| s.disk.origin = Origin::Copy),
+            Refusal::CopyWithoutFilesystem,
+        ),
+        (ask(&|s| s.read_only = true), Refusal::ReadOnlyBlank),
+        (
+            ask(&|s| s.disk.partition = NonZeroU32::new(1)),
+            Refusal::Unsupported,
+        ),
+        (
+            ask(&|s| s.flags = vec![MountFlag::new("loop", None).expect("flag")]),
+            Refusal::MountFlag,
+        ),
+        (
+            ask(&|s| s.flags = vec![MountFlag::new("errors", Some("panic")).expect("flag")]),
+            Refusal::MountFlag,
+        ),
+    ] {
+        refuses(&rig, &attached, asked, reason);
+    }
+}
+
+#[test]
+fn the_serial_decides_which_disk_it_is() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (wanted, other) = (volume(), volume());
+    let stranger = rig.attach(&other, 64 * MIB);
+    // A name or a link is a hint and no more.
+    std::os::unix::fs::symlink(&stranger.name, rig.path("dev/xvdba")).expect("symlink");
+    let mut asked = rig.staging(&wanted, FsType::Ext4);
+    asked.disk.device_hint = ebs_csi_wire::DeviceName::parse("/dev/xvdba").ok();
+    refuses(&rig, &stranger, asked, Refusal::DeviceNotFound);
+
+    let one = rig.attach(&wanted, 64 * MIB);
+    let two = rig.attach_image(one.image.clone());
+    refuses(
+        &rig,
+        &one,
+        rig.staging(&wanted, FsType::Ext4),
+        Refusal::DeviceAmbiguous,
+    );
+    drop(two);
+    assert!(staged(rig.stage(&wanted, FsType::Ext4)).formatted);
+    done(rig.unstage(&wanted));
+}
+
+#[test]
+fn a_disk_that_comes_late_is_waited_for() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| rig.stage(&volume, FsType::Ext4));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let attached = rig.attach(&volume, 64 * MIB);
+        assert!(staged(asked.join().expect("stage")).formatted);
+        done(rig.unstage(&volume));
+        drop(attached);
+    });
+}
+
+#[test]
+fn a_disk_that_somebody_claims_is_left_alone() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let claim = rustix::fs::open(
+        attached.path(),
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .expect("claim");
+    refuses(
+        &rig,
+        &attached,
+        rig.staging(&volume, FsType::Ext4),
+        Refusal::StillHeld,
+    );
+    drop(claim);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn a_volume_is_staged_in_one_place() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (volume, other) = (volume(), volume());
+    let attached = rig.attach(&volume, 64 * MIB);
+    let second = rig.attach(&other, 64 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+
+    let mut elsewhere = rig.staging(&volume, FsType::Ext4);
+    elsewhere.staging = rig.kubelet("plugins/kubernetes.io/csi/elsewhere/globalmount");
+    assert_eq!(
+        refused(rig.ask(Operation::Stage(elsewhere))),
+        Refusal::StagedElsewhere
+    );
+    let mut over = rig.staging(&other, FsType::Ext4);
+    over.staging = rig.kubelet(&staging(&volume));
+    refuses(&rig, &second, over, Refusal::MountedDifferently);
+    let mut read_only = rig.staging(&volume, FsType::Ext4);
+    read_only.read_only = true;
+    assert_eq!(
+        refused(rig.ask(Operation::Stage(read_only))),
+        Refusal::MountedDifferently
+    );
+    // Neither may anybody take away what is not his.
+    let foreign = Operation::Unstage(ebs_csi_wire::Unstage {
+        volume: other.clone(),
+        staging: rig.kubelet(&staging(&volume)),
+    });
+    assert_eq!(refused(rig.ask(foreign)), Refusal::VolumeNotAtPath);
+    assert_eq!(rig.mounts(&attached), 1);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn a_target_shows_the_verified_staging_mount_or_nothing() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (volume, other) = (volume(), volume());
+    let attached = rig.attach(&volume, 64 * MIB);
+    let _second = rig.attach(&other, 64 * MIB);
+    assert_eq!(refused(rig.publish(&volume, "p")), Refusal::NotStaged);
+    assert!(!rig.path("kubelet").join(target(&volume, "p")).exists());
+    staged(rig.stage(&volume, FsType::Ext4));
+    staged(rig.stage(&other, FsType::Ext4));
+
+    let mut wrong = rig.publishing(&volume, "p");
+    wrong.disk = disk(&other);
+    assert_eq!(
+        refused(rig.ask(Operation::PublishFilesystem(wrong))),
+        Refusal::NotStaged
+    );
+    done(rig.publish(&volume, "p"));
+    let mut read_only = rig.publishing(&volume, "p");
+    read_only.read_only = true;
+    assert_eq!(
+        refused(rig.ask(Operation::PublishFilesystem(read_only))),
+        Refusal::MountedDifferently
+    );
+    assert_eq!(
+        refused(rig.unpublish(&other, &target(&volume, "p"))),
+        Refusal::VolumeNotAtPath
+    );
+    assert_eq!(
+        refused(rig.stats(&other, &target(&volume, "p"))),
+        Refusal::VolumeNotAtPath
+    );
+    assert_eq!(
+        refused(rig.stats(&volume, &target(&volume, "nobody"))),
+        Refusal::VolumeNotAtPath
+    );
+    // A mounted file system is not handed out raw.
+    assert_eq!(refused(rig.publish_block(&volume, "p")), Refusal::StillHeld);
+    done(rig.unpublish(&volume, &target(&volume, "p")));
+
+    // What is in the way stays.
+    let occupied = rig.path("kubelet").join(target(&volume, "file"));
+    fs::create_dir_all(occupied.parent().expect("parent")).expect("mkdir");
+    fs::write(&occupied, "someone's").expect("write");
+    assert_eq!(
+        refused(rig.publish(&volume, "file")),
+        Refusal::TargetOccupied
+    );
+    assert_eq!(
+        refused(rig.unpublish(&volume, &target(&volume, "file"))),
+        Refusal::TargetOccupied
+    );
+    let full = rig.path("kubelet").join(target(&volume, "full"));
+    fs::create_dir_all(full.join("kept")).expect("mkdir");
+    assert_eq!(
+        refused(rig.unpublish(&volume, &target(&volume, "full"))),
+        Refusal::TargetOccupied
+    );
+    assert!(full.join("kept").exists() && occupied.exists());
+    assert_eq!(rig.mounts(&attached), 1);
+    done(rig.unstage(&volume));
+    done(rig.unstage(&other));
+}
+
+#[test]
+fn expand_is_held_to_its_bounds() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    for (required, limit) in [(64 * MIB + 1, 0), (0, 64 * MIB - 1)] {
+        let asked = Operation::Expand(ebs_csi_wire::Expand {
+            volume: volume.clone(),
+            path: rig.kubelet(&staging(&volume)),
+            required_bytes: NonZeroU64::new(required),
+            limit_bytes: NonZeroU64::new(limit),
+        });
+        assert_eq!(refused(rig.ask(asked)), Refusal::SizeOutOfRange);
+    }
+    assert_eq!(
+        refused(rig.expand(&volume, &target(&volume, "nobody"))),
+        Refusal::VolumeNotAtPath
+    );
+    done(rig.unstage(&volume));
+    // An id that no disk has.
+    let nobody = VolumeId::parse("vol-1a2b3c4d").expect("id");
+    assert_eq!(
+        refused(rig.expand(&nobody, &staging(&nobody))),
+        Refusal::VolumeNotAtPath
+    );
+}
