@@ -103,6 +103,9 @@ impl Ec2 {
                 .http
                 .unwrap_or_else(|| SharedHttpClient::new(ByScheme::default())),
         );
+        if let Some(credentials) = surroundings.credentials {
+            loader = loader.credentials_provider(credentials);
+        }
         if !settings.profile_files {
             let none = EnvConfigFiles::builder()
                 .with_contents(EnvConfigFileKind::Config, "")

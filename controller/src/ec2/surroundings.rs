@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
@@ -60,6 +61,8 @@ impl Default for Settings {
 pub struct Surroundings {
     /// Sends HTTP requests; `None` is the SDK's own client.
     pub http: Option<SharedHttpClient>,
+    /// The credentials; `None` is the SDK's chain (environment, profile, web identity, container, instance metadata).
+    pub credentials: Option<SharedCredentialsProvider>,
     /// The wall clock, for signatures and ages.
     pub clock: SharedTimeSource,
     /// Where calls are counted.
@@ -70,6 +73,7 @@ impl Default for Surroundings {
     fn default() -> Self {
         Self {
             http: None,
+            credentials: None,
             clock: SharedTimeSource::new(SystemTimeSource::new()),
             metrics: Arc::default(),
         }
