@@ -50,7 +50,9 @@ pub(crate) fn controller(
         chown(parent, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
         std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755))?;
     }
-    let program = options.driver().path("ebs-csi-controller")?;
+    // Its user may not reach the directory where it was built.
+    let program = state_dir.join("ebs-csi-controller");
+    std::fs::copy(options.driver().path("ebs-csi-controller")?, &program)?;
     let (endpoint, ec2) = (
         format!("unix://{}", socket.display()),
         simulator.ec2().to_owned(),

@@ -1,0 +1,155 @@
+//! Worlds are made and ended without a trace, whatever ends them.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::co::Claim;
+use ebs_csi_sandbox::{World, WorldOptions};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+/// Options for a world of the built programs; `None`, with the reason printed, where there can be none.
+fn options(needed: &[&str]) -> Option<WorldOptions> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: a world needs root");
+        return None;
+    }
+    let binaries = Binaries::beside_this_program().unwrap();
+    for program in needed {
+        if let Err(e) = binaries.path(program) {
+            println!("skipped: {e}");
+            return None;
+        }
+    }
+    Some(WorldOptions::new(binaries))
+}
+
+const ALL: [&str; 5] = [
+    "ebs-csi-sandbox",
+    "ec2-sim",
+    "ebs-csi-controller",
+    "ebs-csi-node-agent",
+    "ebs-csi-mount-helper",
+];
+
+/// What mentions `directory`: mounts, loop devices, and the directory itself.
+fn traces(directory: &Path) -> Vec<String> {
+    let name = directory.file_name().unwrap().to_str().unwrap();
+    let mut found: Vec<String> = std::fs::read_to_string("/proc/self/mountinfo")
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains(name))
+        .map(str::to_owned)
+        .collect();
+    for entry in std::fs::read_dir("/sys/block").unwrap().flatten() {
+        if let Ok(file) = std::fs::read_to_string(entry.path().join("loop/backing_file"))
+            && file.contains(name)
+        {
+            found.push(file);
+        }
+    }
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        if let Ok(words) = std::fs::read(entry.path().join("cmdline"))
+            && String::from_utf8_lossy(&words).contains(name)
+        {
+            found.push(String::from_utf8_lossy(&words).into_owned());
+        }
+    }
+    if directory.exists() {
+        found.push(directory.display().to_string());
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_world_without_devices_serves_the_controller_and_ends_without_a_trace() {
+    let Some(mut options) = options(&["ebs-csi-sandbox", "ec2-sim", "ebs-csi-controller"]) else {
+        return;
+    };
+    options.devices = "none".to_owned();
+    let world = World::start(options).await.unwrap();
+    let co = world.co().unwrap();
+    let volume = co
+        .create(&Claim::filesystem("pvc-1", "ext4", 1))
+        .await
+        .unwrap();
+    let again = co
+        .create(&Claim::filesystem("pvc-1", "ext4", 1))
+        .await
+        .unwrap();
+    assert_eq!(volume.id, again.id);
+    let attachment = co.attach(&volume, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
+    assert!(attachment.context["devicePath"].starts_with("/dev/xvd"));
+    co.detach(&volume.id, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
+    co.delete(&volume.id).await.unwrap();
+    let directory = world.state_dir().to_owned();
+    let ended = world.shutdown().await.unwrap();
+    assert_eq!(ended.leftovers, Vec::<String>::new());
+    assert_eq!(ended.unwilling, Vec::<String>::new());
+    assert_eq!(traces(&directory), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_world_that_is_dropped_is_cleaned_by_its_keeper() {
+    let Some(options) = options(&ALL) else { return };
+    let world = World::start(options).await.unwrap();
+    let directory = world.state_dir().to_owned();
+    assert!(!traces(&directory).is_empty());
+    drop(world);
+    assert_eq!(traces(&directory), Vec::<String>::new());
+}
+
+/// `ebs-csi-sandbox up`, killed by `signal` when it is up; answers its state directory and exit code.
+async fn killed_by(signal: rustix::process::Signal) -> Option<(PathBuf, Option<i32>)> {
+    let options = options(&ALL)?;
+    let program = options.binaries.path("ebs-csi-sandbox").unwrap();
+    let mut child = tokio::process::Command::new(program)
+        .arg("up")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut directory = None;
+    while let Some(line) = lines.next_line().await.unwrap() {
+        if let Some(log) = line.strip_prefix("logs") {
+            directory = Path::new(log.trim()).parent().map(Path::to_owned);
+        }
+        if line.contains("ctrl-c") {
+            break;
+        }
+    }
+    let directory = directory.expect("up prints where the logs are");
+    assert!(!traces(&directory).is_empty());
+    let pid = i32::try_from(child.id().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+    let status = child.wait().await.unwrap();
+    Some((directory, status.code()))
+}
+
+#[tokio::test]
+async fn a_world_that_is_interrupted_ends_without_a_trace() {
+    let Some((directory, code)) = killed_by(rustix::process::Signal::TERM).await else {
+        return;
+    };
+    assert_eq!(code, Some(0));
+    assert_eq!(traces(&directory), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_world_whose_maker_is_killed_is_cleaned_by_its_keeper() {
+    let Some((directory, code)) = killed_by(rustix::process::Signal::KILL).await else {
+        return;
+    };
+    assert_eq!(code, None);
+    let mut left = traces(&directory);
+    for _ in 0..600 {
+        if left.is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        left = traces(&directory);
+    }
+    panic!("left: {left:?}");
+}
