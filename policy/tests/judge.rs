@@ -1,0 +1,751 @@
+//! The judgement, row by row: what is allowed, and what each fact alone turns into a refusal.
+use ebs_csi_policy::facts::{
+    Content, DiskFacts, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount, XfsFacts,
+};
+use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
+use ebs_csi_wire::{
+    Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock, PublishFilesystem,
+    Refusal, Stage, VolumeId,
+};
+use proptest::prelude::*;
+use std::num::{NonZeroU32, NonZeroU64};
+
+const DEVICE: u64 = 77;
+const GIB: u64 = 1 << 30;
+const OURS: [u8; 16] = [0xeb; 16];
+const DISK: DiskFacts = DiskFacts {
+    bytes: 4 * GIB,
+    device: DEVICE,
+};
+
+fn kubelet(path: &str) -> KubeletPath {
+    KubeletPath::parse(path).unwrap()
+}
+
+fn asked_disk() -> Disk {
+    Disk {
+        volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
+        device_hint: None,
+        partition: None,
+        size_at_attach: None,
+        origin: Origin::Unknown,
+    }
+}
+
+fn stage(change: impl FnOnce(&mut Stage)) -> Stage {
+    let mut stage = Stage {
+        disk: asked_disk(),
+        staging: kubelet("/k/plugins/s"),
+        fs: FsType::Ext4,
+        read_only: false,
+        flags: Vec::new(),
+        format: FormatOptions::default(),
+    };
+    change(&mut stage);
+    stage
+}
+
+fn publish(read_only: bool) -> PublishFilesystem {
+    PublishFilesystem {
+        disk: asked_disk(),
+        staging: kubelet("/k/plugins/s"),
+        target: kubelet("/k/pods/t"),
+        read_only,
+        flags: Vec::new(),
+    }
+}
+
+fn block(read_only: bool) -> PublishBlock {
+    PublishBlock {
+        disk: asked_disk(),
+        target: kubelet("/k/plugins/b"),
+        read_only,
+    }
+}
+
+const MOUNT: MountFacts = MountFacts {
+    device: DEVICE,
+    block: false,
+    whole: true,
+    read_only: false,
+};
+
+fn mounted(change: impl FnOnce(&mut MountFacts)) -> PathFacts {
+    let mut mount = MOUNT;
+    change(&mut mount);
+    PathFacts::Mounted(mount)
+}
+
+fn mount_elsewhere() -> Vec<VolumeMount> {
+    vec![VolumeMount {
+        path: Some("plugins/other".to_owned()),
+        read_only: false,
+    }]
+}
+
+fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
+    let mut facts = ExtFacts {
+        level: ExtLevel::Ext4,
+        clean: true,
+        needs_recovery: false,
+        bytes: DISK.bytes,
+        block_bytes: 4096,
+        group_blocks: 32768,
+        uuid: OURS,
+    };
+    change(&mut facts);
+    Content::Ext(facts)
+}
+
+fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
+    let mut facts = XfsFacts {
+        sound: true,
+        in_progress: false,
+        bytes: DISK.bytes,
+        block_bytes: 4096,
+        uuid: OURS,
+    };
+    change(&mut facts);
+    Content::Xfs(facts)
+}
+
+#[test]
+fn a_disk_is_as_large_as_it_was_and_whole() {
+    assert_eq!(judge::disk(&asked_disk(), &DISK), Ok(()));
+    for (size, expected) in [
+        (DISK.bytes, Ok(())),
+        (DISK.bytes - 1, Ok(())),
+        (DISK.bytes + 1, Err(Refusal::DeviceTooSmall)),
+    ] {
+        let mut asked = asked_disk();
+        asked.size_at_attach = NonZeroU64::new(size);
+        assert_eq!(judge::disk(&asked, &DISK), expected);
+    }
+    let mut asked = asked_disk();
+    asked.partition = NonZeroU32::new(1);
+    assert_eq!(judge::disk(&asked, &DISK), Err(Refusal::Unsupported));
+}
+
+#[test]
+fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
+    let asked = stage(|_| ());
+    let reader = stage(|s| s.read_only = true);
+    let fresh = |make| Ok(StagePlace::Fresh { make });
+    for (asked, place, mounts, expected) in [
+        (&asked, PathFacts::Missing, vec![], fresh(true)),
+        (&asked, PathFacts::Directory, vec![], fresh(false)),
+        (&asked, mounted(|_| ()), vec![], Ok(StagePlace::Already)),
+        (
+            &reader,
+            mounted(|m| m.read_only = true),
+            vec![],
+            Ok(StagePlace::Already),
+        ),
+        // Published, too: that is no second stage.
+        (
+            &asked,
+            mounted(|_| ()),
+            mount_elsewhere(),
+            Ok(StagePlace::Already),
+        ),
+        (
+            &asked,
+            PathFacts::File,
+            vec![],
+            Err(Refusal::TargetOccupied),
+        ),
+        (
+            &asked,
+            PathFacts::Other,
+            vec![],
+            Err(Refusal::TargetOccupied),
+        ),
+        (
+            &asked,
+            PathFacts::Missing,
+            mount_elsewhere(),
+            Err(Refusal::StagedElsewhere),
+        ),
+        (
+            &asked,
+            PathFacts::Directory,
+            mount_elsewhere(),
+            Err(Refusal::StagedElsewhere),
+        ),
+        (
+            &asked,
+            mounted(|m| m.device += 1),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            &asked,
+            mounted(|m| m.whole = false),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            &asked,
+            mounted(|m| m.block = true),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            &asked,
+            mounted(|m| m.read_only = true),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            &reader,
+            mounted(|_| ()),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+    ] {
+        let judged = judge::stage_place(asked, &DISK, &place, &mounts);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{place:?} {mounts:?}"
+        );
+    }
+}
+
+const AS_IT_IS: StageDisk = StageDisk {
+    preparation: Preparation::Nothing,
+    no_replay: false,
+    grow_first: false,
+};
+const FORMAT: StageDisk = StageDisk {
+    preparation: Preparation::Format,
+    ..AS_IT_IS
+};
+
+#[test]
+fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
+    let ext4 = stage(|_| ());
+    let ext3 = stage(|s| s.fs = FsType::Ext3);
+    let xfs4 = stage(|s| s.fs = FsType::Xfs);
+    let reader = stage(|s| s.read_only = true);
+    let xfs_reader = stage(|s| {
+        s.fs = FsType::Xfs;
+        s.read_only = true;
+    });
+    let copy = stage(|s| s.disk.origin = Origin::Copy);
+    let xfs_copy = stage(|s| {
+        s.fs = FsType::Xfs;
+        s.disk.origin = Origin::Copy;
+    });
+    let born_blank = stage(|s| s.disk.origin = Origin::Blank);
+    let group = 32768 * 4096;
+    let rows = [
+        (&ext4, Content::Blank, Ok(FORMAT)),
+        (&ext3, Content::Blank, Ok(FORMAT)),
+        (&xfs4, Content::Blank, Ok(FORMAT)),
+        (&born_blank, Content::Blank, Ok(FORMAT)),
+        (&reader, Content::Blank, Err(Refusal::ReadOnlyBlank)),
+        (&copy, Content::Blank, Err(Refusal::CopyWithoutFilesystem)),
+        (
+            &ext4,
+            Content::PartitionTable("gpt"),
+            Err(Refusal::PartitionTable),
+        ),
+        (
+            &ext4,
+            Content::Foreign("luks"),
+            Err(Refusal::ForeignContent),
+        ),
+        (&ext4, Content::Unknown, Err(Refusal::UnknownContent)),
+        // That the controller calls it blank does not make it so.
+        (&born_blank, Content::Unknown, Err(Refusal::UnknownContent)),
+        (
+            &born_blank,
+            Content::Foreign("lvm2"),
+            Err(Refusal::ForeignContent),
+        ),
+        // ext
+        (&ext4, ext(|_| ()), Ok(AS_IT_IS)),
+        (&copy, ext(|_| ()), Ok(AS_IT_IS)),
+        (&ext4, ext(|e| e.level = ExtLevel::Ext3), Ok(AS_IT_IS)),
+        (&ext4, ext(|e| e.level = ExtLevel::Ext2), Ok(AS_IT_IS)),
+        (&ext3, ext(|e| e.level = ExtLevel::Ext3), Ok(AS_IT_IS)),
+        (&ext3, ext(|_| ()), Err(Refusal::ForeignContent)),
+        (&xfs4, ext(|_| ()), Err(Refusal::ForeignContent)),
+        (
+            &ext4,
+            ext(|e| e.clean = false),
+            Ok(StageDisk {
+                preparation: Preparation::Check,
+                ..AS_IT_IS
+            }),
+        ),
+        (
+            &reader,
+            ext(|e| {
+                e.clean = false;
+                e.needs_recovery = true;
+            }),
+            Ok(StageDisk {
+                no_replay: true,
+                ..AS_IT_IS
+            }),
+        ),
+        (&reader, ext(|_| ()), Ok(AS_IT_IS)),
+        (
+            &ext4,
+            ext(|e| e.bytes = DISK.bytes + 1),
+            Err(Refusal::DeviceTooSmall),
+        ),
+        (
+            &ext4,
+            ext(|e| e.bytes = DISK.bytes - group),
+            Ok(StageDisk {
+                grow_first: true,
+                ..AS_IT_IS
+            }),
+        ),
+        (
+            &ext4,
+            ext(|e| e.bytes = DISK.bytes - group + 1),
+            Ok(AS_IT_IS),
+        ),
+        (&reader, ext(|e| e.bytes = GIB), Ok(AS_IT_IS)),
+        // xfs
+        (&xfs4, xfs(|_| ()), Ok(AS_IT_IS)),
+        (&xfs_copy, xfs(|_| ()), Ok(AS_IT_IS)),
+        (&ext4, xfs(|_| ()), Err(Refusal::ForeignContent)),
+        (
+            &xfs4,
+            xfs(|x| x.sound = false),
+            Err(Refusal::FilesystemErrors),
+        ),
+        (
+            &xfs4,
+            xfs(|x| x.bytes = DISK.bytes + 1),
+            Err(Refusal::DeviceTooSmall),
+        ),
+        (
+            &xfs_reader,
+            xfs(|_| ()),
+            Ok(StageDisk {
+                no_replay: true,
+                ..AS_IT_IS
+            }),
+        ),
+        // An interrupted format: of this volume, of another one, on a copy.
+        (&xfs4, xfs(|x| x.in_progress = true), Ok(FORMAT)),
+        (
+            &xfs4,
+            xfs(|x| {
+                x.in_progress = true;
+                x.uuid = [0; 16];
+            }),
+            Err(Refusal::UnknownContent),
+        ),
+        (
+            &xfs_copy,
+            xfs(|x| x.in_progress = true),
+            Err(Refusal::CopyWithoutFilesystem),
+        ),
+        (
+            &xfs_reader,
+            xfs(|x| x.in_progress = true),
+            Err(Refusal::ReadOnlyBlank),
+        ),
+        (
+            &ext4,
+            xfs(|x| x.in_progress = true),
+            Err(Refusal::ForeignContent),
+        ),
+    ];
+    for (asked, content, expected) in rows {
+        let judged = judge::stage_disk(asked, &DISK, &content, OURS);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{content:?} for {}",
+            asked.fs
+        );
+    }
+}
+
+#[test]
+fn a_target_shows_only_the_staged_volume() {
+    let bind = |make| Ok(Publish::Bind { make });
+    let rows = [
+        (false, mounted(|_| ()), PathFacts::Missing, bind(true)),
+        (false, mounted(|_| ()), PathFacts::Directory, bind(false)),
+        (true, mounted(|_| ()), PathFacts::Directory, bind(false)),
+        (
+            true,
+            mounted(|m| m.read_only = true),
+            PathFacts::Directory,
+            bind(false),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            mounted(|_| ()),
+            Ok(Publish::Already),
+        ),
+        (
+            true,
+            mounted(|_| ()),
+            mounted(|m| m.read_only = true),
+            Ok(Publish::Already),
+        ),
+        (
+            false,
+            mounted(|m| m.read_only = true),
+            PathFacts::Missing,
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            mounted(|m| m.read_only = true),
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            true,
+            mounted(|_| ()),
+            mounted(|_| ()),
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            mounted(|m| m.device += 1),
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            mounted(|m| m.whole = false),
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            mounted(|m| m.block = true),
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            PathFacts::File,
+            Err(Refusal::TargetOccupied),
+        ),
+        (
+            false,
+            mounted(|_| ()),
+            PathFacts::Other,
+            Err(Refusal::TargetOccupied),
+        ),
+        // A staging path that is no mount of the volume: pod data would land on the node's root disk.
+        (
+            false,
+            PathFacts::Missing,
+            PathFacts::Missing,
+            Err(Refusal::NotStaged),
+        ),
+        (
+            false,
+            PathFacts::Directory,
+            PathFacts::Missing,
+            Err(Refusal::NotStaged),
+        ),
+        (
+            false,
+            mounted(|m| m.device += 1),
+            PathFacts::Missing,
+            Err(Refusal::NotStaged),
+        ),
+        (
+            false,
+            mounted(|m| m.whole = false),
+            PathFacts::Missing,
+            Err(Refusal::NotStaged),
+        ),
+        (
+            false,
+            mounted(|m| m.block = true),
+            PathFacts::Missing,
+            Err(Refusal::NotStaged),
+        ),
+    ];
+    for (read_only, staging, target, expected) in rows {
+        let judged = judge::publish_filesystem(&publish(read_only), &DISK, &staging, &target);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{staging:?} -> {target:?}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
+    let raw = |read_only| {
+        mounted(|m| {
+            m.block = true;
+            m.read_only = read_only;
+        })
+    };
+    for (read_only, target, mounts, expected) in [
+        (
+            false,
+            PathFacts::Missing,
+            vec![],
+            Ok(Publish::Bind { make: true }),
+        ),
+        (
+            false,
+            PathFacts::File,
+            vec![],
+            Ok(Publish::Bind { make: false }),
+        ),
+        (false, raw(false), vec![], Ok(Publish::Already)),
+        (true, raw(true), vec![], Ok(Publish::Already)),
+        (true, raw(false), vec![], Err(Refusal::MountedDifferently)),
+        (false, raw(true), vec![], Err(Refusal::MountedDifferently)),
+        (
+            false,
+            mounted(|_| ()),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            mounted(|m| {
+                m.block = true;
+                m.device += 1;
+            }),
+            vec![],
+            Err(Refusal::MountedDifferently),
+        ),
+        (
+            false,
+            PathFacts::Directory,
+            vec![],
+            Err(Refusal::TargetOccupied),
+        ),
+        (
+            false,
+            PathFacts::Other,
+            vec![],
+            Err(Refusal::TargetOccupied),
+        ),
+        (
+            false,
+            PathFacts::Missing,
+            mount_elsewhere(),
+            Err(Refusal::StillHeld),
+        ),
+    ] {
+        let judged = judge::publish_block(&block(read_only), &DISK, &target, &mounts);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{target:?} {mounts:?}"
+        );
+    }
+}
+
+#[test]
+fn only_what_belongs_to_the_volume_is_taken_away() {
+    let raw = || mounted(|m| m.block = true);
+    for (place, owner, unstage, unpublish) in [
+        (
+            PathFacts::Missing,
+            Owner::ThisVolume,
+            Ok(Withdraw::Already),
+            Ok(Withdraw::Already),
+        ),
+        (
+            PathFacts::Directory,
+            Owner::ThisVolume,
+            Ok(Withdraw::RemoveDirectory),
+            Ok(Withdraw::RemoveDirectory),
+        ),
+        (
+            PathFacts::File,
+            Owner::ThisVolume,
+            Err(Refusal::TargetOccupied),
+            Ok(Withdraw::RemoveFile),
+        ),
+        (
+            PathFacts::Other,
+            Owner::ThisVolume,
+            Err(Refusal::TargetOccupied),
+            Err(Refusal::TargetOccupied),
+        ),
+        (
+            mounted(|_| ()),
+            Owner::ThisVolume,
+            Ok(Withdraw::Unmount { block: false }),
+            Ok(Withdraw::Unmount { block: false }),
+        ),
+        (
+            mounted(|_| ()),
+            Owner::Gone,
+            Ok(Withdraw::Unmount { block: false }),
+            Ok(Withdraw::Unmount { block: false }),
+        ),
+        (
+            mounted(|_| ()),
+            Owner::Another,
+            Err(Refusal::VolumeNotAtPath),
+            Err(Refusal::VolumeNotAtPath),
+        ),
+        (
+            raw(),
+            Owner::ThisVolume,
+            Err(Refusal::VolumeNotAtPath),
+            Ok(Withdraw::Unmount { block: true }),
+        ),
+        (
+            raw(),
+            Owner::Another,
+            Err(Refusal::VolumeNotAtPath),
+            Err(Refusal::VolumeNotAtPath),
+        ),
+    ] {
+        let judged = judge::unstage(&place, owner).map(judge::Authorized::into_act);
+        assert_eq!(judged, unstage, "unstage {place:?} {owner:?}");
+        let judged = judge::unpublish(&place, owner).map(judge::Authorized::into_act);
+        assert_eq!(judged, unpublish, "unpublish {place:?} {owner:?}");
+    }
+}
+
+#[test]
+fn only_the_volume_itself_is_looked_at() {
+    for (place, owner, expected) in [
+        (
+            mounted(|_| ()),
+            Owner::ThisVolume,
+            Ok(Shown::Filesystem { read_only: false }),
+        ),
+        (
+            mounted(|m| m.read_only = true),
+            Owner::ThisVolume,
+            Ok(Shown::Filesystem { read_only: true }),
+        ),
+        (
+            mounted(|m| m.block = true),
+            Owner::ThisVolume,
+            Ok(Shown::Block),
+        ),
+        (
+            mounted(|_| ()),
+            Owner::Another,
+            Err(Refusal::VolumeNotAtPath),
+        ),
+        (mounted(|_| ()), Owner::Gone, Err(Refusal::VolumeNotAtPath)),
+        (
+            PathFacts::Directory,
+            Owner::ThisVolume,
+            Err(Refusal::VolumeNotAtPath),
+        ),
+        (
+            PathFacts::Missing,
+            Owner::ThisVolume,
+            Err(Refusal::VolumeNotAtPath),
+        ),
+    ] {
+        let judged = judge::shown(&place, owner).map(judge::Authorized::into_act);
+        assert_eq!(judged, expected, "{place:?} {owner:?}");
+    }
+}
+
+#[test]
+fn an_expansion_is_held_to_its_bounds() {
+    for (required, limit, expected) in [
+        (0, 0, Ok(())),
+        (DISK.bytes, DISK.bytes, Ok(())),
+        (DISK.bytes + 1, 0, Err(Refusal::SizeOutOfRange)),
+        (0, DISK.bytes - 1, Err(Refusal::SizeOutOfRange)),
+    ] {
+        let asked = Expand {
+            volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
+            path: kubelet("/k/plugins/s"),
+            required_bytes: NonZeroU64::new(required),
+            limit_bytes: NonZeroU64::new(limit),
+        };
+        assert_eq!(judge::expand(&asked, DISK.bytes), expected);
+    }
+}
+
+fn any_content() -> impl Strategy<Value = Content> {
+    let level = prop_oneof![
+        Just(ExtLevel::Ext2),
+        Just(ExtLevel::Ext3),
+        Just(ExtLevel::Ext4)
+    ];
+    let uuid = prop_oneof![Just(OURS), any::<[u8; 16]>()];
+    prop_oneof![
+        Just(Content::Unknown),
+        Just(Content::PartitionTable("mbr")),
+        Just(Content::Foreign("btrfs")),
+        (level, any::<[bool; 2]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
+            |(level, [clean, needs_recovery], [bytes, block_bytes, group_blocks], uuid)| {
+                Content::Ext(ExtFacts {
+                    level,
+                    clean,
+                    needs_recovery,
+                    bytes,
+                    block_bytes,
+                    group_blocks,
+                    uuid,
+                })
+            }
+        ),
+        (any::<[bool; 2]>(), any::<[u64; 2]>(), uuid).prop_map(
+            |([sound, in_progress], [bytes, block_bytes], uuid)| {
+                Content::Xfs(XfsFacts {
+                    sound,
+                    in_progress,
+                    bytes,
+                    block_bytes,
+                    uuid,
+                })
+            }
+        ),
+    ]
+}
+
+proptest! {
+    /// The one promise above all: a disk with anything on it is not formatted, whatever the request says of it. The
+    /// exception is an XFS format of this very volume that never finished.
+    #[test]
+    fn nothing_but_a_blank_disk_is_formatted(
+        content in any_content(),
+        fs in prop_oneof![Just(FsType::Ext3), Just(FsType::Ext4), Just(FsType::Xfs)],
+        origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],
+        read_only: bool,
+        bytes: u64,
+    ) {
+        let asked = stage(|s| {
+            s.fs = fs;
+            s.read_only = read_only;
+            s.disk.origin = origin;
+        });
+        let unfinished = matches!(
+            &content,
+            Content::Xfs(x) if x.in_progress && x.uuid == OURS
+        );
+        let disk = DiskFacts { bytes, device: DEVICE };
+        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, OURS) {
+            if act.act().preparation == Preparation::Format {
+                prop_assert!(unfinished && fs == FsType::Xfs);
+                prop_assert!(origin != Origin::Copy && !read_only);
+            }
+            // A read-only request changes nothing on the disk.
+            if read_only {
+                prop_assert_eq!(act.act().preparation, Preparation::Nothing);
+                prop_assert!(!act.act().grow_first);
+            }
+        }
+    }
+}
