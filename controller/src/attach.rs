@@ -385,7 +385,7 @@ async fn wait_until_initialized(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use ebs_csi_proto::GiB;
@@ -393,15 +393,15 @@ mod tests {
     use super::*;
     use crate::ec2::{Action, Attachment, Ec2Error, Seen, Sent, VolumeState};
 
-    pub(super) fn node() -> InstanceId {
+    pub(crate) fn node() -> InstanceId {
         InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
     }
 
-    pub(super) fn other_node() -> InstanceId {
+    pub(crate) fn other_node() -> InstanceId {
         InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap()
     }
 
-    pub(super) fn volume() -> Volume {
+    pub(crate) fn volume() -> Volume {
         Volume {
             id: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
             state: VolumeState::Available,
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    pub(super) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {
+    pub(crate) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {
         Attachment {
             holder: node.to_string(),
             instance: Some(node),
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    pub(super) fn error(kind: Ec2ErrorKind) -> Ec2Error {
+    pub(crate) fn error(kind: Ec2ErrorKind) -> Ec2Error {
         Ec2Error {
             kind,
             action: Action::DescribeVolumes,
@@ -445,7 +445,7 @@ mod tests {
         }
     }
 
-    pub(super) fn unknown(kind: Ec2ErrorKind) -> Seen<Volume> {
+    pub(crate) fn unknown(kind: Ec2ErrorKind) -> Seen<Volume> {
         Seen::Unknown(error(kind))
     }
 }

@@ -6,18 +6,20 @@ use std::time::Duration;
 use ebs_csi_proto::csi::{self, controller_server};
 use ebs_csi_proto::observe::note;
 use ebs_csi_proto::{Capability, Condition, Failure};
-use ebs_csi_wire::VolumeId;
+use ebs_csi_wire::{SnapshotId, VolumeId};
 use tonic::{Request, Response, Status};
 
 use crate::attach::Attachments;
 use crate::capabilities;
 use crate::config::Config;
-use crate::ec2::{Ec2, Volume};
+use crate::ec2::{Ec2, Snapshot, SnapshotState, Volume};
 use crate::ec2_failure::failure;
 use crate::iops::IopsCeilings;
+use crate::modify::Modifications;
 use crate::patience;
 use crate::publish_context;
-use crate::request::{self, CreateVolume, Publish};
+use crate::request::{self, CreateSnapshot, CreateVolume, Expand, Publish};
+use crate::snapshot::Snapshots;
 use crate::tags::{TagSettings, Tags};
 use crate::topology;
 use crate::volume::Volumes;
@@ -61,6 +63,8 @@ pub struct Controller {
     ec2: Ec2,
     volumes: Volumes,
     attachments: Attachments,
+    modifications: Modifications,
+    snapshots: Snapshots,
 }
 
 impl Controller {
@@ -71,13 +75,23 @@ impl Controller {
         Self {
             volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone()),
             attachments: Attachments::new(ec2.clone()),
+            modifications: Modifications::new(
+                ec2.clone(),
+                Arc::clone(&tags),
+                ceilings,
+                settings.modify_window,
+            ),
+            snapshots: Snapshots::new(ec2.clone(), tags),
             ec2,
         }
     }
 
     /// Operations under way, those whose callers have gone included.
     pub fn operations(&self) -> usize {
-        self.volumes.operations() + self.attachments.operations()
+        self.volumes.operations()
+            + self.attachments.operations()
+            + self.modifications.operations()
+            + self.snapshots.operations()
     }
 
     /// A volume that must exist.
@@ -247,37 +261,104 @@ impl controller_server::Controller for Controller {
 
     async fn create_snapshot(
         &self,
-        _: Request<csi::CreateSnapshotRequest>,
+        request: Request<csi::CreateSnapshotRequest>,
     ) -> Answer<csi::CreateSnapshotResponse> {
-        Err(Failure::unimplemented("CreateSnapshot").into())
+        let patience = patience::of(&request);
+        let asked = CreateSnapshot::parse(request.get_ref())?;
+        note("name", &asked.name);
+        note("volume.id", asked.volume.as_str());
+        let snapshot = self.snapshots.create(asked, patience).await?;
+        note("snapshot.id", snapshot.id.as_str());
+        Ok(Response::new(csi::CreateSnapshotResponse {
+            snapshot: Some(to_wire(&snapshot)),
+        }))
     }
 
     async fn delete_snapshot(
         &self,
-        _: Request<csi::DeleteSnapshotRequest>,
+        request: Request<csi::DeleteSnapshotRequest>,
     ) -> Answer<csi::DeleteSnapshotResponse> {
-        Err(Failure::unimplemented("DeleteSnapshot").into())
+        let patience = patience::of(&request);
+        let id = &request.get_ref().snapshot_id;
+        note("snapshot.id", id);
+        if let Some(id) = request::delete("snapshot_id", id)? {
+            self.snapshots.delete(id, patience).await?;
+        }
+        Ok(Response::new(csi::DeleteSnapshotResponse {}))
     }
 
     async fn list_snapshots(
         &self,
-        _: Request<csi::ListSnapshotsRequest>,
+        request: Request<csi::ListSnapshotsRequest>,
     ) -> Answer<csi::ListSnapshotsResponse> {
-        Err(Failure::unimplemented("ListSnapshots").into())
+        let wire = request.get_ref();
+        let most = usize::try_from(wire.max_entries)
+            .map_err(|_| Failure::invalid("max_entries", "is negative; give 0 for no limit"))?;
+        // An id that EC2 cannot have issued belongs to no snapshot, and to no volume.
+        let impossible = !wire.snapshot_id.is_empty()
+            && SnapshotId::parse(&wire.snapshot_id).is_err()
+            || !wire.source_volume_id.is_empty()
+                && VolumeId::parse(&wire.source_volume_id).is_err();
+        let volume = VolumeId::parse(&wire.source_volume_id).ok();
+        let (snapshots, next_token) = match SnapshotId::parse(&wire.snapshot_id) {
+            _ if impossible => (Vec::new(), String::new()),
+            Ok(id) => {
+                let found = self.snapshots.get(&id).await?;
+                let wanted = found.filter(|found| volume.is_none() || found.volume == volume);
+                (wanted.into_iter().collect(), String::new())
+            }
+            Err(_) => {
+                self.snapshots
+                    .list(volume, most, &wire.starting_token)
+                    .await?
+            }
+        };
+        Ok(Response::new(csi::ListSnapshotsResponse {
+            entries: snapshots
+                .iter()
+                .map(|snapshot| csi::list_snapshots_response::Entry {
+                    snapshot: Some(to_wire(snapshot)),
+                })
+                .collect(),
+            next_token,
+        }))
     }
 
     async fn get_snapshot(
         &self,
-        _: Request<csi::GetSnapshotRequest>,
+        request: Request<csi::GetSnapshotRequest>,
     ) -> Answer<csi::GetSnapshotResponse> {
-        Err(Failure::unimplemented("GetSnapshot").into())
+        let id = request::snapshot_id("snapshot_id", &request.get_ref().snapshot_id)?;
+        note("snapshot.id", id.as_str());
+        let snapshot = self
+            .snapshots
+            .get(&id)
+            .await?
+            .ok_or_else(|| Failure::not_found("snapshot", &id))?;
+        Ok(Response::new(csi::GetSnapshotResponse {
+            snapshot: Some(to_wire(&snapshot)),
+        }))
     }
 
     async fn controller_expand_volume(
         &self,
-        _: Request<csi::ControllerExpandVolumeRequest>,
+        request: Request<csi::ControllerExpandVolumeRequest>,
     ) -> Answer<csi::ControllerExpandVolumeResponse> {
-        Err(Failure::unimplemented("ControllerExpandVolume").into())
+        let patience = patience::of(&request);
+        note("volume.id", &request.get_ref().volume_id);
+        let asked = Expand::parse(request.get_ref())?;
+        let volume = match asked.size {
+            Some(size) => {
+                self.modifications
+                    .expand(&asked.volume, size, patience)
+                    .await?
+            }
+            None => self.volume(&asked.volume).await?,
+        };
+        Ok(Response::new(csi::ControllerExpandVolumeResponse {
+            capacity_bytes: bytes(&volume),
+            node_expansion_required: !asked.block,
+        }))
     }
 
     async fn controller_get_volume(
@@ -289,13 +370,39 @@ impl controller_server::Controller for Controller {
 
     async fn controller_modify_volume(
         &self,
-        _: Request<csi::ControllerModifyVolumeRequest>,
+        request: Request<csi::ControllerModifyVolumeRequest>,
     ) -> Answer<csi::ControllerModifyVolumeResponse> {
-        Err(Failure::unimplemented("ControllerModifyVolume").into())
+        let patience = patience::of(&request);
+        let wire = request.get_ref();
+        note("volume.id", &wire.volume_id);
+        let (volume, attributes) = request::modify(&wire.volume_id, &wire.mutable_parameters)?;
+        self.modifications
+            .modify(&volume, attributes, patience)
+            .await?;
+        Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
     }
 }
 
 /// A volume's size as CSI counts.
 fn bytes(volume: &Volume) -> i64 {
     i64::try_from(volume.size.to_bytes().0).unwrap_or(i64::MAX)
+}
+
+fn to_wire(snapshot: &Snapshot) -> csi::Snapshot {
+    csi::Snapshot {
+        size_bytes: i64::try_from(snapshot.size.to_bytes().0).unwrap_or(i64::MAX),
+        snapshot_id: snapshot.id.to_string(),
+        source_volume_id: snapshot
+            .volume
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        creation_time: snapshot.started.map(|started| prost_types::Timestamp {
+            seconds: started.seconds,
+            nanos: i32::try_from(started.nanoseconds).unwrap_or_default(),
+        }),
+        ready_to_use: snapshot.state == SnapshotState::Completed,
+        group_snapshot_id: String::new(),
+        accessible_topology: Vec::new(),
+    }
 }

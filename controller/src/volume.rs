@@ -19,6 +19,7 @@ use crate::operations::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::tags::TagSettings;
 
+pub(crate) use create::wanted_iops;
 use spent::SpentTokens;
 
 /// How long one deletion may take, waiting for its turn included.

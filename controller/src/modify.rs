@@ -1,0 +1,286 @@
+//! Growing and modifying volumes: one ModifyVolume for an expansion and a modification that come together, one at a time for each volume.
+//!
+//! EC2 counts modifications, so that two small ones cost what one does. A request waits for its counterpart for a moment, and goes
+//! at once when both have come. What comes while a change is carried out gathers for the next one, or joins it when it asks for nothing else.
+
+mod apply;
+mod change;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure, GiB};
+use ebs_csi_wire::VolumeId;
+use tokio::sync::{Notify, watch};
+use tracing::Instrument;
+
+use crate::ec2::{Ec2, Volume};
+use crate::iops::IopsCeilings;
+use crate::parameters::VolumeAttributes;
+use crate::tags::TagSettings;
+
+use change::Change;
+
+/// Grows and modifies volumes.
+#[derive(Clone, Debug)]
+pub struct Modifications {
+    ec2: Ec2,
+    tags: Arc<TagSettings>,
+    ceilings: IopsCeilings,
+    window: Duration,
+    slots: Arc<Mutex<HashMap<VolumeId, Slot>>>,
+}
+
+/// What a request is: an expansion and a modification of one volume belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Expand,
+    Modify,
+}
+
+/// The changes of one volume.
+#[derive(Debug, Default)]
+struct Slot {
+    /// One is carried out at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    gathering: Option<Batch>,
+    running: Option<Batch>,
+}
+
+#[derive(Clone, Debug)]
+struct Batch {
+    change: Change,
+    expands: bool,
+    modifies: bool,
+    /// Both parts have come.
+    complete: Arc<Notify>,
+    ended: watch::Receiver<Option<Results>>,
+}
+
+/// What became of each part.
+#[derive(Clone, Debug)]
+struct Results {
+    expand: Result<Volume, Failure>,
+    modify: Result<Volume, Failure>,
+}
+
+impl Results {
+    fn both(result: Result<Volume, Failure>) -> Self {
+        Self {
+            expand: result.clone(),
+            modify: result,
+        }
+    }
+}
+
+impl Modifications {
+    /// With nothing under way; `window` is how long a request waits for its counterpart.
+    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, window: Duration) -> Self {
+        Self {
+            ec2,
+            tags,
+            ceilings,
+            window,
+            slots: Arc::default(),
+        }
+    }
+
+    /// Volumes with a change under way.
+    pub fn operations(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Grows the volume to at least this size, and waits until the new size is there. A volume that is as large already stays.
+    ///
+    /// # Errors
+    /// What EC2 says; [`Condition::OperationPending`] when a change to another size is under way.
+    pub async fn expand(
+        &self,
+        volume: &VolumeId,
+        size: GiB,
+        patience: Option<Duration>,
+    ) -> Result<Volume, Failure> {
+        self.request(volume, Part::Expand, Change::to_size(size), patience)
+            .await
+    }
+
+    /// Changes type, performance and tags, and waits until the performance is being changed.
+    ///
+    /// # Errors
+    /// [`Condition::InvalidField`] for what EC2 cannot do, with the volume and its tags as they were; and what EC2 says.
+    pub async fn modify(
+        &self,
+        volume: &VolumeId,
+        attributes: VolumeAttributes,
+        patience: Option<Duration>,
+    ) -> Result<Volume, Failure> {
+        let change = Change::to_attributes(attributes)?;
+        self.request(volume, Part::Modify, change, patience).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<VolumeId, Slot>> {
+        // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn request(
+        &self,
+        volume: &VolumeId,
+        part: Part,
+        change: Change,
+        patience: Option<Duration>,
+    ) -> Result<Volume, Failure> {
+        let mut ended = self.join(volume, part, change)?;
+        let result = async {
+            match ended.wait_for(Option::is_some).await {
+                Ok(results) => results.clone(),
+                Err(_) => None,
+            }
+        };
+        let results = match patience {
+            Some(patience) => tokio::time::timeout(patience, result).await.map_err(|_| {
+                Failure::new(
+                    Condition::DeadlinePassed,
+                    format!("volume {volume}: the time for this call has passed; the change goes on and a repeated call joins it"),
+                )
+            })?,
+            None => result.await,
+        };
+        match (results, part) {
+            (Some(results), Part::Expand) => results.expand,
+            (Some(results), Part::Modify) => results.modify,
+            (None, _) => Err(Failure::new(
+                Condition::Bug,
+                format!(
+                    "volume {volume}: the change ended by a fault of the driver; the log has it, and the call can be repeated"
+                ),
+            )),
+        }
+    }
+
+    /// Joins the change that is carried out, when it is the same, else the one that gathers, or begins one.
+    fn join(
+        &self,
+        volume: &VolumeId,
+        part: Part,
+        change: Change,
+    ) -> Result<watch::Receiver<Option<Results>>, Failure> {
+        let mut slots = self.lock();
+        let slot = slots.entry(volume.clone()).or_default();
+        if let Some(running) = &slot.running
+            && running.has(part)
+            && running.change.covers(&change)
+        {
+            return Ok(running.ended.clone());
+        }
+        if let Some(gathering) = &mut slot.gathering {
+            gathering.change.merge(&change).map_err(|field| {
+                Failure::new(
+                    Condition::OperationPending,
+                    format!("volume {volume}: another request asks for another {field} at the same time; ask again when it is done"),
+                )
+            })?;
+            gathering.take(part);
+            if gathering.expands && gathering.modifies {
+                gathering.complete.notify_one();
+            }
+            return Ok(gathering.ended.clone());
+        }
+        let (end, ended) = watch::channel(None);
+        let complete = Arc::new(Notify::new());
+        let mut batch = Batch {
+            change,
+            expands: false,
+            modifies: false,
+            complete: Arc::clone(&complete),
+            ended: ended.clone(),
+        };
+        batch.take(part);
+        slot.gathering = Some(batch);
+        let turn = Arc::clone(&slot.turn);
+        drop(slots);
+        let this = self.clone();
+        let volume = volume.clone();
+        let task = async move {
+            let _ = tokio::time::timeout(this.window, complete.notified()).await;
+            let _turn = turn.lock().await;
+            let leave = Leave {
+                modifications: this.clone(),
+                volume: volume.clone(),
+            };
+            let Some(batch) = this.start(&volume) else {
+                return;
+            };
+            let results = this.carry_out(&volume, &batch).await;
+            drop(leave);
+            end.send_replace(Some(results));
+        };
+        tokio::spawn(task.instrument(tracing::Span::current()));
+        Ok(ended)
+    }
+
+    /// What has gathered is what is carried out now.
+    fn start(&self, volume: &VolumeId) -> Option<Batch> {
+        let mut slots = self.lock();
+        let slot = slots.get_mut(volume)?;
+        slot.running = slot.gathering.take();
+        slot.running.clone()
+    }
+
+    async fn carry_out(&self, volume: &VolumeId, batch: &Batch) -> Results {
+        let whole = self.apply(volume, &batch.change).await;
+        let wrong = |failure: &Failure| {
+            matches!(
+                failure.condition(),
+                Condition::InvalidField | Condition::CapacityOutOfRange | Condition::QuotaExhausted
+            )
+        };
+        match whole {
+            // One of the two may be what EC2 refuses: it must not keep the other from its own answer.
+            Err(failure) if batch.expands && batch.modifies && wrong(&failure) => {
+                let expand = self.apply(volume, &batch.change.size_alone()).await;
+                let modify = match &expand {
+                    Ok(_) => Err(failure),
+                    Err(_) => self.apply(volume, &batch.change.without_size()).await,
+                };
+                Results { expand, modify }
+            }
+            result => Results::both(result),
+        }
+    }
+}
+
+impl Batch {
+    fn has(&self, part: Part) -> bool {
+        match part {
+            Part::Expand => self.expands,
+            Part::Modify => self.modifies,
+        }
+    }
+
+    fn take(&mut self, part: Part) {
+        match part {
+            Part::Expand => self.expands = true,
+            Part::Modify => self.modifies = true,
+        }
+    }
+}
+
+/// Ends the change in its slot, also when it panics.
+struct Leave {
+    modifications: Modifications,
+    volume: VolumeId,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut slots = self.modifications.lock();
+        if let Some(slot) = slots.get_mut(&self.volume) {
+            slot.running = None;
+            if slot.gathering.is_none() {
+                slots.remove(&self.volume);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Carrying one change out: facts, request, waiting, tags last.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
+use tokio::time::Instant;
+
+use super::Modifications;
+use super::change::{Change, described, has_become};
+use crate::ec2::{
+    Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen,
+    Volume, VolumeState,
+};
+use crate::ec2_failure::{failure, failure_as};
+use crate::iops::IopsLimits;
+
+/// How long one change goes on. A repeated call begins where this one ended.
+const CHANGE_TIME: Duration = Duration::from_secs(300);
+/// After a lost answer the modification is looked for so long.
+const LATE: Duration = Duration::from_secs(5);
+
+impl Modifications {
+    /// Makes the volume what the change asks for. Tags are set when all else is done, so that a refused change leaves nothing behind.
+    pub(super) async fn apply(&self, id: &VolumeId, change: &Change) -> Result<Volume, Failure> {
+        let deadline = Instant::now() + CHANGE_TIME;
+        let ec2 = self.ec2.by(deadline);
+        let (volume, latest) = tokio::join!(ec2.look_volume(id), ec2.look_modification(id));
+        let mut volume = existing(id, volume)?;
+        if change.is_empty() {
+            return Ok(volume);
+        }
+        let mut latest = latest.known().map_err(|error| failure(&error))?;
+        if let Some(running) = latest.take_if(|m| m.state == ModificationState::Modifying) {
+            latest = wait_until_effective(&ec2, id, running, deadline).await.ok();
+            volume = existing(id, ec2.look_volume(id).await)?;
+        }
+        let wanted_iops = change.wanted_iops(&volume)?;
+        let limits = self.limits(&ec2, change, &volume, wanted_iops).await;
+        if let Some(request) = change.request(&volume, wanted_iops, limits) {
+            if let Some(latest) = latest.filter(|m| m.state == ModificationState::Optimizing) {
+                return Err(optimizing(&latest));
+            }
+            tracing::info!("modifying {}", described(id, &request));
+            volume = self.send(&ec2, &request, deadline).await?;
+        }
+        if let Some(keys) = &change.tag_deletions {
+            ec2.delete_tags(id.as_str(), keys)
+                .await
+                .map_err(|e| tag_failure(&e))?;
+        }
+        if let Some(tags) = &change.tags {
+            ec2.create_tags(id.as_str(), tags)
+                .await
+                .map_err(|e| tag_failure(&e))?;
+        }
+        Ok(volume)
+    }
+
+    async fn limits(
+        &self,
+        ec2: &Ec2,
+        change: &Change,
+        volume: &Volume,
+        wanted: Option<u32>,
+    ) -> IopsLimits {
+        let Some(wanted) = wanted else {
+            return IopsLimits::NONE;
+        };
+        let question = IopsQuestion {
+            kind: change.resulting_kind(volume).to_owned(),
+            zone: Some(volume.zone.clone()),
+            zone_id: None,
+            outpost_arn: volume.outpost_arn.clone(),
+            tags: self.tags.identity(),
+        };
+        self.ceilings.limits(ec2, question, wanted).await
+    }
+
+    async fn send(
+        &self,
+        ec2: &Ec2,
+        request: &ModifyVolume,
+        deadline: Instant,
+    ) -> Result<Volume, Failure> {
+        let id = &request.volume;
+        let accepted = match ec2.modify_volume(request).await {
+            Ok(accepted) => accepted,
+            Err(error) if error.may_have_happened() => look_for(ec2, request, &error).await?,
+            Err(error) => return Err(refused(&error)),
+        };
+        wait_until_effective(ec2, id, accepted, deadline).await?;
+        let shown = ec2
+            .watch_volume(id, deadline, |seen| match seen {
+                Seen::Present(volume) if has_become(volume, request) => {
+                    ControlFlow::Break(volume.clone())
+                }
+                _ => ControlFlow::Continue(()),
+            })
+            .await;
+        shown.ok_or_else(|| {
+            pending(
+                id,
+                "EC2 calls the modification done and the volume does not show it yet",
+            )
+        })
+    }
+}
+
+fn existing(id: &VolumeId, seen: Seen<Volume>) -> Result<Volume, Failure> {
+    seen.known()
+        .map_err(|error| failure(&error))?
+        .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
+        .ok_or_else(|| Failure::not_found("volume", id))
+}
+
+/// Waits until the new size is there and the new performance on its way.
+async fn wait_until_effective(
+    ec2: &Ec2,
+    id: &VolumeId,
+    begun: Modification,
+    deadline: Instant,
+) -> Result<Modification, Failure> {
+    let judge = |modification: &Modification| match modification.state {
+        ModificationState::Optimizing | ModificationState::Completed => {
+            Some(Ok(modification.clone()))
+        }
+        ModificationState::Failed => Some(Err(Failure::new(
+            Condition::Local,
+            format!(
+                "EC2 could not modify volume {id}, which is as it was: {}",
+                modification
+                    .message
+                    .as_deref()
+                    .unwrap_or("EC2 gives no reason")
+            ),
+        ))),
+        ModificationState::Modifying | ModificationState::Other(_) => None,
+    };
+    if let Some(end) = judge(&begun) {
+        return end;
+    }
+    let seen = ec2
+        .watch_modification(id, deadline, |seen| match seen {
+            // A late look shows the modification before this one.
+            Seen::Present(modification) if modification.started >= begun.started => {
+                judge(modification).map_or(ControlFlow::Continue(()), ControlFlow::Break)
+            }
+            _ => ControlFlow::Continue(()),
+        })
+        .await;
+    seen.unwrap_or_else(|| Err(pending(id, "EC2 still modifies it")))
+}
+
+/// Whether a request whose answer was lost was accepted: the latest modification has its targets.
+async fn look_for(
+    ec2: &Ec2,
+    request: &ModifyVolume,
+    error: &Ec2Error,
+) -> Result<Modification, Failure> {
+    let is_ours = |m: &Modification| {
+        request.size.is_none_or(|size| m.target.size == Some(size))
+            && request.iops.is_none_or(|iops| m.target.iops == Some(iops))
+            && request
+                .throughput
+                .is_none_or(|throughput| m.target.throughput == Some(throughput))
+            && request.kind.as_deref().is_none_or(|wanted| {
+                m.target
+                    .kind
+                    .as_deref()
+                    .is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
+            })
+    };
+    let found = ec2
+        .watch_modification(&request.volume, Instant::now() + LATE, |seen| match seen {
+            Seen::Present(modification) if is_ours(modification) => {
+                ControlFlow::Break(modification.clone())
+            }
+            _ => ControlFlow::Continue(()),
+        })
+        .await;
+    found.ok_or_else(|| failure_as(Condition::OperationPending, error))
+}
+
+fn pending(id: &VolumeId, what: &str) -> Failure {
+    Failure::new(
+        Condition::OperationPending,
+        format!("volume {id}: {what}; ask again later"),
+    )
+}
+
+fn optimizing(latest: &Modification) -> Failure {
+    Failure::new(
+        Condition::Throttled,
+        format!(
+            "volume {} is still optimizing after its last modification ({} %), and EC2 takes the next one when that has ended; the volume is usable meanwhile, \
+             and the request is repeated",
+            latest.volume, latest.progress
+        ),
+    )
+}
+
+fn refused(error: &Ec2Error) -> Failure {
+    match error.kind {
+        Ec2ErrorKind::ModificationRunning => Failure::new(
+            Condition::Throttled,
+            format!(
+                "the volume is being modified, and EC2 takes the next modification when that has ended; the request is repeated: {error}"
+            ),
+        ),
+        Ec2ErrorKind::ModificationRate => Failure::new(
+            Condition::QuotaExhausted,
+            format!(
+                "EC2 allows only so many modifications of one volume in 24 hours; the volume stays usable as it is: {error}"
+            ),
+        ),
+        _ => failure(error),
+    }
+}
+
+fn tag_failure(error: &Ec2Error) -> Failure {
+    failure(error).context("the volume is modified, its tags are not yet")
+}

@@ -1,0 +1,365 @@
+//! What is asked of a volume, and what must be sent for it.
+
+use ebs_csi_proto::{Failure, GiB};
+use ebs_csi_wire::VolumeId;
+
+use crate::ec2::{ModifyVolume, Volume};
+use crate::iops::IopsLimits;
+use crate::parameters::VolumeAttributes;
+use crate::tags::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, TagSettings, Tags};
+use crate::volume::wanted_iops;
+
+/// A wanted change; what is not given stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) size: Option<GiB>,
+    pub(super) kind: Option<String>,
+    pub(super) iops: Option<u32>,
+    pub(super) throughput: Option<u32>,
+    pub(super) iops_per_gib: Option<u32>,
+    pub(super) raise: Option<bool>,
+    pub(super) tags: Option<Tags>,
+    pub(super) tag_deletions: Option<Vec<String>>,
+}
+
+impl Change {
+    /// An expansion.
+    pub(super) fn to_size(size: GiB) -> Self {
+        Self {
+            size: Some(size),
+            ..Self::default()
+        }
+    }
+
+    /// A VolumeAttributesClass.
+    ///
+    /// # Errors
+    /// For a tag that cannot be set.
+    pub(super) fn to_attributes(attributes: VolumeAttributes) -> Result<Self, Failure> {
+        let tags = TagSettings::of_modification(&attributes)?;
+        Ok(Self {
+            size: None,
+            kind: attributes.volume_type,
+            iops: attributes.iops,
+            throughput: attributes.throughput,
+            iops_per_gib: attributes.iops_per_gib,
+            raise: attributes.raise_iops_on_modify,
+            tags: Some(tags).filter(|tags| !tags.is_empty()),
+            tag_deletions: Some(attributes.tag_deletions).filter(|keys| !keys.is_empty()),
+        })
+    }
+
+    /// Whether nothing is asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Only the expansion.
+    pub(super) fn size_alone(&self) -> Self {
+        Self {
+            size: self.size,
+            ..Self::default()
+        }
+    }
+
+    /// All but the expansion.
+    pub(super) fn without_size(&self) -> Self {
+        Self {
+            size: None,
+            ..self.clone()
+        }
+    }
+
+    /// Takes the other change in.
+    ///
+    /// # Errors
+    /// The name of what both ask for and differ in; this change is then as it was.
+    pub(super) fn merge(&mut self, other: &Self) -> Result<(), &'static str> {
+        fn join<T: Clone + PartialEq>(
+            mine: &Option<T>,
+            theirs: &Option<T>,
+            name: &'static str,
+        ) -> Result<Option<T>, &'static str> {
+            match (mine, theirs) {
+                (Some(mine), Some(theirs)) if mine != theirs => Err(name),
+                (Some(value), _) | (None, Some(value)) => Ok(Some(value.clone())),
+                (None, None) => Ok(None),
+            }
+        }
+        *self = Self {
+            size: join(&self.size, &other.size, "size")?,
+            kind: join(&self.kind, &other.kind, "type")?,
+            iops: join(&self.iops, &other.iops, "iops")?,
+            throughput: join(&self.throughput, &other.throughput, "throughput")?,
+            iops_per_gib: join(&self.iops_per_gib, &other.iops_per_gib, "iopspergb")?,
+            raise: join(&self.raise, &other.raise, "allowautoiopsincreaseonmodify")?,
+            tags: join(&self.tags, &other.tags, "tags")?,
+            tag_deletions: join(&self.tag_deletions, &other.tag_deletions, "tag deletions")?,
+        };
+        Ok(())
+    }
+
+    /// Whether carrying this change out carries the other out too.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let mut merged = self.clone();
+        merged.merge(other).is_ok() && merged == *self
+    }
+
+    /// The IOPS that the volume gets: explicit, or by the ratio of the request or of the volume's tags where the volume allows it.
+    ///
+    /// # Errors
+    /// For a tag of the volume that cannot be read.
+    pub(super) fn wanted_iops(&self, volume: &Volume) -> Result<Option<u32>, Failure> {
+        if self.iops.is_some() {
+            return Ok(self.iops);
+        }
+        let raise = self.raise.unwrap_or_else(|| {
+            volume
+                .tags
+                .get(RAISE_IOPS_ON_MODIFY)
+                .is_some_and(|value| value == "true")
+        });
+        if !raise {
+            return Ok(None);
+        }
+        let ratio = match (self.iops_per_gib, volume.tags.get(IOPS_PER_GIB)) {
+            (Some(ratio), _) => Some(ratio),
+            (None, Some(tag)) => Some(tag.parse().map_err(|_| {
+                Failure::invalid(
+                    &format!("tag {IOPS_PER_GIB} of {}", volume.id),
+                    format!("{tag:?} is not a whole number; correct the tag"),
+                )
+            })?),
+            (None, None) => None,
+        };
+        let size = self.size.unwrap_or(volume.size).max(volume.size);
+        wanted_iops(None, ratio, size)
+    }
+
+    /// The type that the volume will have.
+    pub(super) fn resulting_kind<'a>(&'a self, volume: &'a Volume) -> &'a str {
+        self.kind.as_deref().unwrap_or(&volume.kind)
+    }
+
+    /// What to send, so that the volume becomes what is wanted; `None` when it is that already. A volume never shrinks.
+    pub(super) fn request(
+        &self,
+        volume: &Volume,
+        wanted_iops: Option<u32>,
+        limits: IopsLimits,
+    ) -> Option<ModifyVolume> {
+        let size = self.size.filter(|size| *size > volume.size);
+        let kind = self
+            .kind
+            .clone()
+            .filter(|kind| !kind.eq_ignore_ascii_case(&volume.kind));
+        let fitted = wanted_iops.map(|iops| limits.fit(iops, size.unwrap_or(volume.size), true));
+        let iops = fitted.filter(|iops| Some(*iops) != volume.iops);
+        let throughput = self
+            .throughput
+            .filter(|throughput| Some(*throughput) != volume.throughput);
+        if size.is_none() && kind.is_none() && iops.is_none() && throughput.is_none() {
+            return None;
+        }
+        Some(ModifyVolume {
+            volume: volume.id.clone(),
+            size,
+            kind,
+            iops,
+            throughput,
+        })
+    }
+}
+
+/// Whether the volume is what was sent.
+pub(super) fn has_become(volume: &Volume, sent: &ModifyVolume) -> bool {
+    sent.size.is_none_or(|size| volume.size >= size)
+        && sent
+            .kind
+            .as_deref()
+            .is_none_or(|kind| volume.kind.eq_ignore_ascii_case(kind))
+        && sent.iops.is_none_or(|iops| volume.iops == Some(iops))
+        && sent
+            .throughput
+            .is_none_or(|throughput| volume.throughput == Some(throughput))
+}
+
+/// A volume's id, for the log line of a change.
+pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
+    let mut words = Vec::new();
+    if let Some(size) = sent.size {
+        words.push(size.to_string());
+    }
+    words.extend(sent.kind.clone());
+    words.extend(sent.iops.map(|iops| format!("{iops} IOPS")));
+    words.extend(
+        sent.throughput
+            .map(|throughput| format!("{throughput} MiB/s")),
+    );
+    format!("{volume} to {}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::volume;
+    use proptest::prelude::*;
+
+    fn gp3() -> Volume {
+        Volume {
+            size: GiB(10),
+            iops: Some(3000),
+            throughput: Some(125),
+            ..volume()
+        }
+    }
+
+    fn send(change: &Change, volume: &Volume) -> Option<ModifyVolume> {
+        let iops = change.wanted_iops(volume).unwrap();
+        let limits = IopsLimits::of(change.resulting_kind(volume));
+        change.request(volume, iops, limits)
+    }
+
+    #[test]
+    fn only_what_differs_is_sent() {
+        let unsent = ModifyVolume {
+            volume: gp3().id,
+            size: None,
+            kind: None,
+            iops: None,
+            throughput: None,
+        };
+        let rows = [
+            (Change::to_size(GiB(10)), None),
+            (Change::to_size(GiB(5)), None),
+            (
+                Change::to_size(GiB(11)),
+                Some(ModifyVolume {
+                    size: Some(GiB(11)),
+                    ..unsent.clone()
+                }),
+            ),
+            (
+                Change {
+                    iops: Some(3000),
+                    throughput: Some(125),
+                    kind: Some("GP3".to_owned()),
+                    ..Change::default()
+                },
+                None,
+            ),
+            (
+                Change {
+                    iops: Some(4000),
+                    size: Some(GiB(20)),
+                    kind: Some("io2".to_owned()),
+                    ..Change::default()
+                },
+                Some(ModifyVolume {
+                    size: Some(GiB(20)),
+                    iops: Some(4000),
+                    kind: Some("io2".to_owned()),
+                    ..unsent.clone()
+                }),
+            ),
+            // Capped by size: 500 for each of 10 GiB.
+            (
+                Change {
+                    iops: Some(9000),
+                    ..Change::default()
+                },
+                Some(ModifyVolume {
+                    iops: Some(5000),
+                    ..unsent.clone()
+                }),
+            ),
+            // Below the minimum: raised to it, and so nothing differs.
+            (
+                Change {
+                    iops: Some(100),
+                    ..Change::default()
+                },
+                None,
+            ),
+        ];
+        for (change, want) in rows {
+            assert_eq!(send(&change, &gp3()), want, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_applies_where_request_or_volume_allow_it() {
+        let tagged = |raise: &str, ratio: &str| {
+            let mut volume = Volume {
+                kind: "io2".to_owned(),
+                iops: Some(100),
+                ..gp3()
+            };
+            volume
+                .tags
+                .insert(RAISE_IOPS_ON_MODIFY.to_owned(), raise.to_owned());
+            volume
+                .tags
+                .insert(IOPS_PER_GIB.to_owned(), ratio.to_owned());
+            volume
+        };
+        let grow = Change::to_size(GiB(20));
+        assert_eq!(grow.wanted_iops(&gp3()), Ok(None));
+        assert_eq!(grow.wanted_iops(&tagged("true", "50")), Ok(Some(1000)));
+        assert_eq!(grow.wanted_iops(&tagged("false", "50")), Ok(None));
+        assert!(grow.wanted_iops(&tagged("true", "many")).is_err());
+        let explicit = Change {
+            iops: Some(7),
+            ..grow.clone()
+        };
+        assert_eq!(explicit.wanted_iops(&tagged("true", "50")), Ok(Some(7)));
+        let asked = Change {
+            iops_per_gib: Some(9),
+            raise: Some(true),
+            ..Change::default()
+        };
+        assert_eq!(asked.wanted_iops(&gp3()), Ok(Some(90)));
+    }
+
+    #[test]
+    fn changes_merge_unless_they_contradict() {
+        let mut both = Change::to_size(GiB(20));
+        both.merge(&Change {
+            iops: Some(4000),
+            ..Change::default()
+        })
+        .unwrap();
+        assert_eq!((both.size, both.iops), (Some(GiB(20)), Some(4000)));
+        assert!(both.covers(&Change::to_size(GiB(20))) && both.covers(&Change::default()));
+        assert!(!both.covers(&Change::to_size(GiB(21))));
+        let before = both.clone();
+        assert_eq!(
+            both.merge(&Change {
+                iops: Some(5000),
+                throughput: Some(200),
+                ..Change::default()
+            }),
+            Err("iops")
+        );
+        assert_eq!(both, before);
+    }
+
+    prop_compose! {
+        fn change()(size in proptest::option::of(1u32..4), iops in proptest::option::of(1u32..4), throughput in proptest::option::of(1u32..4), kind in proptest::option::of("gp3|io2")) -> Change {
+            Change { size: size.map(GiB), iops, throughput, kind, ..Change::default() }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_merges_is_covered_in_either_order(a in change(), b in change()) {
+            let (mut ab, mut ba) = (a.clone(), b.clone());
+            let (left, right) = (ab.merge(&b), ba.merge(&a));
+            prop_assert_eq!(left.is_ok(), right.is_ok());
+            if left.is_ok() {
+                prop_assert_eq!(&ab, &ba);
+                prop_assert!(ab.covers(&a) && ab.covers(&b));
+            }
+        }
+    }
+}
