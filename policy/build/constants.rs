@@ -23,6 +23,9 @@ const VALUES: &[(&str, u64)] = &[
     // linux/fd.h, linux/hdreg.h: asked by tools that look for floppies and geometry
     ("FDGETFDCSTAT", 0x8028_0215),
     ("HDIO_GETGEO", 0x301),
+    // linux/cdrom.h: asked by libblkid
+    ("CDROM_GET_CAPABILITY", 0x5331),
+    ("CDROM_LAST_WRITTEN", 0x5395),
     // asm-generic/ioctls.h
     ("TCGETS", 0x5401),
     ("TIOCGWINSZ", 0x5413),

@@ -28,6 +28,8 @@ struct Rule {
     has_bits: Option<String>,
     lacks_bits: Option<String>,
     answer: Option<String>,
+    // The error for every value that `one_of` does not name; without it such a call ends the process.
+    otherwise: Option<String>,
     why: String,
 }
 
@@ -210,7 +212,7 @@ impl Profiles {
                 ));
             }
             for row in &group.rules {
-                rows.push(rule(row)?);
+                rows.extend(rule(row)?);
             }
         }
         for row in &profile.rules {
@@ -224,13 +226,13 @@ impl Profiles {
                     row.call
                 ));
             }
-            rows.push(rule(row)?);
+            rows.extend(rule(row)?);
         }
         Ok(rows)
     }
 }
 
-fn rule(row: &Rule) -> Result<String, String> {
+fn rule(row: &Rule) -> Result<Vec<String>, String> {
     let only = match row.only.as_deref() {
         None => false,
         Some("x86_64") => true,
@@ -268,18 +270,37 @@ fn rule(row: &Rule) -> Result<String, String> {
         ),
         _ => return Err(format!("{}: the condition is not complete", row.call)),
     };
-    let answer = match &row.answer {
-        None => "Answer::Allow".to_owned(),
-        Some(name) => format!(
+    let errno = |name: &str| -> Result<String, String> {
+        Ok(format!(
             "Answer::Errno(Value {{ name: {name:?}, number: {} }})",
             constants::error(name)?
-        ),
+        ))
     };
-    Ok(format!(
-        "CallRule {{ call: {:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {} }}",
-        row.call,
-        literal::reason(&row.why, &row.call)?
-    ))
+    let answer = match &row.answer {
+        None => "Answer::Allow".to_owned(),
+        Some(name) => errno(name)?,
+    };
+    let why = literal::reason(&row.why, &row.call)?;
+    let entry = |condition: &str, answer: &str| {
+        format!(
+            "CallRule {{ call: {:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {why} }}",
+            row.call
+        )
+    };
+    let mut entries = vec![entry(&condition, &answer)];
+    if let Some(name) = &row.otherwise {
+        let Some(rest) = condition
+            .strip_prefix("Condition::OneOf")
+            .filter(|_| row.masked.is_none())
+        else {
+            return Err(format!(
+                "{}: otherwise needs one_of, without a mask",
+                row.call
+            ));
+        };
+        entries.push(entry(&format!("Condition::NoneOf{rest}"), &errno(name)?));
+    }
+    Ok(entries)
 }
 
 fn capability(row: &Capability) -> Result<String, String> {

@@ -302,6 +302,7 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
                 let names: Vec<_> = values.iter().map(|value| value.name).collect();
                 format!(" argument {argument} one of {}", names.join(" "))
             }
+            Condition::NoneOf { argument, .. } => format!(" argument {argument} any other"),
             Condition::HasBits { argument, bits } => {
                 format!(" argument {argument} with {}", bits.name)
             }

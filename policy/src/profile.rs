@@ -212,6 +212,15 @@ pub enum Condition {
         /// The values.
         values: &'static [Value],
     },
+    /// The argument is none of these. The mask is always that of all 32 bits.
+    NoneOf {
+        /// From 0.
+        argument: u8,
+        /// The bits that are compared.
+        mask: u64,
+        /// The values.
+        values: &'static [Value],
+    },
     /// All of these bits are set.
     HasBits {
         /// From 0.

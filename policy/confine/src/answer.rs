@@ -99,6 +99,16 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
             .iter()
             .map(|value| compare(argument, SeccompCmpOp::MaskedEq(mask), value.number))
             .collect::<Result<Vec<_>, _>>()?,
+        Condition::NoneOf {
+            argument, values, ..
+        } => {
+            // The conditions of one rule hold together.
+            let conditions = values
+                .iter()
+                .map(|value| comparison(argument, SeccompCmpOp::Ne, value.number))
+                .collect::<Result<Vec<_>, _>>()?;
+            vec![rule(conditions)?]
+        }
         Condition::HasBits { argument, bits } => vec![compare(
             argument,
             SeccompCmpOp::MaskedEq(bits.number),
@@ -119,10 +129,17 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
     Ok(())
 }
 
-fn compare(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, Fault> {
+fn comparison(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, Fault> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
-        .and_then(|condition| SeccompRule::new(vec![condition]))
         .map_err(|error| Fault::Filter(error.to_string()))
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Fault> {
+    SeccompRule::new(conditions).map_err(|error| Fault::Filter(error.to_string()))
+}
+
+fn compare(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, Fault> {
+    rule(vec![comparison(argument, operator, value)?])
 }
 
 fn error_filter(rules: Rules, errno: i32) -> Result<BpfProgram, Fault> {

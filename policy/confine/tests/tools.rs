@@ -1,0 +1,305 @@
+//! Each tool of the policy does its work on a real block device while it is confined as the policy says.
+//!
+//! A child of this program enters the supervisor's profile, then the tool's, and becomes the tool. The device is
+//! opened by name here, so the tool gets the rule for it that the helper does without.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use ebs_csi_confine::{Entering, Fault, Places, tool};
+use ebs_csi_policy::profile::SUPERVISOR;
+use ebs_csi_policy::tool::{Arguments, DISK, Meaning, ToolId};
+use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::{FormatOptions, FsType};
+use rustix::fs::{FileType, Mode, mknodat};
+
+const MIB: u64 = 1 << 20;
+/// Status of a child that did not become the tool.
+const NOT_BECOME: u8 = 250;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, flag, number, device, line @ ..] = arguments.as_slice()
+        && flag == "--child"
+    {
+        return become_tool(number, device, line);
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: loop devices need root");
+        return ExitCode::SUCCESS;
+    }
+    if let Some(missing) = ["/sbin/losetup", "/usr/sbin/mke2fs", "/usr/sbin/mkfs.xfs"]
+        .iter()
+        .find(|path| !Path::new(path).exists())
+    {
+        println!("skipped: {missing} is not installed");
+        return ExitCode::SUCCESS;
+    }
+    type Case = fn() -> Result<(), String>;
+    let cases: [(&str, Case); 4] = [
+        ("ext4_is_made_checked_and_grown", || ext(FsType::Ext4)),
+        ("ext3_is_made_checked_and_grown", || ext(FsType::Ext3)),
+        ("ext4_is_made_with_every_option", ext4_options),
+        ("xfs_is_made_and_checked", xfs),
+    ];
+    let mut failed = 0;
+    for (name, case) in cases {
+        match case() {
+            Ok(()) => println!("test {name} ... ok"),
+            Err(problem) => {
+                println!("test {name} ... FAILED\n    {problem}");
+                failed += 1;
+            }
+        }
+    }
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn ext(fs: FsType) -> Result<(), String> {
+    let disk = Disk::new(64 * MIB)?;
+    let plain = FormatOptions::default();
+    disk.run(ToolId::Mke2fs, fs, &plain, Some(Meaning::Done))?;
+    disk.run(ToolId::E2fsck, fs, &plain, Some(Meaning::Clean))?;
+    disk.grow(96 * MIB)?;
+    disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
+    disk.run(ToolId::Resize2fs, fs, &plain, Some(Meaning::Done))?;
+    disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
+    if fs == FsType::Ext3 {
+        // The state "errors" makes the checker look, and it finds nothing. (ext4 has a checksum over the superblock.)
+        disk.damage(1024 + 58, &[2])?;
+        disk.run(ToolId::E2fsck, fs, &plain, Some(Meaning::Repaired))?;
+        // A superblock that is no superblock is neither clean nor repaired.
+        disk.damage(1024, &[0xff; 16])?;
+        disk.run(ToolId::E2fsck, fs, &plain, None)?;
+    }
+    disk.run(
+        ToolId::XfsRepair,
+        FsType::Xfs,
+        &plain,
+        Some(Meaning::Uncorrectable),
+    )
+    .map_err(|problem| format!("a look for XFS where there is none: {problem}"))
+}
+
+fn ext4_options() -> Result<(), String> {
+    let disk = Disk::new(64 * MIB)?;
+    let options = FormatOptions::check(UncheckedFormatOptions {
+        block_size: 4096,
+        inode_size: 512,
+        number_of_inodes: 2048,
+        ext4_bigalloc: true,
+        ext4_cluster_size: 16384,
+        ext4_encryption: true,
+        ..UncheckedFormatOptions::default()
+    })
+    .map_err(|error| error.to_string())?;
+    disk.run(ToolId::Mke2fs, FsType::Ext4, &options, Some(Meaning::Done))?;
+    disk.run(
+        ToolId::E2fsckFull,
+        FsType::Ext4,
+        &options,
+        Some(Meaning::Clean),
+    )
+}
+
+fn xfs() -> Result<(), String> {
+    let disk = Disk::new(320 * MIB)?;
+    let options = FormatOptions::check(UncheckedFormatOptions {
+        block_size: 4096,
+        inode_size: 512,
+        legacy_xfs: true,
+        ..UncheckedFormatOptions::default()
+    })
+    .map_err(|error| error.to_string())?;
+    disk.run(ToolId::MkfsXfs, FsType::Xfs, &options, Some(Meaning::Done))?;
+    disk.run(
+        ToolId::XfsRepair,
+        FsType::Xfs,
+        &options,
+        Some(Meaning::Clean),
+    )?;
+    disk.run(
+        ToolId::MkfsXfs,
+        FsType::Xfs,
+        &FormatOptions::default(),
+        Some(Meaning::Done),
+    )?;
+    disk.run(ToolId::E2fsck, FsType::Ext4, &options, None)
+}
+
+/// A loop device and a node of its own that any user may open.
+struct Disk {
+    folder: PathBuf,
+    device: String,
+}
+
+impl Disk {
+    fn new(size: u64) -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("ebs-csi-tools-{}", std::process::id()));
+        let text = |error: io::Error| error.to_string();
+        fs::create_dir(&folder).map_err(text)?;
+        let mut disk = Self {
+            folder,
+            device: String::new(),
+        };
+        fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755)).map_err(text)?;
+        File::create(disk.image())
+            .and_then(|file| file.set_len(size))
+            .map_err(text)?;
+        let output = losetup(&["--find", "--show"], &disk.image()).map_err(text)?;
+        disk.device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let node = fs::metadata(&disk.device).map_err(text)?.rdev();
+        mknodat(
+            rustix::fs::CWD,
+            disk.node(),
+            FileType::BlockDevice,
+            Mode::from_raw_mode(0o666),
+            node,
+        )
+        .map_err(|error| error.to_string())?;
+        fs::set_permissions(disk.node(), fs::Permissions::from_mode(0o666)).map_err(text)?;
+        Ok(disk)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.join("image")
+    }
+
+    fn node(&self) -> PathBuf {
+        // Beneath /dev, where the supervisor's domain lets a tool at its disk.
+        Path::new("/dev").join(format!("ebs-csi-tools-{}", std::process::id()))
+    }
+
+    fn grow(&self, size: u64) -> Result<(), String> {
+        File::options()
+            .write(true)
+            .open(self.image())
+            .and_then(|file| file.set_len(size))
+            .and_then(|()| losetup(&["--set-capacity"], Path::new(&self.device)))
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    fn damage(&self, at: u64, bytes: &[u8]) -> Result<(), String> {
+        use std::os::unix::fs::FileExt;
+        let file = File::options().write(true).open(&self.device);
+        file.and_then(|file| {
+            file.write_all_at(bytes, at)?;
+            file.sync_all()
+        })
+        .map_err(|error| error.to_string())
+    }
+
+    fn run(
+        &self,
+        id: ToolId,
+        fs: FsType,
+        format: &FormatOptions,
+        expected: Option<Meaning>,
+    ) -> Result<(), String> {
+        let tool = id.tool().ok_or("no such tool")?;
+        let node = self.node();
+        let line = tool.command_line(&Arguments {
+            fs,
+            format,
+            uuid: *b"0123456789abcdef",
+        });
+        let line = line.iter().map(|word| {
+            if word == DISK {
+                node.display().to_string()
+            } else {
+                word.clone()
+            }
+        });
+        let output = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
+            .arg("--child")
+            .arg(id.number().to_string())
+            .arg(&node)
+            .args(line)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        let said = format!(
+            "{} {} {}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        if output.status.signal().is_some() || output.status.code() == Some(NOT_BECOME.into()) {
+            return Err(format!("{}: {said}", id.key()));
+        }
+        let status = output
+            .status
+            .code()
+            .and_then(|code| u8::try_from(code).ok());
+        let found = status.and_then(|status| tool.meaning(status));
+        if found != expected {
+            return Err(format!(
+                "{}: expected {expected:?}, found {found:?}: {said}",
+                id.key()
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if !self.device.is_empty() {
+            let _ = losetup(&["--detach"], Path::new(&self.device));
+        }
+        let _ = fs::remove_file(self.node());
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn losetup(arguments: &[&str], last: &Path) -> io::Result<Output> {
+    let output = Command::new("/sbin/losetup")
+        .args(arguments)
+        .arg(last)
+        .output()?;
+    if output.status.success() {
+        Ok(output)
+    } else {
+        Err(io::Error::other(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ))
+    }
+}
+
+fn become_tool(number: &str, device: &str, line: &[String]) -> ExitCode {
+    let problem = match confine(number, device) {
+        Ok(()) => match line.split_first() {
+            Some((program, arguments)) => Command::new(program)
+                .args(arguments)
+                .env_clear()
+                .env("LC_ALL", "C")
+                .exec()
+                .to_string(),
+            None => "no command line".to_owned(),
+        },
+        Err(fault) => format!("{fault:?}"),
+    };
+    println!("{problem}");
+    ExitCode::from(NOT_BECOME)
+}
+
+fn confine(number: &str, device: &str) -> Result<(), Fault> {
+    let id = number
+        .parse()
+        .ok()
+        .and_then(ToolId::from_number)
+        .ok_or(Fault::UnknownTool("of that number"))?;
+    let held = Places::new().with("device", device)?;
+    let outer = tool::programs(Places::new())?;
+    Entering::begin(SUPERVISOR)?
+        .identity()?
+        .files(&outer)?
+        .calls()?;
+    tool::restrict(id, held, false)?;
+    tool::filter(id)
+}
