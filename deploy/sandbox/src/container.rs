@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
+use crate::node::Node;
 use crate::process::Process;
 use crate::simulator::Simulator;
 use crate::sys::{self, Birth};
@@ -20,6 +21,7 @@ pub(crate) const NODE_AGENT_ID: u32 = 65532;
 /// linux/capability.h.
 pub(crate) mod capability {
     pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
+    pub(crate) const KILL: u64 = 1 << 5;
     pub(crate) const SETGID: u64 = 1 << 6;
     pub(crate) const SETUID: u64 = 1 << 7;
     pub(crate) const SETPCAP: u64 = 1 << 8;
@@ -68,17 +70,69 @@ pub(crate) fn controller(
         move || {
             let mut command = bare_command(&program);
             command.arg("--endpoint").arg(&endpoint).args(&arguments);
+            credentials(&mut command, &ec2);
             command
-                .env("AWS_REGION", "us-east-1")
-                .env("AWS_EC2_ENDPOINT", &ec2)
-                .env("AWS_ENDPOINT_URL", &ec2)
-                .env("AWS_ACCESS_KEY_ID", "AKIASANDBOX")
-                .env("AWS_SECRET_ACCESS_KEY", "sandbox")
                 .env("AWS_EC2_METADATA_DISABLED", "true")
                 .envs(environment.iter().map(|(key, value)| (key, value)));
             let birth = Birth {
                 bounding: Some(0),
                 identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
+                no_new_privs: true,
+                ..Birth::default()
+            };
+            sys::born(&mut command, birth);
+            Ok(command)
+        },
+    ))
+}
+
+fn credentials(command: &mut Command, ec2: &str) {
+    command
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_EC2_ENDPOINT", ec2)
+        .env("AWS_ENDPOINT_URL", ec2)
+        .env("AWS_ACCESS_KEY_ID", "AKIASANDBOX")
+        .env("AWS_SECRET_ACCESS_KEY", "sandbox");
+}
+
+/// The launcher in mode `all` on a node, serving `socket`, not started.
+pub(crate) fn all(
+    options: &WorldOptions,
+    state_dir: &Path,
+    simulator: &Simulator,
+    node: &Node,
+    socket: &Path,
+) -> io::Result<Process> {
+    let program = options.driver().path("aws-ebs-csi-driver")?;
+    let (endpoint, ec2) = (
+        format!("unix://{}", socket.display()),
+        simulator.ec2().to_owned(),
+    );
+    let (root, imds, name) = (
+        node.kubelet_root.clone(),
+        node.imds.clone(),
+        node.name.clone(),
+    );
+    let namespace = node.namespace.try_clone()?;
+    Ok(Process::new(
+        &format!("{}/all", node.name),
+        state_dir,
+        Some(socket.to_owned()),
+        move || {
+            let mut command = bare_command(&program);
+            command
+                .arg("all")
+                .arg("--endpoint")
+                .arg(&endpoint)
+                .arg("--kubelet-root")
+                .arg(&root)
+                .args(["--sandbox", "--metadata-sources=imds"])
+                .env("CSI_NODE_NAME", &name)
+                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+            credentials(&mut command, &ec2);
+            let birth = Birth {
+                namespace: Some(namespace.try_clone()?),
+                bounding: Some(HELPER_BOUNDING | capability::KILL),
                 no_new_privs: true,
                 ..Birth::default()
             };

@@ -1,6 +1,7 @@
 //! A simulated node: its directories, its mount namespace, its two processes.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,8 @@ pub struct Node {
     pub agent: Process,
     /// The mount-helper's first process.
     pub helper: Process,
+    pub(crate) namespace: OwnedFd,
+    pub(crate) imds: String,
 }
 
 impl Node {
@@ -88,8 +91,10 @@ impl Node {
                 &csi_socket,
                 &helper_socket,
                 imds,
-                namespace,
+                namespace.try_clone()?,
             )?,
+            namespace,
+            imds: imds.to_owned(),
             name: options.name.clone(),
             instance: instance.clone(),
             kubelet_root,

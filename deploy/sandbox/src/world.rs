@@ -58,9 +58,14 @@ pub struct World {
     controller_socket: PathBuf,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
+    /// The launcher, where it runs in the place of the others.
+    pub launcher: Option<Process>,
     // Last: when the world is dropped, it cleans after everything else has gone.
     keeper: Option<Keeper>,
 }
+
+/// How long a process may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
 
 fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
     result.map_err(|source| WorldError::Step {
@@ -113,6 +118,7 @@ impl World {
             controller,
             controller_socket,
             nodes: Vec::new(),
+            launcher: None,
             keeper: Some(keeper),
         };
         world.start_controller().await?;
@@ -136,6 +142,34 @@ impl World {
             }
         }
         Ok(world)
+    }
+
+    /// Ends the controller and the processes of node `index`, and runs the launcher in mode `all` in their place.
+    ///
+    /// # Errors
+    /// When a process does not end, or the launcher's socket does not answer in 30 s.
+    pub async fn start_all(&mut self, index: usize) -> Result<Duration, WorldError> {
+        let node = &mut self.nodes[index];
+        for process in [&mut node.agent, &mut node.helper, &mut self.controller] {
+            step("stopping a process", process.stop(GRACE).await)?;
+        }
+        let socket = self.state_dir.join("all.sock");
+        let mut launcher = step(
+            "preparing the launcher",
+            container::all(
+                &self.options,
+                &self.state_dir,
+                &self.simulator,
+                node,
+                &socket,
+            ),
+        )?;
+        step("starting the launcher", launcher.start())?;
+        let took = ready(&mut launcher, &socket).await?;
+        node.csi_socket.clone_from(&socket);
+        self.controller_socket = socket;
+        self.launcher = Some(launcher);
+        Ok(took)
     }
 
     /// Everything that the world makes lies in this directory.
@@ -207,6 +241,7 @@ impl World {
     /// All processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
+        all.extend(&self.launcher);
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
         }
@@ -277,14 +312,14 @@ impl World {
     /// # Errors
     /// When a process could not be waited for; the keeper cleans then.
     pub async fn shutdown(mut self) -> Result<Ended, WorldError> {
-        let grace = Duration::from_secs(10);
         let mut unwilling = Vec::new();
         let nodes = self
             .nodes
             .iter_mut()
             .flat_map(|node| [&mut node.agent, &mut node.helper]);
-        for process in nodes.chain([&mut self.controller, &mut self.simulator.process]) {
-            if !step("stopping a process", process.stop(grace).await)? {
+        let processes = self.launcher.iter_mut().chain(nodes);
+        for process in processes.chain([&mut self.controller, &mut self.simulator.process]) {
+            if !step("stopping a process", process.stop(GRACE).await)? {
                 unwilling.push(process.name().to_owned());
             }
         }
