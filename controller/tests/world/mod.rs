@@ -1,0 +1,172 @@
+//! A simulated EC2 and a controller's access to it.
+
+use ebs_csi_controller::ec2::{
+    CreateVolume, Ec2, Seen, Settings, Surroundings, Tags, Volume, VolumeState,
+};
+use ebs_csi_proto::GiB;
+use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use tokio::time::Instant;
+
+/// The instances of the built-in scenario, in zones a and b.
+pub(crate) const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
+
+/// The simulator ends with it.
+pub(crate) struct World {
+    pub(crate) ec2: Ec2,
+    pub(crate) server: Server,
+    pub(crate) control: ControlClient,
+    _dir: tempfile::TempDir,
+}
+
+/// A token that no test before has used.
+pub(crate) fn token() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A small volume in zone a.
+pub(crate) fn small(name: &str) -> CreateVolume {
+    CreateVolume {
+        client_token: token(),
+        size: GiB(4),
+        kind: "gp3".to_owned(),
+        zone: Some("us-east-1a".to_owned()),
+        zone_id: None,
+        outpost_arn: None,
+        encrypted: false,
+        kms_key_id: None,
+        iops: None,
+        throughput: None,
+        snapshot: None,
+        initialization_rate: None,
+        multi_attach: false,
+        tags: Tags::from([("CSIVolumeName".to_owned(), name.to_owned())]),
+    }
+}
+
+/// Access to EC2 at an endpoint, with any key.
+pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
+    let credentials = Credentials::builder()
+        .access_key_id("AKIATEST")
+        .secret_access_key("secret")
+        .provider_name("test")
+        .build();
+    let settings = Settings {
+        region: Some("us-east-1".to_owned()),
+        ec2_endpoint: Some(endpoint.to_owned()),
+        sts_endpoint: Some(endpoint.to_owned()),
+        profile_files: false,
+        ..settings
+    };
+    let surroundings = Surroundings {
+        credentials: Some(SharedCredentialsProvider::new(credentials)),
+        ..Surroundings::default()
+    };
+    Ec2::connect(settings, surroundings)
+        .await
+        .expect("the client is built without a call")
+}
+
+impl World {
+    /// With the built-in scenario, in which everything is fast.
+    pub(crate) async fn new() -> Self {
+        Self::with(json!({ "profile": "instant" }), Settings::default()).await
+    }
+
+    /// With a scenario and settings.
+    pub(crate) async fn with(scenario: Value, settings: Settings) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");
+        if let (Value::Object(whole), Value::Object(given)) = (&mut whole, scenario) {
+            whole.extend(given);
+        }
+        let server = Server::start(ServerOptions {
+            state_dir: dir.path().join("sim"),
+            scenario: serde_json::from_value(whole).expect("a scenario"),
+            devices: ec2_sim::devices::Mode::None,
+            listen: ([127, 0, 0, 1], 0).into(),
+            control: None,
+        })
+        .await
+        .expect("the simulator starts");
+        let control = ControlClient::new(server.control());
+        let ec2 = access(&server.ec2(), settings).await;
+        Self {
+            ec2,
+            server,
+            control,
+            _dir: dir,
+        }
+    }
+
+    /// From now on EC2 fails so.
+    pub(crate) fn fault(&self, rule: Value) {
+        self.command(|control| control.post("/v1/faults", &rule));
+    }
+
+    /// EC2 works again.
+    pub(crate) fn no_faults(&self) {
+        self.command(|control| control.delete("/v1/faults"));
+    }
+
+    /// How many requests of an action reached EC2.
+    pub(crate) fn calls(&self, action: &str) -> u64 {
+        self.statistic(action, "calls")
+    }
+
+    /// How many requests of an action were throttled.
+    pub(crate) fn throttled(&self, action: &str) -> u64 {
+        self.statistic(action, "throttled")
+    }
+
+    fn statistic(&self, action: &str, what: &str) -> u64 {
+        self.command(|control| control.get("/v1/statistics"))["actions"][action][what]
+            .as_u64()
+            .unwrap_or(0)
+    }
+
+    /// Speaks to the simulator's control socket, which blocks.
+    pub(crate) fn command(
+        &self,
+        speak: impl FnOnce(&ControlClient) -> std::io::Result<Value>,
+    ) -> Value {
+        tokio::task::block_in_place(|| speak(&self.control))
+            .expect("the simulator answers its control socket")
+    }
+
+    /// Makes a volume and waits until it is available.
+    pub(crate) async fn volume(&self, name: &str) -> Volume {
+        let made = self
+            .ec2
+            .create_volume(&small(name))
+            .await
+            .expect("a volume");
+        self.ec2
+            .watch_volume(&made.id, soon(), |seen| match seen {
+                Seen::Present(volume) if volume.state == VolumeState::Available => {
+                    ControlFlow::Break(volume.clone())
+                }
+                _ => ControlFlow::Continue(()),
+            })
+            .await
+            .expect("the volume becomes available")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.server.shutdown();
+    }
+}
+
+/// Long enough for anything here.
+pub(crate) fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
