@@ -1,9 +1,11 @@
-//! Mounts are made detached, compared with what they should be, and only then attached to a held target.
+//! Mounts are made detached, compared with what they should be, and only then attached to a held target. Each call
+//! that makes or ends one takes what the policy authorized as an argument.
 use crate::beneath;
 use crate::device::Device;
 use crate::outcome::{At, Done, failed};
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
+use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
 use ebs_csi_wire::{FsType, Refusal, Step};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fstat;
@@ -55,6 +57,7 @@ pub struct Detached(OwnedFd);
 
 /// Make a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, there before anybody can see the mount.
 pub fn create(
+    _permit: &Authorized<StageDisk>,
     fs_type: &str,
     device: &Device,
     parameters: &[Parameter],
@@ -94,7 +97,7 @@ pub fn create(
 }
 
 /// Copy the mount that stands at a held path, without what is mounted beneath it.
-pub fn copy(of: impl AsFd) -> Done<Detached> {
+pub fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<Detached> {
     open_tree(
         of,
         "",
@@ -139,7 +142,7 @@ impl Detached {
 
 /// Unmount what stands at `name` in a held directory. Nothing may hold the mount itself: a descriptor on it, even
 /// one that only names it, keeps it busy.
-pub fn detach(parent: impl AsFd, name: &str) -> Result<(), Errno> {
+pub fn detach(_permit: &Authorized<Withdraw>, parent: impl AsFd, name: &str) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());
     unmount(path, UnmountFlags::NOFOLLOW)
 }

@@ -5,6 +5,7 @@ use crate::journal;
 use crate::outcome::{Done, broken, failed, tool_failed};
 use crate::tool::{self, Program};
 use crate::world::World;
+use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Arguments, Meaning, Tool, ToolId};
 use ebs_csi_wire::{FormatOptions, FsType, Refusal, Stage, Step, ToolEnd, VolumeId};
 use rustix::fd::OwnedFd;
@@ -34,7 +35,15 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
 }
 
 /// Make the file system that a request asks for on a claimed disk.
-pub fn format(world: &World, asked: &Stage, claim: &OwnedFd) -> Done<()> {
+pub fn format(
+    world: &World,
+    permit: &Authorized<StageDisk>,
+    asked: &Stage,
+    claim: &OwnedFd,
+) -> Done<()> {
+    if permit.act().preparation != Preparation::Format {
+        return Err(broken(Step::Format));
+    }
     let job = Job {
         tool: ToolId::formats(asked.fs),
         fs: asked.fs,
@@ -48,7 +57,12 @@ pub fn format(world: &World, asked: &Stage, claim: &OwnedFd) -> Done<()> {
 }
 
 /// Have ext3 or ext4 checked; true when something was repaired.
-pub fn check(world: &World, claim: &OwnedFd, full: bool) -> Done<bool> {
+pub fn check(
+    world: &World,
+    _permit: &Authorized<StageDisk>,
+    claim: &OwnedFd,
+    full: bool,
+) -> Done<bool> {
     let tool = if full {
         ToolId::E2fsckFull
     } else {
@@ -62,7 +76,7 @@ pub fn check(world: &World, claim: &OwnedFd, full: bool) -> Done<bool> {
 }
 
 /// Grow ext3 or ext4 that is not mounted to the size of its disk.
-pub fn grow_ext(world: &World, claim: &OwnedFd) -> Done<()> {
+pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<()> {
     match ask(world, &plain(ToolId::Resize2fs), claim, Step::Grow)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Grow)),

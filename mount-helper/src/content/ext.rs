@@ -95,8 +95,3 @@ fn checksum_right(sb: &[u8]) -> bool {
     // Type 1 is CRC-32C, the only one that exists.
     sb.get(0x175) == Some(&1) && crc32c(!0, &sb[..0x3fc]) == le32(sb, 0x3fc)
 }
-
-/// Largest number of bytes by which a file system may stay smaller than its disk because the rest makes no group.
-pub fn slack(facts: &ExtFacts) -> u64 {
-    facts.group_blocks.saturating_mul(facts.block_bytes)
-}

@@ -21,10 +21,9 @@ pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
     judge::expand(asked, device.bytes())?;
     let filesystem_bytes = match shown {
         Shown::Block => 0,
-        // Nothing may be written: the size stays, and that is no error.
-        Shown::Filesystem { read_only: true } => 0,
-        Shown::Filesystem { read_only: false } => {
-            let (_, bytes) = grow::mounted(world, relative, &device)?;
+        // On a read-only mount the size stays, and that is no error.
+        Shown::Filesystem { read_only } => {
+            let (_, bytes) = grow::mounted(world, relative, &device, read_only)?;
             fault_point::reached("expand-grown");
             bytes
         }

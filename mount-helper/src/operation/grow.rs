@@ -5,6 +5,7 @@ use crate::outcome::{At, Done, at_path, failed};
 use crate::privilege;
 use crate::sys;
 use crate::world::World;
+use ebs_csi_policy::facts::ExtFacts;
 use ebs_csi_wire::{FsType, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fstat};
@@ -27,19 +28,15 @@ pub(super) fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     Ok(true)
 }
 
-/// Grow a mounted ext4; true when it had to. `size` and `block` are the file system's, in bytes.
-pub(super) fn ext4(
-    root: &OwnedFd,
-    disk_bytes: u64,
-    size: u64,
-    block: u64,
-    group: u64,
-) -> Done<bool> {
-    let room = disk_bytes.saturating_sub(size);
-    if block == 0 || room == 0 || room < group {
+/// Grow a mounted ext4; true when it had to.
+fn ext4(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
+    let room = disk_bytes.saturating_sub(now.bytes);
+    // A rest smaller than a group stays unused for ever.
+    let group = now.group_blocks.saturating_mul(now.block_bytes);
+    if now.block_bytes == 0 || room == 0 || room < group {
         return Ok(false);
     }
-    let wanted = disk_bytes / block;
+    let wanted = disk_bytes / now.block_bytes;
     privilege::with_resource(|| sys::ext4_grow(root, wanted)).at(Step::Grow)?;
     Ok(true)
 }
@@ -65,24 +62,24 @@ pub(super) fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedF
     }
 }
 
-/// Grow what is mounted at a path, whatever it is. Answers whether it grew and how large it is now, in bytes.
-pub(super) fn mounted(world: &World, relative: &str, device: &Device) -> Done<(bool, u64)> {
+/// Grow what is mounted at a path, whatever it is, unless it is read-only. Answers whether it grew and how large it is
+/// now, in bytes.
+pub(super) fn mounted(
+    world: &World,
+    relative: &str,
+    device: &Device,
+    read_only: bool,
+) -> Done<(bool, u64)> {
     let root = root_of(world, relative, device.number())?;
     match sys::xfs_geometry(&root) {
         Ok(_) => {
-            let grown = xfs(&root, device.bytes())?;
+            let grown = !read_only && xfs(&root, device.bytes())?;
             let (block, blocks, _) = sys::xfs_geometry(&root).at(Step::Grow)?;
             Ok((grown, blocks.saturating_mul(block.into())))
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
             let before = superblock(device)?;
-            let grown = ext4(
-                &root,
-                device.bytes(),
-                before.bytes,
-                before.block_bytes,
-                before.group_blocks.saturating_mul(before.block_bytes),
-            )?;
+            let grown = !read_only && ext4(&root, device.bytes(), &before)?;
             let after = if grown { superblock(device)? } else { before };
             Ok((grown, after.bytes))
         }
@@ -91,7 +88,7 @@ pub(super) fn mounted(world: &World, relative: &str, device: &Device) -> Done<(b
 }
 
 /// The ext superblock as the kernel holds it for the mounted file system: through the device's cache.
-fn superblock(device: &Device) -> Done<ebs_csi_policy::facts::ExtFacts> {
+fn superblock(device: &Device) -> Done<ExtFacts> {
     let mut head = vec![0_u8; 4096];
     let length = rustix::io::pread(device, &mut head, 0).at(Step::Grow)?;
     head.truncate(length);
@@ -101,7 +98,7 @@ fn superblock(device: &Device) -> Done<ebs_csi_policy::facts::ExtFacts> {
 /// A restage of what is mounted already grows it when it can; that it cannot is no reason to fail the stage, which
 /// has nothing left to do. NodeExpandVolume reports why.
 pub(super) fn after_restage(world: &World, relative: &str, fs: FsType, device: &Device) -> bool {
-    match mounted(world, relative, device) {
+    match mounted(world, relative, device, false) {
         Ok((grown, _)) => grown,
         Err(stop) => {
             crate::journal::warn(

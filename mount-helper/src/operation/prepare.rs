@@ -7,15 +7,17 @@ use crate::outcome::{At, Done, broken, failed};
 use crate::tools;
 use crate::world::World;
 use ebs_csi_policy::facts::{Content, DiskFacts};
-use ebs_csi_policy::judge::{self, Preparation, StageDisk};
+use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{FsType, Refusal, Stage, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 /// What was done to the disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Prepared {
+    /// What the policy allowed to be done to the disk, the mount included.
+    pub(super) permit: Authorized<StageDisk>,
     /// A file system was made.
     pub(super) formatted: bool,
     /// A checker ran.
@@ -24,8 +26,6 @@ pub(super) struct Prepared {
     pub(super) repaired: bool,
     /// The file system was grown.
     pub(super) grown: bool,
-    /// The mount must not replay a journal.
-    pub(super) no_replay: bool,
 }
 
 /// Look at the disk and do what the policy allows.
@@ -39,16 +39,20 @@ pub(super) fn prepare(
     let content = look(&claim)?;
     fault_point::reached("stage-looked");
     let ours = tools::identifier(&asked.disk.volume);
-    let act = judge::stage_disk(asked, facts, &content, ours)?.into_act();
+    let permit = judge::stage_disk(asked, facts, &content, ours)?;
+    let act = *permit.act();
     let mut prepared = Prepared {
-        no_replay: act.no_replay,
-        ..Prepared::default()
+        permit,
+        formatted: false,
+        checked: false,
+        repaired: false,
+        grown: false,
     };
     match act.preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
             world.verify(device)?;
-            tools::format(world, asked, &claim)?;
+            tools::format(world, &prepared.permit, asked, &claim)?;
             finish(world, device)?;
             made(asked, &look(&claim)?)?;
             prepared.formatted = true;
@@ -56,7 +60,7 @@ pub(super) fn prepare(
         }
         Preparation::Check => {
             world.verify(device)?;
-            prepared.repaired = tools::check(world, &claim, false)?;
+            prepared.repaired = tools::check(world, &prepared.permit, &claim, false)?;
             prepared.checked = true;
             finish(world, device)?;
             fault_point::reached("stage-checked");
@@ -65,9 +69,9 @@ pub(super) fn prepare(
     if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, ours)? {
         world.verify(device)?;
         // resize2fs works on a file system that was checked in full.
-        prepared.repaired |= tools::check(world, &claim, true)?;
+        prepared.repaired |= tools::check(world, &prepared.permit, &claim, true)?;
         prepared.checked = true;
-        tools::grow_ext(world, &claim)?;
+        tools::grow_ext(world, &prepared.permit, &claim)?;
         finish(world, device)?;
         prepared.grown = true;
         fault_point::reached("stage-grown");

@@ -37,9 +37,9 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     judge::disk(&asked.disk, &facts)?;
     let staging = world.look(staging_path)?;
     let target = world.look(target_path)?;
-    let make = match judge::publish_filesystem(asked, &facts, &staging, &target)?.into_act() {
-        Publish::Already => return Ok(wire::Done { already: true }),
-        Publish::Bind { make } => make,
+    let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
+    let Publish::Bind { make } = *permit.act() else {
+        return Ok(wire::Done { already: true });
     };
     if make {
         world
@@ -48,7 +48,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     }
     fault_point::reached("publish-made");
     let source = world.root.hold(staging_path)?;
-    let mount = mounts::copy(&source)?;
+    let mount = mounts::copy(&permit, &source)?;
     // What was copied is what was judged: the name may have been moved in between.
     if fstat(&source).at(Step::Stat)?.st_dev != facts.device {
         return Err(Refusal::NotStaged.into());
@@ -76,9 +76,9 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     judge::disk(&asked.disk, &facts)?;
     let target = world.look(target_path)?;
     let mounts = world.root.mounts_of(facts.device, &world.table)?;
-    let make = match judge::publish_block(asked, &facts, &target, &mounts)?.into_act() {
-        Publish::Already => return Ok(wire::Done { already: true }),
-        Publish::Bind { make } => make,
+    let permit = judge::publish_block(asked, &facts, &target, &mounts)?;
+    let Publish::Bind { make } = *permit.act() else {
+        return Ok(wire::Done { already: true });
     };
     if make {
         world.root.make_file(target_path, &world.directories)?;
@@ -87,7 +87,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let node = device
         .reopen(&world.disks, OFlags::PATH)
         .at(Step::FindDevice)?;
-    let mount = mounts::copy(&node)?;
+    let mount = mounts::copy(&permit, &node)?;
     drop(node);
     let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
     mount.change(if asked.read_only { read_only } else { 0 }, 0)?;

@@ -64,11 +64,11 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     };
 
     let Prepared {
+        permit,
         formatted,
         checked,
         repaired,
         grown,
-        no_replay,
     } = prepare::prepare(world, asked, &device, &facts)?;
     fault_point::reached("stage-prepared");
 
@@ -77,14 +77,14 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     }
     let target = world.root.hold(relative)?;
     let mut parameters = mounts::parameters(&plan, asked.fs);
-    if no_replay {
+    if permit.act().no_replay {
         let word = match asked.fs {
             FsType::Xfs => "norecovery",
             FsType::Ext3 | FsType::Ext4 => "noload",
         };
         parameters.push(Parameter::Flag(word.to_owned()));
     }
-    let mount = mounts::create(asked.fs.as_str(), &device, &parameters, plan.set)?;
+    let mount = mounts::create(&permit, asked.fs.as_str(), &device, &parameters, plan.set)?;
     world.verify(&device)?;
     let grown = if asked.fs == FsType::Xfs && !asked.read_only {
         grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?

@@ -7,7 +7,7 @@ use crate::mounts;
 use crate::outcome::{At, Done, failed};
 use crate::world::World;
 use ebs_csi_policy::facts::PathFacts;
-use ebs_csi_policy::judge::{self, Withdraw};
+use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -23,7 +23,8 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     for _ in 0..DEEPEST_STACK {
         let place = world.look(relative)?;
         let owner = world.owner(&place, &asked.volume)?;
-        match judge::unstage(&place, owner)?.into_act() {
+        let permit = judge::unstage(&place, owner)?;
+        match *permit.act() {
             Withdraw::Unmount { .. } => {
                 // Pods still use it: nothing is changed.
                 if let PathFacts::Mounted(mount) = &place
@@ -34,7 +35,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 already = false;
                 write_back(world, relative)?;
                 fault_point::reached("unstage-synced");
-                unmount(world, relative)?;
+                unmount(world, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
@@ -61,10 +62,11 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
     for _ in 0..DEEPEST_STACK {
         let place = world.look(relative)?;
         let owner = world.owner(&place, &asked.volume)?;
-        let act = match judge::unpublish(&place, owner)?.into_act() {
+        let permit = judge::unpublish(&place, owner)?;
+        let act = match *permit.act() {
             Withdraw::Unmount { .. } => {
                 already = false;
-                unmount(world, relative)?;
+                unmount(world, &permit, relative)?;
                 fault_point::reached("unpublish-unmounted");
                 continue;
             }
@@ -115,9 +117,9 @@ fn write_back(world: &World, relative: &str) -> Done<()> {
     }
 }
 
-fn unmount(world: &World, relative: &str) -> Done<()> {
+fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {
     let (parent, name) = world.root.hold_parent(relative)?;
-    match mounts::detach(&parent, name) {
+    match mounts::detach(permit, &parent, name) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(Refusal::StillHeld.into()),
         Err(errno) => Err(failed(Step::Unmount, errno)),

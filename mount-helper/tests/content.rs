@@ -1,0 +1,239 @@
+//! What the bounded reader makes of real images, of crafted ones and of noise. Needs no root.
+use ebs_csi_mount_helper::content::{HEAD, ext, recognise, xfs};
+use ebs_csi_policy::facts::{Content, ExtLevel};
+use proptest::prelude::*;
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock after 1970")
+        .as_secs()
+}
+
+/// First bytes of an image that a real tool made; None where the tool is not installed.
+fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let path: PathBuf = directory.path().join("image");
+    fs::File::create(&path)
+        .expect("create")
+        .set_len(megabytes << 20)
+        .expect("set_len");
+    let made = Command::new(tool)
+        .args(arguments)
+        .arg(&path)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::null())
+        .output();
+    let Ok(made) = made else {
+        println!("skipped: {tool} is not installed");
+        return None;
+    };
+    assert!(made.status.success(), "{tool} {arguments:?}: {made:?}");
+    let mut head = vec![0; HEAD];
+    fs::File::open(&path)
+        .expect("open")
+        .read_exact(&mut head)
+        .expect("read");
+    Some(head)
+}
+
+fn ext4() -> Option<Vec<u8>> {
+    image(64, "mke2fs", &["-q", "-F", "-t", "ext4"])
+}
+
+#[test]
+fn the_ext_family_is_told_apart() {
+    for (kind, level) in [
+        ("ext2", ExtLevel::Ext2),
+        ("ext3", ExtLevel::Ext3),
+        ("ext4", ExtLevel::Ext4),
+    ] {
+        let Some(head) = image(64, "mke2fs", &["-q", "-F", "-t", kind]) else {
+            return;
+        };
+        let Some(Content::Ext(facts)) = recognise(&head, now()) else {
+            panic!("{kind}: {:?}", recognise(&head, now()));
+        };
+        assert_eq!(facts.level, level);
+        assert!(facts.clean && !facts.needs_recovery, "{facts:?}");
+        assert_eq!(facts.bytes, 64 << 20);
+    }
+}
+
+#[test]
+fn an_xfs_is_recognised_with_its_size_and_identifier() {
+    let uuid = "0f0e0d0c-0b0a-0908-0706-050403020100";
+    let Some(head) = image(400, "mkfs.xfs", &["-q", "-m", &format!("uuid={uuid}")]) else {
+        return;
+    };
+    let Some(Content::Xfs(facts)) = recognise(&head, now()) else {
+        panic!("{:?}", recognise(&head, now()));
+    };
+    assert!(facts.sound && !facts.in_progress);
+    assert_eq!(facts.bytes, 400 << 20);
+    let expected: Vec<u8> = (0..16).rev().collect();
+    assert_eq!(facts.uuid.as_slice(), expected);
+}
+
+#[test]
+fn an_unfinished_xfs_says_so() {
+    let Some(mut head) = image(400, "mkfs.xfs", &["-q"]) else {
+        return;
+    };
+    head[126] = 1;
+    let facts = xfs::read(&head).expect("an XFS");
+    assert!(facts.in_progress);
+}
+
+#[test]
+fn other_formats_are_foreign() {
+    for (tool, arguments, megabytes, kind) in [
+        ("mkswap", &["-q"][..], 64, "swap"),
+        ("mkfs.btrfs", &["-q"][..], 256, "btrfs"),
+        ("mkfs.vfat", &[][..], 64, "vfat"),
+    ] {
+        if let Some(head) = image(megabytes, tool, arguments) {
+            assert_eq!(
+                recognise(&head, now()),
+                Some(Content::Foreign(kind)),
+                "{tool}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_e2fsck_would_look_at_is_not_clean() {
+    let Some(head) = ext4() else { return };
+    // tune2fs -O ^metadata_csum, by hand, so that only the field itself is judged.
+    let plain = |change: &dyn Fn(&mut [u8])| {
+        let mut head = head.clone();
+        let sb = &mut head[ext::AT..ext::AT + 1024];
+        sb[0x65] &= !4;
+        change(sb);
+        let Some(Content::Ext(facts)) = recognise(&head, now()) else {
+            panic!("not an ext");
+        };
+        facts
+    };
+    assert!(plain(&|_| ()).clean);
+    let rows: [(&str, &dyn Fn(&mut [u8])); 9] = [
+        ("not marked valid", &|sb| sb[0x3a] = 0),
+        ("errors noted", &|sb| sb[0x3a] |= 2),
+        ("orphans", &|sb| sb[0x3a] |= 4),
+        ("journal to replay", &|sb| sb[0x60] |= 4),
+        ("orphan file in use", &|sb| sb[0x66] |= 1),
+        ("orphan list", &|sb| sb[0xe8] = 12),
+        ("error count", &|sb| sb[0x194] = 1),
+        ("mounted too often", &|sb| {
+            sb[0x34..0x38].copy_from_slice(&[20, 0, 20, 0]);
+        }),
+        ("checked too long ago", &|sb| {
+            sb[0x40..0x44].copy_from_slice(&1_000_u32.to_le_bytes());
+            sb[0x44..0x48].copy_from_slice(&86_400_u32.to_le_bytes());
+        }),
+    ];
+    for (what, change) in rows {
+        assert!(!plain(change).clean, "{what}");
+    }
+    assert!(plain(&|sb| sb[0x60] |= 4).needs_recovery);
+    let never = plain(&|sb| sb[0x34..0x38].copy_from_slice(&[20, 0, 0xff, 0xff]));
+    assert!(never.clean, "-1 is no limit of mounts");
+}
+
+#[test]
+fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
+    for (tool, arguments, megabytes) in [
+        ("mke2fs", &["-q", "-F", "-t", "ext4"][..], 64),
+        ("mkfs.xfs", &["-q"][..], 400),
+    ] {
+        let Some(head) = image(megabytes, tool, arguments) else {
+            continue;
+        };
+        let mut luks = head.clone();
+        if tool == "mke2fs" {
+            luks[..6].copy_from_slice(b"LUKS\xba\xbe");
+            assert_eq!(recognise(&luks, now()), Some(Content::Foreign("luks")));
+        }
+        let mut table = head.clone();
+        table[446 + 4] = 0x83;
+        table[510..512].copy_from_slice(&[0x55, 0xaa]);
+        if tool == "mke2fs" {
+            assert_eq!(
+                recognise(&table, now()),
+                Some(Content::PartitionTable("mbr"))
+            );
+        }
+        // An image within a file of the volume is the user's own business.
+        let mut within = head.clone();
+        within[32769..32774].copy_from_slice(b"CD001");
+        within[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
+        assert!(
+            matches!(
+                recognise(&within, now()),
+                Some(Content::Ext(_) | Content::Xfs(_))
+            ),
+            "{tool}"
+        );
+    }
+}
+
+#[test]
+fn a_boot_sector_is_no_partition_table_without_a_partition() {
+    let mut head = vec![0; HEAD];
+    head[510..512].copy_from_slice(&[0x55, 0xaa]);
+    assert_eq!(recognise(&head, 0), None);
+    head[446 + 4] = 7;
+    assert_eq!(recognise(&head, 0), Some(Content::PartitionTable("mbr")));
+    // No such boot indicator: these are not entries.
+    head[446] = 0x12;
+    assert_eq!(recognise(&head, 0), None);
+}
+
+#[test]
+fn nothing_is_recognised_in_zeros() {
+    assert_eq!(recognise(&vec![0; HEAD], 0), None);
+    assert_eq!(recognise(&[], 0), None);
+}
+
+proptest! {
+    /// One flipped bit under the checksum: the file system is checked, or no longer taken for one.
+    #[test]
+    fn a_damaged_superblock_is_never_clean(byte in 0_usize..1020, bit in 0_u8..8) {
+        static HEAD_OF_EXT4: std::sync::OnceLock<Option<Vec<u8>>> = std::sync::OnceLock::new();
+        let Some(head) = HEAD_OF_EXT4.get_or_init(ext4) else { return Ok(()) };
+        let mut head = head.clone();
+        head[ext::AT + byte] ^= 1 << bit;
+        // Without the feature's own bit there is no checksum to fail.
+        let checksum_feature = byte == 0x65 && bit == 2;
+        match recognise(&head, now()) {
+            Some(Content::Ext(facts)) => prop_assert!(!facts.clean || checksum_feature),
+            other => prop_assert!(!matches!(other, Some(Content::Xfs(_)))),
+        }
+    }
+
+    /// Any bytes at all: no panic, and nothing of ours is made up.
+    #[test]
+    fn noise_is_not_a_clean_file_system(
+        bytes in proptest::collection::vec(any::<u8>(), 0..8192),
+        at in 0_usize..4096,
+        magic in prop_oneof![
+            Just(&b"XFSB"[..]), Just(&b"\x53\xef"[..]), Just(&b"EFI PART"[..]), Just(&b""[..])
+        ],
+    ) {
+        let mut bytes = bytes;
+        if let Some(place) = bytes.get_mut(at..at + magic.len()) {
+            place.copy_from_slice(magic);
+        }
+        match recognise(&bytes, now()) {
+            Some(Content::Xfs(facts)) => prop_assert!(!facts.sound),
+            Some(Content::Blank) => prop_assert!(false),
+            _ => {}
+        }
+    }
+}
