@@ -1,2 +1,80 @@
 //! The unprivileged CSI Node service.
-fn main() {}
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ebs_csi_confine::start;
+use ebs_csi_node_agent::flags::{self, Ended, Job, PreStop};
+use ebs_csi_node_agent::pre_stop::{self, Wait};
+use ebs_csi_node_agent::service;
+use ebs_csi_node_agent::settings::Settings;
+use ebs_csi_proto::observe::{LogFormat, init_log};
+
+/// The environment that has a meaning here; no credential passes.
+const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];
+
+fn main() -> ExitCode {
+    if let Err(error) = start::close_strays(&[]).and_then(|()| start::keep_environment(ENVIRONMENT))
+    {
+        return ended(77, format_args!("cannot start clean: {error}"));
+    }
+    let line = match flags::read(std::env::args_os()) {
+        Ok(line) => line,
+        Err(Ended::Told(text)) => {
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Err(Ended::Misused(why)) => return ended(64, format_args!("{why}")),
+    };
+    if let Some(Job::PreStopHook(hook)) = line.job {
+        return pre_stop_hook(hook);
+    }
+    let settings = match Settings::check(line.serve, &|name| std::env::var(name).ok()) {
+        Ok(settings) => settings,
+        Err(error) => return ended(error.exit(), format_args!("{error}")),
+    };
+    init_log(settings.log.0, settings.log.1);
+    match service::run(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(cause, "{error}");
+            ExitCode::from(error.exit())
+        }
+    }
+}
+
+fn pre_stop_hook(hook: PreStop) -> ExitCode {
+    init_log(LogFormat::Text, 2);
+    let helper = match hook.helper.parse() {
+        Ok(helper) => helper,
+        Err(why) => return ended(64, format_args!("--helper: {why}")),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(1, format_args!("the runtime cannot be started: {error}")),
+    };
+    let timeout = Duration::from_secs(hook.timeout);
+    match runtime.block_on(pre_stop::wait(helper, &hook.node_facts_file, timeout)) {
+        Wait::NotDraining => tracing::info!("the node is not being drained"),
+        Wait::Clear => tracing::info!("no volume is staged"),
+        Wait::Overdue(held) => {
+            let held = held.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
+            return ended(
+                1,
+                format_args!("{held} places of volumes were still mounted after {} s", hook.timeout),
+            );
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// One line on standard error.
+fn ended(status: u8, why: std::fmt::Arguments<'_>) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "ebs-csi-node-agent: {why}");
+    ExitCode::from(status)
+}

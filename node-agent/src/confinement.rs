@@ -1,0 +1,35 @@
+//! What the process gives up between reading its facts and serving.
+
+use std::path::Path;
+
+use ebs_csi_confine::{Entering, Enforced, Fault, Places};
+use ebs_csi_policy::profile;
+use ebs_csi_proto::Endpoint;
+
+/// Gives up user, capabilities, files, network and system calls, in the order that the profile `node-agent` needs.
+///
+/// What stays: the sockets that are bound already, new unix sockets, the node facts files.
+///
+/// # Errors
+/// [`Fault`]: the process must end with status [`Fault::EXIT`].
+pub fn enter<'a>(
+    endpoint: &Endpoint,
+    facts_files: impl IntoIterator<Item = &'a Path>,
+) -> Result<Enforced, Fault> {
+    let mut places = Places::new();
+    if let Endpoint::Unix(socket) = endpoint
+        && let Some(directory) = socket.parent()
+    {
+        places = places.with("socket-directory", directory)?;
+    }
+    for file in facts_files {
+        // Kubelet replaces the file by switching a link, so that the directory is what stays.
+        if let Some(directory) = file.parent().filter(|d| d.is_dir()) {
+            places = places.with("node-facts", directory)?;
+        }
+    }
+    Entering::begin(profile::NODE_AGENT)?
+        .identity()?
+        .files(&places)?
+        .calls()
+}

@@ -1,0 +1,207 @@
+//! What the process knows of its instance, read once, before it confines itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ebs_csi_wire::InstanceId;
+
+pub mod dmi;
+pub mod file;
+mod http;
+pub mod imds;
+
+/// The facts behind `NodeGetInfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The EC2 instance: the CSI node id.
+    pub instance: InstanceId,
+    /// For example `m7i.large`.
+    pub instance_type: String,
+    /// Availability zone.
+    pub zone: String,
+    /// Region, where the source knows it.
+    pub region: Option<String>,
+    /// Network interfaces attached, the primary one included.
+    pub network_interfaces: u32,
+    /// EBS volumes that were attached at launch beside the root volume.
+    pub other_volumes: u32,
+    /// The Outpost that the instance runs on.
+    pub outpost: Option<Outpost>,
+    /// Which source knew: `imds` or `kubernetes`.
+    pub source: Source,
+}
+
+/// An Outpost, by the parts of its ARN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outpost {
+    /// `aws`, `aws-cn`, …
+    pub partition: String,
+    /// Its region.
+    pub region: String,
+    /// Its owner's account.
+    pub account: String,
+    /// `op-…`.
+    pub id: String,
+}
+
+impl Outpost {
+    /// From `arn:PARTITION:outposts:REGION:ACCOUNT:outpost/ID`; `None` for any other text.
+    #[must_use]
+    pub fn parse(arn: &str) -> Option<Self> {
+        let mut parts = arn.trim().splitn(6, ':');
+        let (scheme, partition, service) = (parts.next()?, parts.next()?, parts.next()?);
+        let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
+        let id = resource.strip_prefix("outpost/")?;
+        let filled = [partition, region, account, id].iter().all(|part| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        });
+        (scheme == "arn" && service == "outposts" && filled).then(|| Self {
+            partition: partition.to_owned(),
+            region: region.to_owned(),
+            account: account.to_owned(),
+            id: id.to_owned(),
+        })
+    }
+}
+
+/// A source of facts, in the words of `--metadata-sources`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The instance metadata service, version 2.
+    Imds,
+    /// What the machine and the cluster say: DMI, and the node facts file.
+    Kubernetes,
+}
+
+impl Source {
+    /// The word on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Imds => "imds",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+/// Where and how long to look.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// In this order; the first that knows everything wins.
+    pub order: Vec<Source>,
+    /// `CSI_NODE_NAME`.
+    pub node_name: Option<String>,
+    /// The metadata service; `Err` says why it must not be asked.
+    pub imds: Result<imds::Address, String>,
+    /// The kernel's DMI strings.
+    pub dmi: PathBuf,
+    /// Node facts files, written by kubelet from the pod's labels and annotations.
+    pub files: Vec<PathBuf>,
+    /// How long to wait until the files say enough.
+    pub patience: Duration,
+}
+
+/// No source knows the instance.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no source of --metadata-sources knows this node: {}; allow the instance metadata service (IMDSv2), or give --node-facts-file with the zone",
+    .0.join("; ")
+)]
+pub struct Unknown(Vec<String>);
+
+/// Asks the sources in their order.
+///
+/// # Errors
+/// [`Unknown`], with what each source lacked.
+pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
+    let mut lacks = Vec::new();
+    for source in &sources.order {
+        let found = match source {
+            Source::Imds => match &sources.imds {
+                Ok(address) => imds::read(address).map_err(|e| chain(&e)),
+                Err(why) => Err(why.clone()),
+            },
+            Source::Kubernetes => file::read(&sources.dmi, &sources.files, sources.patience)
+                .map_err(|e| chain(&e)),
+        };
+        match found {
+            Ok(facts) => return Ok(facts),
+            Err(why) => {
+                tracing::warn!(source = source.as_str(), %why, "a source of node facts does not know this node");
+                lacks.push(format!("{}: {why}", source.as_str()));
+            }
+        }
+    }
+    Err(Unknown(lacks))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+/// Facts for tests.
+#[cfg(test)]
+pub(crate) fn example() -> NodeFacts {
+    NodeFacts {
+        instance: InstanceId::parse("i-0123456789abcdef0").unwrap(),
+        instance_type: "m7i.large".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        region: Some("us-east-1".to_owned()),
+        network_interfaces: 1,
+        other_volumes: 0,
+        outpost: None,
+        source: Source::Imds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outpost_is_read_from_its_arn_alone() {
+        let good = "arn:aws:outposts:us-west-2:123456789012:outpost/op-1a2b";
+        assert_eq!(Outpost::parse(good).unwrap().id, "op-1a2b");
+        for bad in [
+            "",
+            "arn:aws:outposts:us-west-2:123456789012:site/op-1",
+            "arn:aws:ec2:us-west-2:123456789012:outpost/op-1",
+            "arn:aws:outposts::123456789012:outpost/op-1",
+            "arn:aws:outposts:us-west-2:123456789012:outpost/op 1",
+            "outpost/op-1",
+        ] {
+            assert_eq!(Outpost::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_node_is_told_what_each_source_lacked() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = read(&Sources {
+            order: vec![Source::Imds, Source::Kubernetes],
+            node_name: None,
+            imds: Err("AWS_EC2_METADATA_DISABLED is true".to_owned()),
+            dmi: dir.path().to_owned(),
+            files: Vec::new(),
+            patience: Duration::ZERO,
+        })
+        .unwrap_err()
+        .to_string();
+        for words in [
+            "imds: AWS_EC2_METADATA_DISABLED",
+            "kubernetes: ",
+            "--node-facts-file",
+        ] {
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

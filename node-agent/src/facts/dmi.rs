@@ -1,0 +1,71 @@
+//! Who the machine says it is: strings that EC2's firmware hands to the kernel.
+//!
+//! On Nitro instances the board's asset tag is the instance id and the product name is the instance type.
+
+use std::path::Path;
+
+use ebs_csi_wire::InstanceId;
+
+/// Where the kernel shows them.
+pub const DIRECTORY: &str = "/sys/devices/virtual/dmi/id";
+
+/// The instance id, where the firmware says one.
+#[must_use]
+pub fn instance(directory: &Path) -> Option<InstanceId> {
+    InstanceId::parse(&line(&directory.join("board_asset_tag"))?).ok()
+}
+
+/// The instance type, where the firmware says one: letters, digits and hyphens around one dot.
+#[must_use]
+pub fn instance_type(directory: &Path) -> Option<String> {
+    line(&directory.join("product_name")).filter(|name| is_instance_type(name))
+}
+
+/// Whether a text is spelled as an instance type.
+#[must_use]
+pub fn is_instance_type(name: &str) -> bool {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    name.len() <= 64
+        && name
+            .split_once('.')
+            .is_some_and(|(family, size)| plain(family) && plain(size))
+}
+
+fn line(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_firmware_of_a_nitro_instance_says_id_and_type() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("board_asset_tag"), "i-0123456789abcdef0\n").unwrap();
+        std::fs::write(dir.path().join("product_name"), "m7i.metal-24xl\n").unwrap();
+        assert_eq!(
+            instance(dir.path()).unwrap().as_str(),
+            "i-0123456789abcdef0"
+        );
+        assert_eq!(instance_type(dir.path()).unwrap(), "m7i.metal-24xl");
+    }
+
+    #[test]
+    fn the_firmware_of_another_machine_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(instance(dir.path()), None);
+        for (tag, product) in [("", ""), ("Not Specified", "HVM domU"), ("i-xyz", "KVM")] {
+            std::fs::write(dir.path().join("board_asset_tag"), tag).unwrap();
+            std::fs::write(dir.path().join("product_name"), product).unwrap();
+            assert_eq!(instance(dir.path()), None, "{tag}");
+            assert_eq!(instance_type(dir.path()), None, "{product}");
+        }
+    }
+}

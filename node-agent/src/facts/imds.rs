@@ -1,0 +1,296 @@
+//! The instance metadata service, version 2 only: a session token, then four GETs and no other path.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use ebs_csi_wire::InstanceId;
+
+use super::http::{self, Answer, HttpError, Limits};
+use super::{NodeFacts, Outpost, Source, dmi};
+
+/// The service's link-local addresses.
+const IPV4: &str = "http://169.254.169.254";
+const IPV6: &str = "http://[fd00:ec2::254]";
+/// Each exchange gets this.
+const LIMITS: Limits = Limits {
+    connect: Duration::from_millis(250),
+    exchange: Duration::from_millis(1000),
+};
+/// All of it gets this.
+const BUDGET: Duration = Duration::from_secs(5);
+/// How often an exchange is tried that got no answer or a server error.
+const ATTEMPTS: u32 = 3;
+/// Lifetime of the session, in seconds: longer than the whole conversation.
+const SESSION_SECONDS: &str = "60";
+
+const TOKEN: &str = "/latest/api/token";
+const DOCUMENT: &str = "/latest/dynamic/instance-identity/document";
+const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
+const BLOCK_DEVICES: &str = "/latest/meta-data/block-device-mapping/";
+const OUTPOST: &str = "/latest/meta-data/outpost-arn";
+
+/// Where the service listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(SocketAddr);
+
+/// Why the service told nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ImdsError {
+    /// The session could not be opened.
+    #[error(
+        "no IMDSv2 session (PUT {TOKEN}); a pod needs a hop limit of 2 or the host's network, or use the kubernetes source"
+    )]
+    Session(#[source] Box<ImdsError>),
+    /// No answer.
+    #[error("{path}")]
+    Http {
+        /// The path asked for.
+        path: &'static str,
+        /// What happened.
+        #[source]
+        source: HttpError,
+    },
+    /// An answer with another status.
+    #[error("{path} answered with HTTP status {status}")]
+    Status {
+        /// The path asked for.
+        path: &'static str,
+        /// The status.
+        status: u16,
+    },
+    /// An answer that makes no sense.
+    #[error("{path}: {what}")]
+    Content {
+        /// The path asked for.
+        path: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Finds the service's address from the AWS SDKs' settings: `AWS_EC2_METADATA_SERVICE_ENDPOINT`, and
+/// `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE` (`IPv4` or `IPv6`).
+///
+/// # Errors
+/// A text for people: what is wrong with the setting.
+pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, String> {
+    let url = match (endpoint, mode) {
+        (Some(given), _) if !given.is_empty() => given,
+        (_, Some(mode)) if mode.eq_ignore_ascii_case("ipv6") => IPV6,
+        _ => IPV4,
+    };
+    let wrong = |why: &str| {
+        format!("AWS_EC2_METADATA_SERVICE_ENDPOINT {url:?} {why}; give http://ADDRESS[:PORT]")
+    };
+    let rest = url
+        .strip_prefix("http://")
+        .ok_or_else(|| wrong("is not an http address"))?
+        .trim_end_matches('/');
+    if rest.is_empty() || rest.contains(['/', '@', '?', '#']) {
+        return Err(wrong("holds more than a host and a port"));
+    }
+    let has_port = rest
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+    let host_and_port = if has_port && !rest.ends_with(']') {
+        rest.to_owned()
+    } else {
+        format!("{rest}:80")
+    };
+    host_and_port
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .map(Address)
+        .ok_or_else(|| wrong("cannot be resolved"))
+}
+
+/// Asks the service.
+///
+/// # Errors
+/// [`ImdsError`]: the first exchange that failed for good.
+pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
+    let started = Instant::now();
+    let ask = |method, path: &'static str, headers: &[(&str, &str)]| {
+        persist(started, path, || {
+            http::exchange(address.0, method, path, headers, LIMITS)
+        })
+    };
+    let session = [("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECONDS)];
+    let token = ask("PUT", TOKEN, &session)
+        .and_then(|answer| good(TOKEN, answer))
+        .and_then(|body| checked_token(&body))
+        .map_err(|e| ImdsError::Session(Box::new(e)))?;
+    let headers = [("x-aws-ec2-metadata-token", token.as_str())];
+    let get = |path| ask("GET", path, &headers);
+
+    let document = Document::parse(&good(DOCUMENT, get(DOCUMENT)?)?)?;
+    let macs = good(MACS, get(MACS)?)?;
+    let block_devices = good(BLOCK_DEVICES, get(BLOCK_DEVICES)?)?;
+    let outpost = match get(OUTPOST)? {
+        // Not on an Outpost.
+        Answer { status: 404, .. } => None,
+        answer => {
+            let arn = good(OUTPOST, answer)?;
+            Some(Outpost::parse(&arn).ok_or_else(|| ImdsError::Content {
+                path: OUTPOST,
+                what: "not the ARN of an Outpost".to_owned(),
+            })?)
+        }
+    };
+    Ok(NodeFacts {
+        instance: document.instance,
+        instance_type: document.instance_type,
+        zone: document.zone,
+        region: Some(document.region),
+        network_interfaces: count(macs.lines().filter(|line| is_mac(line.trim_end_matches('/')))),
+        other_volumes: count(block_devices.lines().filter(|line| line.starts_with("ebs"))),
+        outpost,
+        source: Source::Imds,
+    })
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
+/// Tries again while there is no answer or a server error, within the attempts and the budget.
+fn persist(
+    started: Instant,
+    path: &'static str,
+    exchange: impl Fn() -> Result<Answer, HttpError>,
+) -> Result<Answer, ImdsError> {
+    let mut attempt = 1;
+    loop {
+        let result = exchange();
+        let passing = match &result {
+            Ok(answer) => answer.status >= 500,
+            Err(HttpError::Foreign(_)) => false,
+            Err(_) => true,
+        };
+        if !passing || attempt >= ATTEMPTS || started.elapsed() >= BUDGET {
+            return result.map_err(|source| ImdsError::Http { path, source });
+        }
+        std::thread::sleep(Duration::from_millis(50) * attempt);
+        attempt += 1;
+    }
+}
+
+fn good(path: &'static str, answer: Answer) -> Result<String, ImdsError> {
+    match answer.status {
+        200 => Ok(answer.body),
+        status => Err(ImdsError::Status { path, status }),
+    }
+}
+
+/// The token goes into a header as it came.
+fn checked_token(body: &str) -> Result<String, ImdsError> {
+    let token = body.trim();
+    if token.is_empty() || token.len() > 1024 || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(ImdsError::Content {
+            path: TOKEN,
+            what: "not a session token".to_owned(),
+        });
+    }
+    Ok(token.to_owned())
+}
+
+fn is_mac(text: &str) -> bool {
+    let mut bytes = 0;
+    text.split(':').all(|part| {
+        bytes += 1;
+        part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit())
+    }) && bytes == 6
+}
+
+/// The instance identity document's fields that are used.
+struct Document {
+    instance: InstanceId,
+    instance_type: String,
+    region: String,
+    zone: String,
+}
+
+impl Document {
+    fn parse(text: &str) -> Result<Self, ImdsError> {
+        let wrong = |what: String| ImdsError::Content {
+            path: DOCUMENT,
+            what,
+        };
+        let json: serde_json::Value =
+            serde_json::from_str(text).map_err(|_| wrong("not JSON".to_owned()))?;
+        let field = |name: &str| {
+            json.get(name)
+                .and_then(serde_json::Value::as_str)
+                .filter(|value| !value.is_empty() && value.len() <= 128)
+                .map(str::to_owned)
+                .ok_or_else(|| wrong(format!("{name} is missing")))
+        };
+        let instance = InstanceId::parse(&field("instanceId")?).map_err(|e| wrong(e.to_string()))?;
+        let instance_type = field("instanceType")?;
+        if !dmi::is_instance_type(&instance_type) {
+            return Err(wrong("instanceType is not an instance type".to_owned()));
+        }
+        Ok(Self {
+            instance,
+            instance_type,
+            region: field("region")?,
+            zone: field("availabilityZone")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_read_as_the_sdks_read_it() {
+        let rows = [
+            (None, None, Some("169.254.169.254:80")),
+            (None, Some("IPv6"), Some("[fd00:ec2::254]:80")),
+            (Some(""), Some("IPv4"), Some("169.254.169.254:80")),
+            (Some("http://127.0.0.1:1338"), None, Some("127.0.0.1:1338")),
+            (Some("http://127.0.0.1/"), None, Some("127.0.0.1:80")),
+            (Some("http://[::1]:99"), Some("IPv6"), Some("[::1]:99")),
+            (Some("http://[::1]"), None, Some("[::1]:80")),
+            (Some("https://127.0.0.1"), None, None),
+            (Some("http://user@127.0.0.1"), None, None),
+            (Some("http://127.0.0.1/latest"), None, None),
+            (Some("http://"), None, None),
+        ];
+        for (endpoint, mode, want) in rows {
+            let got = address(endpoint, mode).ok();
+            let want = want.map(|text| Address(text.parse().unwrap()));
+            assert_eq!(got, want, "{endpoint:?} {mode:?}");
+        }
+    }
+
+    #[test]
+    fn interfaces_are_counted_by_their_hardware_addresses() {
+        for (text, want) in [
+            ("0e:49:61:0f:c3:11", true),
+            ("0E:49:61:0f:c3:11", true),
+            ("0e:49:61:0f:c3", false),
+            ("0e:49:61:0f:c3:1", false),
+            ("0e:49:61:0f:c3:11:22", false),
+            ("", false),
+        ] {
+            assert_eq!(is_mac(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_document_names_the_field() {
+        let whole = r#"{"instanceId":"i-1a2b3c4d","instanceType":"m5.large","region":"r","availabilityZone":"z"}"#;
+        assert!(Document::parse(whole).is_ok());
+        for field in ["instanceId", "instanceType", "region", "availabilityZone"] {
+            let text = whole.replace(field, "other");
+            let error = Document::parse(&text).err().unwrap().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+        for text in ["", "[]", r#"{"instanceId":7}"#] {
+            assert!(Document::parse(text).is_err(), "{text}");
+        }
+    }
+}

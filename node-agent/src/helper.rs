@@ -1,0 +1,271 @@
+//! The mount-helper, as seen from here: typed questions over a few connections.
+//!
+//! Each running question has a connection of its own; idle ones are kept for the next. A question that the helper has not
+//! finished in time is answered with [`HelperError::Pending`]: the work goes on there, and the same question again joins it. So
+//! nothing is lost when a caller gives up or this process ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ebs_csi_wire as wire;
+use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
+use tokio::sync::Semaphore;
+
+use crate::deadline::Deadline;
+use crate::metrics::Metrics;
+
+mod connection;
+mod error;
+mod transport;
+pub mod words;
+
+use connection::Connection;
+pub use error::HelperError;
+pub use transport::Address;
+
+/// Connections at a time: below what the helper's pool of threads serves.
+const AT_ONCE: usize = 20;
+/// Idle connections kept. Each one holds a thread of the helper.
+const KEPT: usize = 4;
+/// What the answer of the helper may take beyond the wait that it was told.
+const TRAVEL: Duration = Duration::from_millis(500);
+/// Between two tries while the helper is busy with the volume.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A client of the mount-helper.
+#[derive(Debug)]
+pub struct Helper {
+    address: Address,
+    idle: Mutex<Vec<Connection>>,
+    slots: Semaphore,
+    next: AtomicU64,
+    known: Mutex<Option<wire::Welcome>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Helper {
+    /// A client that connects when it is asked something.
+    #[must_use]
+    pub fn new(address: Address, metrics: Arc<Metrics>) -> Self {
+        Self {
+            address,
+            idle: Mutex::default(),
+            slots: Semaphore::new(AT_ONCE),
+            next: AtomicU64::new(1),
+            known: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Makes the volume's file system ready at the staging path.
+    ///
+    /// # Errors
+    /// [`HelperError`], as for every question here.
+    pub async fn stage(
+        &self,
+        ask: wire::Stage,
+        deadline: Deadline,
+    ) -> Result<wire::Staged, HelperError> {
+        match self.ask(Operation::Stage(ask), deadline).await? {
+            Outcome::Staged(staged) => Ok(staged),
+            _ => Err(HelperError::Foreign("another answer than to stage")),
+        }
+    }
+
+    /// An operation that answers Done: unstage, either publish, unpublish.
+    ///
+    /// # Errors
+    /// [`HelperError`].
+    pub async fn perform(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<wire::Done, HelperError> {
+        match self.ask(operation, deadline).await? {
+            Outcome::Done(done) => Ok(done),
+            _ => Err(HelperError::Foreign("another answer than done")),
+        }
+    }
+
+    /// Grows the file system to its disk.
+    ///
+    /// # Errors
+    /// [`HelperError`].
+    pub async fn expand(
+        &self,
+        ask: wire::Expand,
+        deadline: Deadline,
+    ) -> Result<wire::Expanded, HelperError> {
+        match self.ask(Operation::Expand(ask), deadline).await? {
+            Outcome::Expanded(expanded) => Ok(expanded),
+            _ => Err(HelperError::Foreign("another answer than to expand")),
+        }
+    }
+
+    /// Space and inodes in use.
+    ///
+    /// # Errors
+    /// [`HelperError`].
+    pub async fn stats(
+        &self,
+        ask: wire::Stats,
+        deadline: Deadline,
+    ) -> Result<wire::Usage, HelperError> {
+        match self.ask(Operation::Stats(ask), deadline).await? {
+            Outcome::Usage(usage) => Ok(usage),
+            _ => Err(HelperError::Foreign("another answer than to stats")),
+        }
+    }
+
+    /// Every place where the helper holds a volume.
+    ///
+    /// # Errors
+    /// [`HelperError`].
+    pub async fn held(&self, deadline: Deadline) -> Result<Vec<wire::HeldVolume>, HelperError> {
+        let mut held = Vec::new();
+        loop {
+            let first = u32::try_from(held.len()).unwrap_or(u32::MAX);
+            let ask = Operation::Inspect(wire::Inspect { first });
+            match self.ask(ask, deadline).await? {
+                Outcome::Inventory(page) => {
+                    let stuck = page.volumes.is_empty();
+                    held.extend(page.volumes);
+                    if !page.more {
+                        return Ok(held);
+                    }
+                    if stuck {
+                        return Err(HelperError::Foreign("an inventory that does not end"));
+                    }
+                }
+                _ => return Err(HelperError::Foreign("another answer than to inspect")),
+            }
+        }
+    }
+
+    /// The volume that is held at a path, if one is.
+    ///
+    /// # Errors
+    /// [`HelperError`].
+    pub async fn held_at(
+        &self,
+        path: &wire::KubeletPath,
+        deadline: Deadline,
+    ) -> Result<Option<VolumeId>, HelperError> {
+        let held = self.held(deadline).await?;
+        Ok(held
+            .into_iter()
+            .find(|entry| entry.path == *path)
+            .map(|entry| entry.volume))
+    }
+
+    /// Whether the helper answers, and what it says it is.
+    ///
+    /// # Errors
+    /// [`HelperError`].
+    pub async fn greet(&self, deadline: Deadline) -> Result<wire::Welcome, HelperError> {
+        let connection = self.connect(deadline).await?;
+        let welcome = connection.welcome().clone();
+        self.keep(connection);
+        Ok(welcome)
+    }
+
+    async fn ask(&self, operation: Operation, deadline: Deadline) -> Result<Outcome, HelperError> {
+        let name = operation.name();
+        let result = self.ask_until(operation, deadline).await;
+        let outcome = match &result {
+            Ok(_) => "ok",
+            Err(error) => error.label(),
+        };
+        self.metrics.helper_answered(name, outcome);
+        result
+    }
+
+    /// Asks, and again while the helper says that another operation on the volume runs.
+    async fn ask_until(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Outcome, HelperError> {
+        loop {
+            match self.ask_once(&operation, deadline).await {
+                Err(HelperError::Refused(Refusal::Busy)) if deadline.left() > BUSY_PAUSE => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                settled => return settled,
+            }
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        operation: &Operation,
+        deadline: Deadline,
+    ) -> Result<Outcome, HelperError> {
+        let _slot = tokio::time::timeout_at(deadline.instant(), self.slots.acquire())
+            .await
+            .map_err(|_| HelperError::Crowded)?
+            .map_err(|_| HelperError::Crowded)?;
+        loop {
+            let (mut connection, reused) = match self.take() {
+                Some(connection) => (connection, true),
+                None => (self.connect(deadline).await?, false),
+            };
+            let request = wire::Request {
+                id: self.next.fetch_add(1, Ordering::Relaxed),
+                wait: deadline.left(),
+                operation: operation.clone(),
+            };
+            match connection.exchange(&request, TRAVEL).await {
+                Ok(outcome) => {
+                    self.keep(connection);
+                    return settle(outcome);
+                }
+                // The helper was restarted since: every question may be asked again.
+                Err(HelperError::Lost(_)) if reused => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn connect(&self, deadline: Deadline) -> Result<Connection, HelperError> {
+        let connection = Connection::open(&self.address, deadline).await?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref() != Some(connection.welcome()) {
+            let welcome = connection.welcome();
+            tracing::info!(
+                release = %welcome.release,
+                version = welcome.version,
+                policy = %welcome.policy_digest,
+                sandbox = welcome.sandbox,
+                "the mount-helper answers"
+            );
+            *known = Some(welcome.clone());
+        }
+        Ok(connection)
+    }
+
+    fn take(&self) -> Option<Connection> {
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < KEPT {
+            idle.push(connection);
+        }
+    }
+}
+
+/// Answers that are not results.
+fn settle(outcome: Outcome) -> Result<Outcome, HelperError> {
+    match outcome {
+        Outcome::Refused(refusal) => Err(HelperError::Refused(refusal)),
+        Outcome::Failed(failed) => Err(HelperError::Failed(failed)),
+        Outcome::Pending => Err(HelperError::Pending),
+        result => Ok(result),
+    }
+}

@@ -1,0 +1,124 @@
+//! One connection to the mount-helper: greeting, then one question at a time.
+
+use std::time::Duration;
+
+use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
+use tokio::time::{Instant, timeout_at};
+
+use super::transport::{Address, Stream};
+use super::{Deadline, HelperError};
+
+/// A helper that is being restarted is waited for this long.
+const CONNECT: Duration = Duration::from_millis(1500);
+/// Between two tries to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The greeting takes no work.
+const GREETING: Duration = Duration::from_secs(3);
+
+/// A greeted connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: Stream,
+    received: Vec<u8>,
+    welcome: Welcome,
+}
+
+impl Connection {
+    /// Connects and greets, as long as the deadline and patience with a restart allow.
+    pub(super) async fn open(address: &Address, deadline: Deadline) -> Result<Self, HelperError> {
+        let until = deadline.instant().min(Instant::now() + CONNECT);
+        let stream = loop {
+            match timeout_at(until, address.connect()).await {
+                Ok(Ok(stream)) => break stream,
+                Ok(Err(error)) => {
+                    if Instant::now() + PAUSE >= until {
+                        return Err(HelperError::Down {
+                            address: address.to_string(),
+                            source: error,
+                        });
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(_) => return Err(HelperError::Silent),
+            }
+        };
+        let mut connection = Self {
+            stream,
+            received: Vec::new(),
+            welcome: Welcome {
+                version: 0,
+                release: String::new(),
+                policy_digest: String::new(),
+                sandbox: false,
+            },
+        };
+        let hello = Request {
+            id: 0,
+            wait: Duration::ZERO,
+            operation: Operation::Hello(Hello::OURS),
+        };
+        match connection.exchange(&hello, GREETING).await? {
+            Outcome::Welcome(welcome)
+                if (Hello::OURS.oldest..=Hello::OURS.newest).contains(&welcome.version) =>
+            {
+                connection.welcome = welcome;
+                Ok(connection)
+            }
+            Outcome::Welcome(_) | Outcome::Refused(Refusal::Version) => {
+                Err(HelperError::Refused(Refusal::Version))
+            }
+            _ => Err(HelperError::Foreign("another answer than a welcome")),
+        }
+    }
+
+    /// What the helper said of itself.
+    pub(super) fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Asks and reads the answer. After an error the connection is of no further use.
+    pub(super) async fn exchange(
+        &mut self,
+        request: &Request,
+        travel: Duration,
+    ) -> Result<Outcome, HelperError> {
+        let until = Instant::now() + request.wait + travel;
+        match timeout_at(until, self.exchange_unbounded(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(HelperError::Silent),
+        }
+    }
+
+    async fn exchange_unbounded(&mut self, request: &Request) -> Result<Outcome, HelperError> {
+        let bytes = frame::framed(&request.encode())
+            .map_err(|_| HelperError::Foreign("a question longer than a frame"))?;
+        self.stream
+            .write_all(&bytes)
+            .await
+            .map_err(HelperError::Lost)?;
+        let payload = loop {
+            match frame::split(&mut self.received) {
+                Ok(Some(payload)) => break payload,
+                Ok(None) => {}
+                Err(_) => return Err(HelperError::Foreign("bytes that are no frame")),
+            }
+            match self.stream.read(&mut self.received).await {
+                Ok(0) if self.received.is_empty() => {
+                    return Err(HelperError::Lost(std::io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(0) => return Err(HelperError::Foreign("an answer that ends too early")),
+                Ok(_) => {}
+                Err(error) => return Err(HelperError::Lost(error)),
+            }
+        };
+        let reply = Reply::decode(&payload)
+            .map_err(|_| HelperError::Foreign("an answer that is not of the protocol"))?;
+        if reply.id != request.id {
+            return Err(HelperError::Foreign("the answer to another question"));
+        }
+        if !self.received.is_empty() {
+            return Err(HelperError::Foreign("more than one answer"));
+        }
+        Ok(reply.outcome)
+    }
+}

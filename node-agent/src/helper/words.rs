@@ -1,0 +1,278 @@
+//! From the helper's numbers to what a caller is told: one table, in which every answer has its place.
+//!
+//! The helper answers with closed lists and no text. Which condition an answer stands for depends on what was asked: the same
+//! missing path is a wrong argument of a publish and a missing volume of a look-up.
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{Failed, Refusal, Step, ToolEnd};
+
+use super::HelperError;
+
+/// What was asked, in the words of CSI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// NodeStageVolume.
+    Stage,
+    /// NodeUnstageVolume.
+    Unstage,
+    /// NodePublishVolume.
+    Publish,
+    /// NodeUnpublishVolume.
+    Unpublish,
+    /// NodeExpandVolume.
+    Expand,
+    /// NodeGetVolumeStats.
+    Stats,
+}
+
+impl Asked {
+    /// Every one, for tests that must cover all.
+    pub const ALL: [Self; 6] = [
+        Self::Stage,
+        Self::Unstage,
+        Self::Publish,
+        Self::Unpublish,
+        Self::Expand,
+        Self::Stats,
+    ];
+
+    /// What is being done.
+    pub(crate) const fn verb(self) -> &'static str {
+        match self {
+            Self::Stage => "staging",
+            Self::Unstage => "unstaging",
+            Self::Publish => "publishing",
+            Self::Unpublish => "unpublishing",
+            Self::Expand => "growing",
+            Self::Stats => "measuring",
+        }
+    }
+}
+
+/// The failure of an RPC about `volume` at `path`.
+#[must_use]
+pub fn failure(
+    asked: Asked,
+    volume: &str,
+    path: &str,
+    error: &HelperError,
+    caller_chose_deadline: bool,
+) -> Failure {
+    let what = format!("{} {volume} at {path}", asked.verb());
+    let (condition, why) = match error {
+        HelperError::Refused(refusal) => (refused(asked, *refusal), refusal.explain().to_owned()),
+        HelperError::Failed(failed) => (step_failed(asked, failed.step), step_words(failed)),
+        HelperError::Pending => (
+            // Without a deadline of its own the caller still waits: it is told to come again.
+            if caller_chose_deadline {
+                Condition::DeadlinePassed
+            } else {
+                Condition::OperationPending
+            },
+            "it is not finished yet and goes on; the same request again joins it".to_owned(),
+        ),
+        HelperError::Crowded => (
+            Condition::OperationPending,
+            "too many requests wait for the mount-helper; retry".to_owned(),
+        ),
+        HelperError::Down { address, source } => (
+            Condition::HelperDown,
+            format!(
+                "the mount-helper does not listen at {address} ({source}); check its container, then retry"
+            ),
+        ),
+        HelperError::Lost(source) => (
+            Condition::HelperDown,
+            format!(
+                "the mount-helper ended before it answered ({source}); retry, a repeated request finds what was done"
+            ),
+        ),
+        HelperError::Silent => (
+            Condition::HelperDown,
+            "the mount-helper does not answer; check its container, then retry".to_owned(),
+        ),
+        HelperError::Foreign(sent) => (
+            Condition::HelperDown,
+            format!(
+                "the mount-helper answered with {sent}; bring node-agent and mount-helper to neighbouring releases"
+            ),
+        ),
+    };
+    Failure::new(condition, format!("{what}: {why}"))
+}
+
+fn refused(asked: Asked, refusal: Refusal) -> Condition {
+    use Asked::{Expand, Publish, Stage, Stats, Unpublish, Unstage};
+    match refusal {
+        Refusal::PathNotPlain => match asked {
+            Expand | Stats => Condition::NotFound,
+            Stage | Publish | Unstage | Unpublish => Condition::InvalidField,
+        },
+        Refusal::PathOutside | Refusal::MountFlag | Refusal::FsType | Refusal::FormatOption => {
+            Condition::InvalidField
+        }
+        Refusal::DeviceNotFound | Refusal::VolumeNotAtPath => Condition::NotFound,
+        // The attachment is not what it must be.
+        Refusal::DeviceAmbiguous | Refusal::DeviceMismatch | Refusal::DeviceTooSmall => {
+            Condition::NotPrepared
+        }
+        Refusal::PartitionTable
+        | Refusal::ForeignContent
+        | Refusal::UnknownContent
+        | Refusal::CopyWithoutFilesystem
+        | Refusal::ReadOnlyBlank
+        | Refusal::FilesystemErrors => Condition::ContentRefused,
+        Refusal::MountedDifferently => match asked {
+            Stage | Publish => Condition::Incompatible,
+            Unstage | Unpublish | Expand | Stats => Condition::InUse,
+        },
+        Refusal::StagedElsewhere | Refusal::TargetOccupied | Refusal::StillHeld => {
+            Condition::InUse
+        }
+        Refusal::NotStaged => Condition::NotPrepared,
+        Refusal::SizeOutOfRange => Condition::CapacityOutOfRange,
+        Refusal::Unsupported => Condition::Unsupported,
+        Refusal::Busy => Condition::OperationPending,
+        Refusal::Version => Condition::HelperDown,
+    }
+}
+
+fn step_failed(asked: Asked, step: Step) -> Condition {
+    match (asked, step) {
+        // The mount stands already: a code that means "certainly not done" would let kubelet forget it.
+        (Asked::Stage | Asked::Publish, Step::Grow | Step::Sync) => Condition::OperationPending,
+        _ => Condition::Local,
+    }
+}
+
+fn step_words(failed: &Failed) -> String {
+    let doing = match failed.step {
+        Step::FindDevice => "looking for its disk",
+        Step::ReadDevice => "reading its disk",
+        Step::ClaimDevice => "opening its disk for this operation alone",
+        Step::Format => "making the file system",
+        Step::Check => "checking the file system",
+        Step::CreateMount => "preparing the mount",
+        Step::AttachMount => "attaching the mount",
+        Step::MakeTarget => "making the target",
+        Step::RemoveTarget => "removing the target",
+        Step::Unmount => "unmounting",
+        Step::Sync => "writing back what is not on the disk yet",
+        Step::Grow => "growing the file system",
+        Step::ReadMountTable => "reading the mount table",
+        Step::Stat => "asking the file system for its numbers",
+        Step::ToolDeadline => "running a tool, which took too long and was ended",
+        Step::Runner => "starting the process that runs tools",
+        Step::LogPage => "reading the disk's log page",
+        Step::ResolvePath => "walking to the path",
+    };
+    let how = match (failed.errno, failed.tool) {
+        (Some(errno), _) => format!(": {}", std::io::Error::from_raw_os_error(errno.get())),
+        (None, Some(ToolEnd::Exited(status))) => format!(": the tool ended with status {status}"),
+        (None, Some(ToolEnd::Signalled(signal))) => {
+            format!(": the tool was ended by signal {signal}")
+        }
+        (None, None) => String::new(),
+    };
+    format!("{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(asked: Asked, error: &HelperError) -> Failure {
+        failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
+    }
+
+    #[test]
+    fn every_refusal_names_volume_path_and_next_step_and_is_no_bug() {
+        for asked in Asked::ALL {
+            for refusal in Refusal::ALL {
+                let failure = told(asked, &HelperError::Refused(*refusal));
+                for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
+                    assert!(failure.text().contains(words), "{failure}");
+                }
+                assert_ne!(failure.condition(), Condition::Bug, "{refusal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_final_unless_it_says_to_ask_again() {
+        for asked in Asked::ALL {
+            for refusal in Refusal::ALL {
+                let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
+                let condition = refused(asked, *refusal);
+                assert_eq!(condition.may_be_in_progress(), passing, "{asked:?} {refusal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_that_the_specification_names_have_its_condition() {
+        use Condition::*;
+        for (asked, refusal, want) in [
+            (Asked::Stage, Refusal::MountedDifferently, Incompatible),
+            (Asked::Publish, Refusal::MountedDifferently, Incompatible),
+            (Asked::Publish, Refusal::NotStaged, NotPrepared),
+            (Asked::Stage, Refusal::DeviceNotFound, NotFound),
+            (Asked::Stats, Refusal::VolumeNotAtPath, NotFound),
+            (Asked::Stats, Refusal::PathNotPlain, NotFound),
+            (Asked::Expand, Refusal::PathNotPlain, NotFound),
+            (Asked::Stage, Refusal::PathNotPlain, InvalidField),
+            (Asked::Expand, Refusal::SizeOutOfRange, CapacityOutOfRange),
+            (Asked::Stage, Refusal::UnknownContent, ContentRefused),
+        ] {
+            let condition = told(asked, &HelperError::Refused(refusal)).condition();
+            assert_eq!(condition, want, "{asked:?} {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_failed_behind_the_mount_is_not_called_undone() {
+        for step in Step::ALL {
+            let failed = HelperError::Failed(Failed::call(*step, 5));
+            for asked in Asked::ALL {
+                let failure = told(asked, &failed);
+                let behind = matches!(asked, Asked::Stage | Asked::Publish)
+                    && matches!(step, Step::Grow | Step::Sync);
+                assert_eq!(failure.condition().may_be_in_progress(), behind, "{asked:?} {step:?}");
+                assert!(failure.text().contains("os error 5"), "{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tool_that_failed_is_told_by_its_end() {
+        let nine = std::num::NonZeroU8::new(9).unwrap();
+        for (end, words) in [
+            (ToolEnd::Exited(nine), "status 9"),
+            (ToolEnd::Signalled(nine), "signal 9"),
+        ] {
+            let failed = HelperError::Failed(Failed::tool(Step::Check, end));
+            assert!(told(Asked::Stage, &failed).text().contains(words));
+        }
+    }
+
+    #[test]
+    fn whatever_may_still_run_is_told_so() {
+        let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for error in [
+            HelperError::Pending,
+            HelperError::Crowded,
+            HelperError::Silent,
+            HelperError::Lost(lost()),
+            HelperError::Foreign("x"),
+            HelperError::Down {
+                address: "unix:///h".to_owned(),
+                source: lost(),
+            },
+        ] {
+            for chosen in [true, false] {
+                let failure = failure(Asked::Stage, "vol-0123456789abcdef0", "/k/p", &error, chosen);
+                assert!(failure.condition().may_be_in_progress(), "{error:?}");
+            }
+        }
+    }
+}

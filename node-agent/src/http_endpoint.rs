@@ -1,0 +1,96 @@
+//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, one request a connection.
+//!
+//! The listener is bound before the process confines itself; afterwards it can bind no other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::deadline::Deadline;
+use crate::helper::Helper;
+use crate::metrics::Metrics;
+
+/// Connections at a time.
+const AT_ONCE: usize = 8;
+/// Bytes of a request's head.
+const HEAD_LIMIT: usize = 4096;
+/// A connection ends after this time, whatever it does.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What the helper gets to show that it is there.
+const HELPER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Serves until the runtime ends.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub async fn serve(
+    listener: std::net::TcpListener,
+    metrics: Arc<Metrics>,
+    helper: Arc<Helper>,
+) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, or the client is gone again.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            continue;
+        };
+        let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
+        tokio::spawn(async move {
+            // A client that leaves or dawdles is no event.
+            let _ = tokio::time::timeout(PATIENCE, answer(stream, &metrics, &helper)).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    metrics: &Metrics,
+    helper: &Helper,
+) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+        if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    let first = head.split(|b| *b == b'\r').next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first);
+    let mut words = first.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next());
+    let path = target.and_then(|t| t.split('?').next()).unwrap_or_default();
+    let (status, body) = match (method, path) {
+        ("GET" | "HEAD", "/metrics") => ("200 OK", metrics.page()),
+        ("GET" | "HEAD", "/healthz") => ("200 OK", "ok\n".to_owned()),
+        ("GET" | "HEAD", "/readyz") => ready(helper).await,
+        ("GET" | "HEAD", _) => (
+            "404 Not Found",
+            "/metrics, /healthz and /readyz are here\n".to_owned(),
+        ),
+        _ => ("405 Method Not Allowed", "GET only\n".to_owned()),
+    };
+    let length = body.len();
+    let mut reply = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    if method != "HEAD" {
+        reply.push_str(&body);
+    }
+    stream.write_all(reply.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+async fn ready(helper: &Helper) -> (&'static str, String) {
+    match helper.greet(Deadline::after(HELPER_PATIENCE)).await {
+        Ok(_) => ("200 OK", "ok\n".to_owned()),
+        Err(error) => ("503 Service Unavailable", format!("{error}\n")),
+    }
+}

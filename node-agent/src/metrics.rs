@@ -1,0 +1,155 @@
+//! Counters of the process, written in Prometheus' text format.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Upper bounds of the latency histogram, in seconds.
+const BOUNDS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 30.0, 120.0];
+
+/// All counters.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    calls: BTreeMap<(&'static str, &'static str), u64>,
+    latencies: BTreeMap<&'static str, Latency>,
+    helper: BTreeMap<(&'static str, &'static str), u64>,
+    facts: Vec<(&'static str, String)>,
+}
+
+#[derive(Debug, Default)]
+struct Latency {
+    within: [u64; BOUNDS.len()],
+    count: u64,
+    seconds: f64,
+}
+
+impl Metrics {
+    /// An RPC was answered. `code` is gRPC's name of the code.
+    pub fn rpc_answered(&self, method: &'static str, code: &'static str, took: Duration) {
+        let mut counted = self.counted();
+        *counted.calls.entry((method, code)).or_default() += 1;
+        let latency = counted.latencies.entry(method).or_default();
+        let seconds = took.as_secs_f64();
+        for (bound, within) in BOUNDS.iter().zip(&mut latency.within) {
+            if seconds <= *bound {
+                *within += 1;
+            }
+        }
+        latency.count += 1;
+        latency.seconds += seconds;
+    }
+
+    /// The helper was asked something.
+    pub fn helper_answered(&self, operation: &'static str, outcome: &'static str) {
+        *self
+            .counted()
+            .helper
+            .entry((operation, outcome))
+            .or_default() += 1;
+    }
+
+    /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
+    pub fn info(&self, label: &'static str, value: impl Into<String>) {
+        self.counted().facts.push((label, value.into()));
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn page(&self) -> String {
+        let counted = self.counted();
+        let mut page = String::new();
+        // Writing to a String cannot fail.
+        let _ = counted.write(&mut page);
+        page
+    }
+
+    fn counted(&self) -> std::sync::MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn write(&self, page: &mut String) -> std::fmt::Result {
+        let head = |page: &mut String, name: &str, kind: &str, help: &str| {
+            writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}")
+        };
+        let name = "ebs_csi_node_agent_info";
+        head(page, name, "gauge", "What this process is.")?;
+        let labels: Vec<String> = self
+            .facts
+            .iter()
+            .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
+            .collect();
+        writeln!(page, "{name}{{{}}} 1", labels.join(","))?;
+
+        let name = "ebs_csi_node_agent_rpcs_total";
+        head(page, name, "counter", "CSI calls answered.")?;
+        for ((method, code), count) in &self.calls {
+            writeln!(page, "{name}{{method=\"{method}\",code=\"{code}\"}} {count}")?;
+        }
+
+        let name = "ebs_csi_node_agent_rpc_seconds";
+        head(page, name, "histogram", "Time to answer a CSI call.")?;
+        for (method, latency) in &self.latencies {
+            for (bound, within) in BOUNDS.iter().zip(latency.within) {
+                writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"{bound}\"}} {within}")?;
+            }
+            let (count, seconds) = (latency.count, latency.seconds);
+            writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"+Inf\"}} {count}")?;
+            writeln!(page, "{name}_sum{{method=\"{method}\"}} {seconds}")?;
+            writeln!(page, "{name}_count{{method=\"{method}\"}} {count}")?;
+        }
+
+        let name = "ebs_csi_node_agent_helper_requests_total";
+        head(page, name, "counter", "Questions to the mount-helper.")?;
+        for ((operation, outcome), count) in &self.helper {
+            writeln!(
+                page,
+                "{name}{{operation=\"{operation}\",outcome=\"{outcome}\"}} {count}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_counts_what_happened() {
+        let metrics = Metrics::default();
+        metrics.info("version", "1\"2\\3\n");
+        metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_millis(4));
+        metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_secs(200));
+        metrics.helper_answered("stage", "ok");
+        let page = metrics.page();
+        for line in [
+            r#"ebs_csi_node_agent_info{version="1\"2\\3\n"} 1"#,
+            r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
+            r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.001"} 0"#,
+            r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.005"} 1"#,
+            r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="+Inf"} 2"#,
+            r#"ebs_csi_node_agent_rpc_seconds_count{method="NodeStageVolume"} 2"#,
+            r#"ebs_csi_node_agent_helper_requests_total{operation="stage",outcome="ok"} 1"#,
+        ] {
+            assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+        }
+        for line in page.lines() {
+            assert!(line.starts_with('#') || line.rsplit_once(' ').is_some());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The pre-stop hook: while the node is being drained, it holds the pod until no volume is staged any more, so that volumes are
+//! unmounted by the process that can. On any other end of the pod it returns at once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::facts::file;
+use crate::helper::{Address, Helper};
+use crate::metrics::Metrics;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How the wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The node facts files do not say that the node is being drained.
+    NotDraining,
+    /// No volume is staged.
+    Clear,
+    /// The time is over; this many places are still mounted, or nobody could say.
+    Overdue(Option<usize>),
+}
+
+/// Waits, at most for `timeout`.
+pub async fn wait(helper: Address, files: &[PathBuf], timeout: Duration) -> Wait {
+    let helper = Helper::new(helper, Arc::new(Metrics::default()));
+    let deadline = Deadline::after(timeout);
+    let mut last = None;
+    loop {
+        if !draining(files) {
+            return Wait::NotDraining;
+        }
+        match helper.held(deadline).await {
+            Ok(held) if held.is_empty() => return Wait::Clear,
+            Ok(held) => last = Some(held.len()),
+            Err(error) => tracing::warn!(%error, "cannot see which volumes are staged"),
+        }
+        if deadline.left() <= PAUSE {
+            return Wait::Overdue(last);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn draining(files: &[PathBuf]) -> bool {
+    file::entries(files)
+        .get(file::DRAINING)
+        .is_some_and(|value| value == "true")
+}

@@ -1,0 +1,288 @@
+//! CSI requests, parsed into the helper's checked types. Every INVALID_ARGUMENT of the node service comes from here.
+//!
+//! Checks come in the order in which a user of the Go driver meets them: what is missing, then the capability, then the
+//! volume context, then whether the volume can exist at all.
+
+use std::num::NonZeroU64;
+
+use ebs_csi_proto::csi::{self, volume_capability::access_mode::Mode};
+use ebs_csi_proto::{AccessMode, AccessType, Capability, CapacityRange, Condition, Failure};
+use ebs_csi_wire as wire;
+use ebs_csi_wire::path::PathProblem;
+use ebs_csi_wire::{FsType, KubeletPath, VolumeId};
+
+mod disk;
+mod format;
+mod handle;
+
+pub use handle::Handle;
+
+/// Mount flags of one request, all strings together: as many as one mount takes.
+const FLAGS_LIMIT: usize = 32;
+
+/// What to do for NodeStageVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Staging {
+    /// A raw block volume: nothing, it is published straight from the device.
+    Nothing(VolumeId),
+    /// A file system.
+    Filesystem(Box<wire::Stage>),
+}
+
+/// What to do for NodePublishVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publishing {
+    /// The question for the helper.
+    pub operation: wire::Operation,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Where it appears.
+    pub target: KubeletPath,
+    /// Nobody else may have it (SINGLE_NODE_SINGLE_WRITER).
+    pub single: bool,
+}
+
+/// A volume and one of its paths, for the calls that carry nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The volume as it was named.
+    pub handle: Handle,
+    /// The path.
+    pub path: KubeletPath,
+}
+
+/// What to do for NodeExpandVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Growing {
+    /// Volume and path.
+    pub place: Place,
+    /// The disk must have at least this.
+    pub required_bytes: Option<NonZeroU64>,
+    /// And at most this.
+    pub limit_bytes: Option<NonZeroU64>,
+}
+
+/// Parses NodeStageVolume. `legacy_xfs`: see [`wire::format`].
+///
+/// # Errors
+/// A [`Failure`] that names the field; NOT_FOUND for a volume that EC2 cannot have.
+pub fn stage(request: &csi::NodeStageVolumeRequest, legacy_xfs: bool) -> Result<Staging, Failure> {
+    given("volume_id", &request.volume_id)?;
+    given("staging_target_path", &request.staging_target_path)?;
+    let handle = Handle::read(&request.volume_id);
+    let capability = capability(request.volume_capability.as_ref(), &handle)?;
+    let partition = disk::partition(&request.volume_context)?;
+    let staging = path("staging_target_path", &request.staging_target_path)?;
+    let AccessType::Mount { fs_type, flags } = &capability.kind else {
+        return Ok(Staging::Nothing(
+            handle.volume(&request.volume_id, &request.publish_context)?,
+        ));
+    };
+    let fs = file_system(fs_type)?;
+    let format = format::options(&request.volume_context, fs, legacy_xfs)?;
+    let flags = mount_flags(flags)?;
+    disk::require_device_path(&request.publish_context)?;
+    let volume = handle.volume(&request.volume_id, &request.publish_context)?;
+    Ok(Staging::Filesystem(Box::new(wire::Stage {
+        disk: disk::read(volume, partition, &request.publish_context)?,
+        staging,
+        fs,
+        read_only: capability.is_read_only(),
+        flags,
+        format,
+    })))
+}
+
+/// Parses NodePublishVolume.
+///
+/// # Errors
+/// As [`stage`].
+pub fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Failure> {
+    given("volume_id", &request.volume_id)?;
+    given("staging_target_path", &request.staging_target_path)?;
+    given("target_path", &request.target_path)?;
+    let handle = Handle::read(&request.volume_id);
+    let capability = capability(request.volume_capability.as_ref(), &handle)?;
+    let partition = disk::partition(&request.volume_context)?;
+    let staging = path("staging_target_path", &request.staging_target_path)?;
+    let target = path("target_path", &request.target_path)?;
+    let read_only = request.readonly || capability.is_read_only();
+    let single = capability.mode == AccessMode::SingleNodeSingleWriter;
+    let operation = match &capability.kind {
+        AccessType::Block => {
+            disk::require_device_path(&request.publish_context)?;
+            let volume = handle.volume(&request.volume_id, &request.publish_context)?;
+            wire::Operation::PublishBlock(wire::PublishBlock {
+                disk: disk::read(volume, partition, &request.publish_context)?,
+                target: target.clone(),
+                read_only,
+            })
+        }
+        AccessType::Mount { fs_type, flags } => {
+            file_system(fs_type)?;
+            let flags = mount_flags(flags)?;
+            let volume = handle.volume(&request.volume_id, &request.publish_context)?;
+            wire::Operation::PublishFilesystem(wire::PublishFilesystem {
+                disk: disk::read(volume, partition, &request.publish_context)?,
+                staging,
+                target: target.clone(),
+                read_only,
+                flags,
+            })
+        }
+    };
+    let volume = match &operation {
+        wire::Operation::PublishBlock(ask) => ask.disk.volume.clone(),
+        wire::Operation::PublishFilesystem(ask) => ask.disk.volume.clone(),
+        _ => return Err(Failure::new(Condition::Bug, "a publish of neither kind")),
+    };
+    Ok(Publishing {
+        operation,
+        volume,
+        target,
+        single,
+    })
+}
+
+/// Parses NodeUnstageVolume.
+///
+/// # Errors
+/// As [`stage`], but an unknown volume is not an error.
+pub fn unstage(request: &csi::NodeUnstageVolumeRequest) -> Result<Place, Failure> {
+    place(
+        &request.volume_id,
+        "staging_target_path",
+        &request.staging_target_path,
+    )
+}
+
+/// Parses NodeUnpublishVolume.
+///
+/// # Errors
+/// As [`unstage`].
+pub fn unpublish(request: &csi::NodeUnpublishVolumeRequest) -> Result<Place, Failure> {
+    place(&request.volume_id, "target_path", &request.target_path)
+}
+
+/// Parses NodeGetVolumeStats.
+///
+/// # Errors
+/// As [`stage`]; NOT_FOUND for a volume that EC2 cannot have, and for a relative path, where no volume can be.
+pub fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<Place, Failure> {
+    look_up(&request.volume_id, &request.volume_path)
+}
+
+/// Parses NodeExpandVolume.
+///
+/// # Errors
+/// As [`stats`], and OUT_OF_RANGE for a capacity range that holds nothing.
+pub fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure> {
+    given("volume_id", &request.volume_id)?;
+    given("volume_path", &request.volume_path)?;
+    if let Some(wire) = &request.volume_capability {
+        capability(Some(wire), &Handle::read(&request.volume_id))?;
+    }
+    let range = match &request.capacity_range {
+        Some(range) => CapacityRange::parse(range)?,
+        None => CapacityRange::default(),
+    };
+    Ok(Growing {
+        place: look_up(&request.volume_id, &request.volume_path)?,
+        required_bytes: NonZeroU64::new(range.required.0),
+        limit_bytes: range.limit.and_then(|limit| NonZeroU64::new(limit.0)),
+    })
+}
+
+fn place(id: &str, field: &str, text: &str) -> Result<Place, Failure> {
+    given("volume_id", id)?;
+    given(field, text)?;
+    Ok(Place {
+        handle: Handle::read(id),
+        path: path(field, text)?,
+    })
+}
+
+fn look_up(id: &str, text: &str) -> Result<Place, Failure> {
+    given("volume_id", id)?;
+    given("volume_path", text)?;
+    let handle = Handle::read(id);
+    if handle == Handle::Unknown {
+        return Err(handle::unknown(id));
+    }
+    match KubeletPath::parse(text) {
+        Ok(path) => Ok(Place { handle, path }),
+        Err(error) if error.problem() == PathProblem::NotAbsolute => Err(Failure::new(
+            Condition::NotFound,
+            format!("volume_path: volume {} is not at {text:?}: {error}", shortened(id)),
+        )),
+        Err(error) => Err(Failure::invalid("volume_path", error)),
+    }
+}
+
+fn given(field: &str, value: &str) -> Result<(), Failure> {
+    if value.is_empty() {
+        return Err(Failure::missing(field));
+    }
+    Ok(())
+}
+
+fn path(field: &str, text: &str) -> Result<KubeletPath, Failure> {
+    KubeletPath::parse(text).map_err(|error| Failure::invalid(field, error))
+}
+
+fn capability(
+    given: Option<&csi::VolumeCapability>,
+    handle: &Handle,
+) -> Result<Capability, Failure> {
+    let wire = given.ok_or_else(|| Failure::missing("volume_capability"))?;
+    let several_nodes = wire
+        .access_mode
+        .is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
+    if *handle == Handle::NodeLocal && several_nodes {
+        // The handle stands for another volume on each node, so that several nodes share nothing.
+        let mut here = wire.clone();
+        here.access_mode = Some(csi::volume_capability::AccessMode {
+            mode: Mode::SingleNodeMultiWriter as i32,
+        });
+        return Capability::parse(&here);
+    }
+    Capability::parse(wire)
+}
+
+fn file_system(name: &str) -> Result<FsType, Failure> {
+    if name.is_empty() {
+        return Ok(FsType::Ext4);
+    }
+    FsType::parse(name)
+        .map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
+}
+
+/// Duplicates are dropped, the order is kept.
+fn mount_flags(strings: &[String]) -> Result<Vec<wire::MountFlag>, Failure> {
+    let field = "volume_capability.mount.mount_flags";
+    let mut flags = Vec::new();
+    for string in strings {
+        for flag in
+            wire::MountFlag::parse_all(string).map_err(|error| Failure::invalid(field, error))?
+        {
+            if !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+        if flags.len() > FLAGS_LIMIT {
+            return Err(Failure::invalid(
+                field,
+                format!("more than {FLAGS_LIMIT} flags; give fewer"),
+            ));
+        }
+    }
+    Ok(flags)
+}
+
+/// A bounded echo of what was given.
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! What a request says of the volume's disk: the partition from the volume context, the rest from the publish context.
+
+use std::collections::HashMap;
+use std::num::{NonZeroU32, NonZeroU64};
+
+use ebs_csi_proto::Failure;
+use ebs_csi_wire::{DeviceName, Disk, Origin, VolumeId};
+
+/// The device name that EC2 was told.
+const DEVICE_PATH: &str = "devicePath";
+/// The volume's size when it was attached, in bytes.
+const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
+/// Where the volume's first content came from.
+const ORIGIN: &str = "ebs.csi.aws.com/origin";
+/// In the volume context: a partition's number.
+const PARTITION: &str = "partition";
+/// The kernel's minor numbers leave room for these.
+const LAST_PARTITION: u32 = 255;
+
+type Context = HashMap<String, String>;
+
+/// The partition; none, empty or 0 is the whole disk (volumes that were migrated from the in-tree driver carry "0").
+pub(super) fn partition(volume_context: &Context) -> Result<Option<NonZeroU32>, Failure> {
+    let Some(text) = volume_context.get(PARTITION) else {
+        return Ok(None);
+    };
+    text.parse::<u32>()
+        .ok()
+        .filter(|number| *number <= LAST_PARTITION)
+        .map(NonZeroU32::new)
+        .ok_or_else(|| {
+            Failure::invalid(
+                "volume_context.partition",
+                format!(
+                    "{:?} is not a number from 0 to {LAST_PARTITION}; leave it out for the whole disk",
+                    super::shortened(text)
+                ),
+            )
+        })
+}
+
+/// The calls that need the device to have been attached say so by its absence, as the Go driver does.
+pub(super) fn require_device_path(publish_context: &Context) -> Result<(), Failure> {
+    match publish_context.get(DEVICE_PATH) {
+        Some(path) if !path.is_empty() => Ok(()),
+        _ => Err(Failure::missing("publish_context.devicePath")),
+    }
+}
+
+/// Everything about the disk.
+pub(super) fn read(
+    volume: VolumeId,
+    partition: Option<NonZeroU32>,
+    publish_context: &Context,
+) -> Result<Disk, Failure> {
+    Ok(Disk {
+        volume,
+        device_hint: device_hint(publish_context)?,
+        partition,
+        size_at_attach: size_at_attach(publish_context)?,
+        origin: origin(publish_context),
+    })
+}
+
+/// A name of EC2's form is a hint; another node beneath /dev is none; anything else is no device.
+fn device_hint(publish_context: &Context) -> Result<Option<DeviceName>, Failure> {
+    let Some(text) = publish_context.get(DEVICE_PATH).filter(|t| !t.is_empty()) else {
+        return Ok(None);
+    };
+    if let Ok(name) = DeviceName::parse(text) {
+        return Ok(Some(name));
+    }
+    let plain = text
+        .strip_prefix("/dev/")
+        .is_some_and(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()));
+    if plain {
+        return Ok(None);
+    }
+    Err(Failure::invalid(
+        "publish_context.devicePath",
+        format!(
+            "{:?} is not a device; expected /dev/ and one name, as ControllerPublishVolume returned it",
+            super::shortened(text)
+        ),
+    ))
+}
+
+fn size_at_attach(publish_context: &Context) -> Result<Option<NonZeroU64>, Failure> {
+    let Some(text) = publish_context.get(SIZE_BYTES) else {
+        return Ok(None);
+    };
+    text.parse::<u64>().map(NonZeroU64::new).map_err(|_| {
+        Failure::invalid(
+            "publish_context.ebs.csi.aws.com/size-bytes",
+            format!(
+                "{:?} is not a number of bytes; pass on what ControllerPublishVolume returned",
+                super::shortened(text)
+            ),
+        )
+    })
+}
+
+/// A word that this release does not know counts as a copy, which is never formatted.
+fn origin(publish_context: &Context) -> Origin {
+    match publish_context.get(ORIGIN).map(String::as_str) {
+        None | Some("") => Origin::Unknown,
+        Some("blank") => Origin::Blank,
+        Some(_) => Origin::Copy,
+    }
+}

@@ -1,0 +1,80 @@
+//! The volume context's keys that shape a new file system. The controller writes them in lower case.
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::Failure;
+use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::{FormatOptions, FsType};
+
+type Context = HashMap<String, String>;
+
+/// Reads and checks all of them against the file system.
+pub(super) fn options(
+    volume_context: &Context,
+    fs: FsType,
+    legacy_xfs: bool,
+) -> Result<FormatOptions, Failure> {
+    let number = |key| number(volume_context, key);
+    let switch = |key| switch(volume_context, key);
+    let given = UncheckedFormatOptions {
+        block_size: number("blocksize")?,
+        inode_size: number("inodesize")?,
+        bytes_per_inode: number("bytesperinode")?,
+        number_of_inodes: number("numberofinodes")?,
+        ext4_bigalloc: switch("ext4bigalloc")?,
+        ext4_cluster_size: number("ext4clustersize")?,
+        ext4_encryption: switch("ext4encryptionsupport")?,
+        legacy_xfs,
+    };
+    let options =
+        FormatOptions::check(given).map_err(|error| Failure::invalid("volume_context", error))?;
+    options
+        .check_for(fs)
+        .map_err(|error| Failure::invalid("volume_context", error))?;
+    Ok(options)
+}
+
+/// A number, with the suffix k, m or g for powers of 1024 that the tools know; absent or empty is 0.
+fn number(volume_context: &Context, key: &str) -> Result<u64, Failure> {
+    let Some(text) = volume_context.get(key).filter(|text| !text.is_empty()) else {
+        return Ok(0);
+    };
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text.as_str(), 0),
+    };
+    let wrong = || {
+        Failure::invalid(
+            &format!("volume_context.{key}"),
+            format!(
+                "{:?} is not a positive number; correct it in the StorageClass",
+                super::shortened(text)
+            ),
+        )
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|value| value.checked_mul(1 << shift))
+        .filter(|value| *value > 0)
+        .ok_or_else(wrong)
+}
+
+fn switch(volume_context: &Context, key: &str) -> Result<bool, Failure> {
+    match volume_context.get(key).map(String::as_str) {
+        None | Some("" | "false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(Failure::invalid(
+            &format!("volume_context.{key}"),
+            format!(
+                "{:?} is neither true nor false; correct it in the StorageClass",
+                super::shortened(other)
+            ),
+        )),
+    }
+}

@@ -1,0 +1,144 @@
+//! From settings to a served socket, in the order that keeps every privilege as short as it can be.
+
+use std::sync::Arc;
+
+use ebs_csi_confine::Fault;
+use ebs_csi_policy::variant;
+use ebs_csi_proto::csi::identity_server::IdentityServer;
+use ebs_csi_proto::csi::node_server::NodeServer;
+use ebs_csi_proto::endpoint::Listener;
+use ebs_csi_proto::identity::Identity;
+use ebs_csi_proto::serve;
+use tonic::service::Routes;
+
+use crate::confinement;
+use crate::facts;
+use crate::helper::Helper;
+use crate::http_endpoint;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::settings::Settings;
+
+/// Why the process ended other than by request.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// Nobody knows the node.
+    #[error(transparent)]
+    Facts(#[from] facts::Unknown),
+    /// A socket could not be bound.
+    #[error("{address} cannot be bound: {source}; check that the directory exists and that this user may write there")]
+    Bind {
+        /// Which.
+        address: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The process could not be confined.
+    #[error(transparent)]
+    Confine(#[from] Fault),
+    /// The runtime could not be started.
+    #[error("the runtime cannot be started")]
+    Runtime(#[source] std::io::Error),
+    /// Serving ended.
+    #[error(transparent)]
+    Serve(#[from] serve::ServeError),
+}
+
+impl ServiceError {
+    /// The exit status.
+    #[must_use]
+    pub const fn exit(&self) -> u8 {
+        match self {
+            Self::Confine(_) => Fault::EXIT,
+            _ => 1,
+        }
+    }
+}
+
+/// Reads the node's facts, binds, confines the process, serves, and drains at SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`ServiceError`].
+pub fn run(settings: Settings) -> Result<(), ServiceError> {
+    for flag in &settings.ignored {
+        tracing::info!(flag, "this flag has no effect");
+    }
+    let facts = facts::read(&settings.sources)?;
+    tracing::info!(
+        node.id = %facts.instance,
+        instance_type = facts.instance_type,
+        zone = facts.zone,
+        source = facts.source.as_str(),
+        "this node"
+    );
+
+    let listener = settings
+        .endpoint
+        .bind()
+        .map_err(|source| ServiceError::Bind {
+            address: settings.endpoint.to_string(),
+            source,
+        })?;
+    let http = settings
+        .http
+        .map(|address| {
+            std::net::TcpListener::bind(address)
+                .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+                .map_err(|source| ServiceError::Bind {
+                    address: address.to_string(),
+                    source,
+                })
+        })
+        .transpose()?;
+
+    let files = settings.sources.files.iter().map(|file| file.as_path());
+    let enforced = confinement::enter(&settings.endpoint, files)?;
+    let policy = variant::PRODUCTION.digest;
+    tracing::info!(%enforced, policy, "confined");
+
+    let metrics = Arc::new(Metrics::default());
+    metrics.info("version", env!("CARGO_PKG_VERSION"));
+    metrics.info("policy", policy);
+    metrics.info("landlock", enforced.landlock.to_string());
+    let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
+    let node = Node::new(
+        facts,
+        settings.wishes,
+        settings.legacy_xfs,
+        Arc::clone(&helper),
+        Arc::clone(&metrics),
+    );
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ServiceError::Runtime)?
+        .block_on(async {
+            let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
+            if let Some(http) = http {
+                tokio::spawn(http_endpoint::serve(http, metrics, helper));
+            }
+            tracing::info!(endpoint = %settings.endpoint, "serving");
+            serve_until(listener, node, stop, settings.grace).await
+        })?;
+    // The next process replaces the file where this one may not remove it.
+    if let ebs_csi_proto::Endpoint::Unix(path) = &settings.endpoint {
+        let _ = std::fs::remove_file(path);
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Serves the two services on a bound listener.
+///
+/// # Errors
+/// [`ServiceError::Serve`].
+pub async fn serve_until(
+    listener: Listener,
+    node: Node,
+    stop: impl Future<Output = ()> + Send + 'static,
+    grace: std::time::Duration,
+) -> Result<(), ServiceError> {
+    let identity = Identity::always_ready(concat!("v", env!("CARGO_PKG_VERSION")));
+    let routes = Routes::new(IdentityServer::new(identity)).add_service(NodeServer::new(node));
+    Ok(serve::serve(listener, routes, stop, grace).await?)
+}

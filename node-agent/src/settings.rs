@@ -1,0 +1,276 @@
+//! What the command line and the environment ask for, checked, before anything is opened.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::observe::LogFormat;
+
+use crate::attach_limit::Wishes;
+use crate::facts::{Source, Sources, dmi, imds};
+use crate::flags::Serve;
+use crate::helper::Address;
+
+/// Checked settings of serving.
+#[derive(Debug)]
+pub struct Settings {
+    /// The CSI socket.
+    pub endpoint: Endpoint,
+    /// The mount-helper.
+    pub helper: Address,
+    /// Who knows the node.
+    pub sources: Sources,
+    /// The operator's word on attachment slots.
+    pub wishes: Wishes,
+    /// Make XFS file systems that old kernels can mount.
+    pub legacy_xfs: bool,
+    /// Where the metrics are served, if they are.
+    pub http: Option<SocketAddr>,
+    /// What running calls get at the end.
+    pub grace: Duration,
+    /// How to log.
+    pub log: (LogFormat, u8),
+    /// Flags that were given and do nothing.
+    pub ignored: Vec<&'static str>,
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// Of the command line: status 64.
+    #[error("{flag}: {why}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong, and the next step.
+        why: String,
+    },
+    /// Asks for something that this driver does not have: status 78.
+    #[error("{flag} is not offered: {why}")]
+    NotOffered {
+        /// The flag.
+        flag: &'static str,
+        /// Why, and the next step.
+        why: &'static str,
+    },
+}
+
+impl SettingsError {
+    /// The exit status.
+    #[must_use]
+    pub const fn exit(&self) -> u8 {
+        match self {
+            Self::Flag { .. } => 64,
+            Self::NotOffered { .. } => 78,
+        }
+    }
+}
+
+/// An environment, by name.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Settings {
+    /// Checks flags and environment.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for the first that cannot be used.
+    pub fn check(flags: Serve, environment: Environment<'_>) -> Result<Self, SettingsError> {
+        let wrong = |flag, why: String| SettingsError::Flag { flag, why };
+        let not_offered = |flag, why| SettingsError::NotOffered { flag, why };
+        if flags.ignored.windows() {
+            return Err(not_offered(
+                "--windows-host-process",
+                "Windows nodes are not supported; keep their present driver",
+            ));
+        }
+        if flags.ignored.metrics_cert_file.is_some() || flags.ignored.metrics_key_file.is_some() {
+            return Err(not_offered(
+                "--metrics-cert-file",
+                "metrics are served as plain HTTP; bind --http-endpoint to loopback and let a proxy add TLS",
+            ));
+        }
+        let wishes = wishes(
+            flags.volume_attach_limit,
+            flags.reserved_volume_attachments,
+        )?;
+        let node_name = environment("CSI_NODE_NAME").filter(|name| !name.is_empty());
+        Ok(Self {
+            endpoint: flags
+                .endpoint
+                .parse()
+                .map_err(|e: ebs_csi_proto::endpoint::EndpointError| {
+                    wrong("--endpoint", e.to_string())
+                })?,
+            helper: flags.helper.parse().map_err(|e| wrong("--helper", e))?,
+            sources: Sources {
+                order: order(&flags.metadata_sources)?,
+                imds: imds_address(node_name.as_deref(), environment),
+                node_name,
+                dmi: PathBuf::from(dmi::DIRECTORY),
+                files: flags.node_facts_file,
+                patience: Duration::from_secs(flags.node_facts_timeout),
+            },
+            wishes,
+            legacy_xfs: flags.legacy_xfs,
+            http: http(&flags.http_endpoint)?,
+            grace: Duration::from_secs(flags.grace_period),
+            log: (log_format(&flags.logging_format)?, flags.v),
+            ignored: flags.ignored.names(),
+        })
+    }
+}
+
+fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
+    words
+        .iter()
+        .map(|word| match word.trim().to_ascii_lowercase().as_str() {
+            "imds" => Ok(Source::Imds),
+            "kubernetes" => Ok(Source::Kubernetes),
+            // The counts that its labels carried stand in the node facts file.
+            "metadata-labeler" => Ok(Source::Kubernetes),
+            _ => Err(SettingsError::Flag {
+                flag: "--metadata-sources",
+                why: format!("{word:?} is not a source; give imds, kubernetes, or both with a comma"),
+            }),
+        })
+        .collect()
+}
+
+fn wishes(limit: i64, reserved: i64) -> Result<Wishes, SettingsError> {
+    let read = |flag, value: i64| match value {
+        -1 => Ok(None),
+        value => u32::try_from(value)
+            .ok()
+            .filter(|number| *number <= 1000)
+            .map(Some)
+            .ok_or_else(|| SettingsError::Flag {
+                flag,
+                why: format!("{value} is not a number from 0 to 1000, nor -1"),
+            }),
+    };
+    let wishes = Wishes {
+        limit: read("--volume-attach-limit", limit)?,
+        reserved: read("--reserved-volume-attachments", reserved)?,
+    };
+    if wishes.limit.is_some() && wishes.reserved.is_some() {
+        return Err(SettingsError::Flag {
+            flag: "--volume-attach-limit",
+            why: "cannot be given together with --reserved-volume-attachments; give one of them"
+                .to_owned(),
+        });
+    }
+    Ok(wishes)
+}
+
+fn imds_address(
+    node_name: Option<&str>,
+    environment: Environment<'_>,
+) -> Result<imds::Address, String> {
+    if environment("AWS_EC2_METADATA_DISABLED")
+        .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    {
+        return Err("AWS_EC2_METADATA_DISABLED is true".to_owned());
+    }
+    if node_name.is_some_and(|name| name.starts_with("hyperpod-")) {
+        return Err("SageMaker HyperPod nodes are not supported".to_owned());
+    }
+    imds::address(
+        environment("AWS_EC2_METADATA_SERVICE_ENDPOINT").as_deref(),
+        environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").as_deref(),
+    )
+}
+
+/// `ADDRESS:PORT`, or `:PORT` for every address.
+fn http(text: &str) -> Result<Option<SocketAddr>, SettingsError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let whole = if text.starts_with(':') {
+        format!("0.0.0.0{text}")
+    } else {
+        text.replacen("localhost:", "127.0.0.1:", 1)
+    };
+    whole.parse().map(Some).map_err(|_| SettingsError::Flag {
+        flag: "--http-endpoint",
+        why: format!("{text:?} is not ADDRESS:PORT or :PORT"),
+    })
+}
+
+fn log_format(word: &str) -> Result<LogFormat, SettingsError> {
+    match word {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(SettingsError::Flag {
+            flag: "--logging-format",
+            why: format!("{word:?} is neither text nor json"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        let words = std::iter::once("agent").chain(line.split_whitespace());
+        let flags = crate::flags::read(words.map(Into::into)).unwrap().serve;
+        let environment = |name: &str| {
+            environment
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        Settings::check(flags, &environment)
+    }
+
+    #[test]
+    fn settings_that_cannot_be_used_name_the_flag() {
+        for (line, flag, exit) in [
+            ("--endpoint /csi.sock", "--endpoint", 64),
+            ("--helper tcp://127.0.0.1:1", "--helper", 64),
+            ("--metadata-sources imds,dmi", "--metadata-sources", 64),
+            ("--volume-attach-limit=-2", "--volume-attach-limit", 64),
+            ("--volume-attach-limit=1001", "--volume-attach-limit", 64),
+            (
+                "--volume-attach-limit=1 --reserved-volume-attachments=0",
+                "--reserved-volume-attachments",
+                64,
+            ),
+            ("--http-endpoint 80", "--http-endpoint", 64),
+            ("--logging-format yaml", "--logging-format", 64),
+            ("--windows-host-process", "Windows", 78),
+            ("--metrics-cert-file /c", "TLS", 78),
+        ] {
+            let error = check(line, &[]).unwrap_err();
+            assert!(error.to_string().contains(flag), "{line}: {error}");
+            assert_eq!(error.exit(), exit, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_of_metrics_are_read_as_go_reads_them() {
+        for (text, want) in [
+            ("", None),
+            (":9808", Some("0.0.0.0:9808")),
+            ("127.0.0.1:0", Some("127.0.0.1:0")),
+            ("localhost:80", Some("127.0.0.1:80")),
+            ("[::1]:80", Some("[::1]:80")),
+        ] {
+            let want = want.map(|text| text.parse().unwrap());
+            assert_eq!(http(text).unwrap(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_metadata_service_is_left_alone_where_it_must_be() {
+        let disabled = check("", &[("AWS_EC2_METADATA_DISABLED", "true")]).unwrap();
+        assert!(disabled.sources.imds.is_err());
+        let hyperpod = check("", &[("CSI_NODE_NAME", "hyperpod-i-0")]).unwrap();
+        assert!(hyperpod.sources.imds.is_err());
+        let usual = check("--metadata-sources=Kubernetes", &[("CSI_NODE_NAME", "n")]).unwrap();
+        assert!(usual.sources.imds.is_ok());
+        assert_eq!(usual.sources.order, [Source::Kubernetes]);
+        assert_eq!(usual.sources.node_name.as_deref(), Some("n"));
+    }
+}
