@@ -108,14 +108,10 @@ pub fn power(
 }
 
 fn possible(life: Life, power: Power) -> bool {
-    match (power, life) {
-        (Power::Start, Life::Stopped | Life::Running | Life::Pending { .. })
-        | (
-            Power::Stop,
-            Life::Running | Life::Pending { .. } | Life::Stopping { .. } | Life::Stopped,
-        )
-        | (Power::Terminate, _) => true,
-        _ => false,
+    match power {
+        Power::Start => matches!(life, Life::Stopped | Life::Running | Life::Pending { .. }),
+        Power::Stop => !matches!(life, Life::ShuttingDown { .. } | Life::Terminated { .. }),
+        Power::Terminate => true,
     }
 }
 

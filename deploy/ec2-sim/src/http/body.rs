@@ -14,7 +14,12 @@ pub(super) enum ReplyBody {
     /// All at once.
     Whole(Option<Bytes>),
     /// All that there is, and then the connection breaks.
-    Short(Option<Bytes>),
+    Short {
+        /// What there is.
+        bytes: Option<Bytes>,
+        /// Until the break: what was sent must have left before.
+        sleep: Pin<Box<Sleep>>,
+    },
     /// One byte at a time.
     Slow {
         /// What is left.
@@ -26,7 +31,18 @@ pub(super) enum ReplyBody {
     },
 }
 
+/// How long what was sent has to leave before the connection breaks.
+const FLUSH: Duration = Duration::from_millis(20);
+
 impl ReplyBody {
+    /// All of `bytes`, and then a break.
+    pub(super) fn short(bytes: Bytes) -> Self {
+        Self::Short {
+            bytes: Some(bytes),
+            sleep: Box::pin(tokio::time::sleep(FLUSH)),
+        }
+    }
+
     /// One byte now, and the others with a pause before each.
     pub(super) fn slow(rest: Bytes, between: Duration) -> Self {
         Self::Slow {
@@ -47,10 +63,13 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Self::Short(bytes) => Poll::Ready(Some(match bytes.take() {
-                Some(b) => Ok(Frame::data(b)),
-                None => Err(io::Error::other("cut short on purpose")),
-            })),
+            Self::Short { bytes, sleep } => {
+                if let Some(b) = bytes.take() {
+                    return Poll::Ready(Some(Ok(Frame::data(b))));
+                }
+                std::task::ready!(sleep.as_mut().poll(cx));
+                Poll::Ready(Some(Err(io::Error::other("cut short on purpose"))))
+            }
             Self::Slow {
                 rest,
                 between,
@@ -69,7 +88,7 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Short(_) => false,
+            Self::Short { .. } => false,
             Self::Slow { rest, .. } => rest.is_empty(),
         }
     }
@@ -79,7 +98,7 @@ impl Body for ReplyBody {
             Self::Whole(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
             Self::Whole(None) => SizeHint::with_exact(0),
             // Unknown, so that the length that the header claims is taken for granted.
-            Self::Short(_) | Self::Slow { .. } => SizeHint::default(),
+            Self::Short { .. } | Self::Slow { .. } => SizeHint::default(),
         }
     }
 }

@@ -145,7 +145,7 @@ async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBod
             rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
             return Err(lost());
         }
-        Delivery::Short => (bytes.len() + 64, ReplyBody::Short(Some(bytes))),
+        Delivery::Short => (bytes.len() + 64, ReplyBody::short(bytes)),
         Delivery::Slow { first, between } => {
             tokio::time::sleep(first).await;
             (bytes.len(), ReplyBody::slow(bytes, between))

@@ -240,16 +240,20 @@ mod tests {
             .map_err(|e| e.message)
     }
 
+    type Performance = (Option<u32>, Option<u32>);
+    /// Type, GiB, iops, throughput, and the answer.
+    type Case = (
+        &'static str,
+        u32,
+        Option<u32>,
+        Option<u32>,
+        Result<Performance, &'static str>,
+    );
+
     /// Answers recorded from the real service.
     #[test]
     fn sizes_and_performance_are_judged_as_recorded() {
-        let cases: &[(
-            &str,
-            u32,
-            Option<u32>,
-            Option<u32>,
-            Result<(Option<u32>, Option<u32>), &str>,
-        )] = &[
+        let cases: &[Case] = &[
             ("gp3", 1, None, None, Ok((Some(3000), Some(125)))),
             ("GP3", 1, None, None, Ok((Some(3000), Some(125)))),
             ("gp2", 1, None, None, Ok((Some(100), None))),

@@ -1,0 +1,474 @@
+//! Volumes, attachments, snapshots, instances, tags and pages, as their owner sees them.
+
+mod world;
+
+use ec2_sim::Scenario;
+use world::{NODE_A, NODE_B, World, all, text};
+
+fn fixed(json: &str) -> World {
+    let mut scenario = Scenario {
+        profile: "instant".to_owned(),
+        ..Scenario::default()
+    };
+    scenario.latency = serde_json::from_str(json).expect("latency");
+    World::of(scenario)
+}
+
+fn attach(w: &mut World, volume: &str, instance: &str, device: &str) {
+    w.ok(
+        "AttachVolume",
+        &[
+            ("VolumeId", volume),
+            ("InstanceId", instance),
+            ("Device", device),
+        ],
+    );
+}
+
+/// The volume's own state is the last `status` element but for those of its attachments.
+fn states(w: &mut World, volume: &str) -> Vec<String> {
+    all(
+        &w.ok("DescribeVolumes", &[("VolumeId.1", volume)]),
+        "status",
+    )
+}
+
+#[test]
+fn an_attachment_takes_its_time_and_the_volume_is_in_use_at_once() {
+    let mut w = fixed(r#"{"attach":{"fixed_ms":100},"detach":{"fixed_ms":100}}"#);
+    let v = w.volume(&[]);
+    attach(&mut w, &v, NODE_A, "/dev/xvdba");
+    assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
+    w.step(100);
+    assert_eq!(states(&mut w, &v), ["in-use", "attached"]);
+    let said = w.ok("DetachVolume", &[("VolumeId", &v), ("InstanceId", NODE_A)]);
+    assert_eq!(text(&said, "status"), "detaching");
+    w.step(99);
+    assert_eq!(states(&mut w, &v), ["in-use", "detaching"]);
+    w.ok("DetachVolume", &[("VolumeId", &v)]);
+    w.step(1);
+    assert_eq!(
+        states(&mut w, &v),
+        ["available"],
+        "a detached attachment is not shown"
+    );
+}
+
+#[test]
+fn a_stuck_attachment_stays_until_it_is_detached() {
+    let mut w = World::new();
+    let v = w.volume(&[]);
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"stuck_attach"}}"#);
+    attach(&mut w, &v, NODE_A, "/dev/xvdba");
+    w.step(3_600_000);
+    assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
+    w.ok("DetachVolume", &[("VolumeId", &v), ("Force", "true")]);
+    w.step(1);
+    assert_eq!(states(&mut w, &v), ["available"]);
+}
+
+#[test]
+fn the_instances_mapping_can_say_attached_before_the_volume_does() {
+    let mut w = fixed(r#"{"attach":{"fixed_ms":100}}"#);
+    let v = w.volume(&[]);
+    w.fault(r#"{"fault":{"kind":"skew_attach","ms":50}}"#);
+    attach(&mut w, &v, NODE_A, "/dev/xvdba");
+    w.step(100);
+    let mapping = w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)]);
+    let ours = mapping
+        .split("<deviceName>/dev/xvdba")
+        .nth(1)
+        .expect("mapped");
+    assert_eq!(text(ours, "status"), "attached");
+    assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
+    w.step(50);
+    assert_eq!(states(&mut w, &v), ["in-use", "attached"]);
+}
+
+#[test]
+fn a_stuck_detachment_shows_detaching_or_busy() {
+    for (busy, shown) in [("false", "detaching"), ("true", "busy")] {
+        let mut w = World::new();
+        let v = w.volume(&[]);
+        attach(&mut w, &v, NODE_A, "/dev/xvdba");
+        w.step(1);
+        w.fault(&format!(
+            r#"{{"fault":{{"kind":"stuck_detach","for_ms":1000,"busy":{busy}}}}}"#
+        ));
+        w.ok("DetachVolume", &[("VolumeId", &v)]);
+        w.step(999);
+        assert_eq!(states(&mut w, &v), ["in-use", shown]);
+        w.step(1);
+        assert_eq!(states(&mut w, &v), ["available"]);
+    }
+}
+
+#[test]
+fn several_instances_share_a_multi_attach_volume_and_each_detaches_by_name() {
+    let mut scenario = Scenario {
+        profile: "instant".to_owned(),
+        ..Scenario::default()
+    };
+    scenario.instances[1].zone = "us-east-1a".to_owned();
+    let mut w = World::of(scenario);
+    let v = w.volume(&[
+        ("VolumeType", "io2"),
+        ("Iops", "100"),
+        ("MultiAttachEnabled", "true"),
+    ]);
+    attach(&mut w, &v, NODE_A, "/dev/xvdba");
+    attach(&mut w, &v, NODE_B, "/dev/xvdba");
+    w.step(1);
+    assert_eq!(
+        w.code(
+            "AttachVolume",
+            &[
+                ("VolumeId", &v),
+                ("InstanceId", NODE_B),
+                ("Device", "/dev/xvdbb")
+            ]
+        ),
+        "VolumeInUse"
+    );
+    assert_eq!(
+        w.code("DetachVolume", &[("VolumeId", &v)]),
+        "MissingParameter"
+    );
+    w.ok("DetachVolume", &[("VolumeId", &v), ("InstanceId", NODE_A)]);
+    w.step(1);
+    assert_eq!(w.of_volume(&v, "instanceId"), NODE_B);
+    assert!(w.sim.invariants.found().is_empty());
+}
+
+#[test]
+fn a_terminated_instance_frees_its_volumes_takes_its_root_along_and_is_listed_for_an_hour() {
+    let mut w = World::new();
+    let v = w.volume(&[]);
+    attach(&mut w, &v, NODE_A, "/dev/xvdba");
+    w.step(1);
+    w.ok("StopInstances", &[("InstanceId.1", NODE_A)]);
+    w.step(1);
+    assert_eq!(
+        states(&mut w, &v),
+        ["in-use", "attached"],
+        "a stopped instance keeps its volumes"
+    );
+    let said = w.ok("TerminateInstances", &[("InstanceId.1", NODE_A)]);
+    assert_eq!(all(&said, "name"), ["shutting-down", "stopped"]);
+    w.step(1);
+    assert_eq!(states(&mut w, &v), ["available"]);
+    assert_eq!(
+        w.sim.realms()[0]
+            .volumes()
+            .values()
+            .filter(|v| v.root)
+            .count(),
+        1,
+        "the other instance's"
+    );
+    let listed = w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)]);
+    assert_eq!(text(&listed, "name"), "terminated");
+    assert_eq!(
+        w.code(
+            "AttachVolume",
+            &[
+                ("VolumeId", &v),
+                ("InstanceId", NODE_A),
+                ("Device", "/dev/xvdba")
+            ]
+        ),
+        "IncorrectState"
+    );
+    w.step(3_600_000);
+    assert_eq!(
+        w.code("DescribeInstances", &[("InstanceId.1", NODE_A)]),
+        "InvalidInstanceID.NotFound"
+    );
+}
+
+#[test]
+fn a_snapshot_restores_to_a_volume_no_smaller_than_itself() {
+    let mut w = fixed(r#"{"snapshot":{"fixed_ms":100},"initialize_per_gib":{"fixed_ms":50}}"#);
+    let v = w.volume(&[("Encrypted", "true")]);
+    let s = text(
+        &w.ok("CreateSnapshot", &[("VolumeId", &v), ("Description", "d")]),
+        "snapshotId",
+    );
+    let restore = [
+        ("AvailabilityZone", "us-east-1b"),
+        ("SnapshotId", s.as_str()),
+        ("Size", "2"),
+    ];
+    let (_, code, message) = w.error("CreateVolume", &restore);
+    assert_eq!(
+        (code.as_str(), message.as_str()),
+        ("IncorrectState", "Snapshot is in invalid state - pending")
+    );
+    w.step(100);
+    let body = w.ok("CreateVolume", &restore);
+    assert_eq!(
+        (
+            text(&body, "size").as_str(),
+            text(&body, "encrypted").as_str()
+        ),
+        ("4", "true")
+    );
+    let r = text(&body, "volumeId");
+    w.step(100);
+    let status = w.ok("DescribeVolumeStatus", &[("VolumeId.1", &r)]);
+    assert_eq!(
+        (
+            text(&status, "initializationType").as_str(),
+            text(&status, "progress").as_str()
+        ),
+        ("default", "50")
+    );
+    assert!(status.contains("<name>initialization-state</name><status>initializing</status>"));
+    w.ok("DeleteSnapshot", &[("SnapshotId", &s)]);
+    assert_eq!(
+        w.code("DeleteSnapshot", &[("SnapshotId", &s)]),
+        "InvalidSnapshot.NotFound"
+    );
+}
+
+#[test]
+fn a_locked_snapshot_stays_until_the_lock_expires() {
+    let mut w = World::new();
+    let v = w.volume(&[]);
+    let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
+    let said = w.ok(
+        "LockSnapshot",
+        &[
+            ("SnapshotId", &s),
+            ("LockMode", "governance"),
+            ("LockDuration", "1"),
+        ],
+    );
+    assert_eq!(text(&said, "lockState"), "governance");
+    assert_eq!(
+        w.code("DeleteSnapshot", &[("SnapshotId", &s)]),
+        "SnapshotLocked"
+    );
+    assert_eq!(
+        all(&w.ok("DescribeLockedSnapshots", &[]), "snapshotId"),
+        [s.clone()]
+    );
+    w.step(24 * 3_600_000);
+    w.ok("DeleteSnapshot", &[("SnapshotId", &s)]);
+}
+
+#[test]
+fn fast_restore_answers_200_with_its_failures_inside() {
+    let mut w = World::new();
+    let v = w.volume(&[]);
+    let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
+    let ask = [
+        ("SourceSnapshotId.1", s.as_str()),
+        ("AvailabilityZone.1", "us-east-1a"),
+        ("AvailabilityZone.2", "mars-1a"),
+    ];
+    let body = w.ok("EnableFastSnapshotRestores", &ask);
+    let (good, bad) = body.split_once("<unsuccessful>").expect("one failed");
+    assert_eq!(text(good, "availabilityZone"), "us-east-1a");
+    assert_eq!(
+        (
+            text(bad, "availabilityZone").as_str(),
+            text(bad, "code").as_str()
+        ),
+        ("mars-1a", "InvalidZone.NotFound")
+    );
+    w.fault(r#"{"count":1,"fault":{"kind":"unsuccessful","code":"Client.InvalidSnapshot","message":"no"}}"#);
+    let body = w.ok(
+        "EnableFastSnapshotRestores",
+        &[
+            ("SourceSnapshotId.1", &s),
+            ("AvailabilityZone.1", "us-east-1b"),
+        ],
+    );
+    assert!(
+        body.contains("<successful/>") && body.contains("<code>Client.InvalidSnapshot</code>"),
+        "{body}"
+    );
+    w.step(1);
+    assert_eq!(
+        text(&w.ok("DescribeFastSnapshotRestores", &[]), "state"),
+        "enabled"
+    );
+    w.ok(
+        "DisableFastSnapshotRestores",
+        &[
+            ("SourceSnapshotId.1", &s),
+            ("AvailabilityZone.1", "us-east-1a"),
+        ],
+    );
+    w.step(1);
+    assert_eq!(
+        text(&w.ok("DescribeFastSnapshotRestores", &[]), "state"),
+        "disabled"
+    );
+}
+
+#[test]
+fn copies_are_one_at_a_time_per_source_and_five_per_region() {
+    let mut w = fixed(r#"{"initialize_per_gib":{"fixed_ms":1000}}"#);
+    let sources: Vec<String> = (0..6).map(|_| w.volume(&[])).collect();
+    let copy = |w: &mut World, v: &str| {
+        w.call(
+            "CopyVolumes",
+            &[("SourceVolumeId", v), ("VolumeType", "gp3")],
+        )
+    };
+    let (_, body) = copy(&mut w, &sources[0]);
+    assert_eq!(
+        (
+            text(&body, "sourceVolumeId"),
+            text(&body, "availabilityZone")
+        ),
+        (sources[0].clone(), "us-east-1a".to_owned())
+    );
+    assert_eq!(text(&copy(&mut w, &sources[0]).1, "Code"), "IncorrectState");
+    for s in &sources[1..5] {
+        assert_eq!(copy(&mut w, s).0, 200);
+    }
+    assert_eq!(
+        text(&copy(&mut w, &sources[5]).1, "Code"),
+        "CopyVolumesLimitExceeded"
+    );
+    w.step(4_000);
+    assert_eq!(copy(&mut w, &sources[5]).0, 200);
+}
+
+#[test]
+fn tags_are_merged_deleted_by_value_and_found() {
+    let mut w = World::new();
+    let v = w.volume(&[]);
+    w.ok(
+        "CreateTags",
+        &[
+            ("ResourceId.1", &v),
+            ("Tag.1.Key", "a"),
+            ("Tag.1.Value", "1"),
+            ("Tag.2.Key", "b"),
+            ("Tag.2.Value", "2"),
+        ],
+    );
+    w.ok(
+        "CreateTags",
+        &[
+            ("ResourceId.1", &v),
+            ("Tag.1.Key", "a"),
+            ("Tag.1.Value", "3"),
+        ],
+    );
+    w.ok(
+        "DeleteTags",
+        &[
+            ("ResourceId.1", &v),
+            ("Tag.1.Key", "a"),
+            ("Tag.1.Value", "1"),
+            ("Tag.2.Key", "b"),
+            ("Tag.3.Key", "never"),
+        ],
+    );
+    let tags = w.ok(
+        "DescribeTags",
+        &[("Filter.1.Name", "resource-id"), ("Filter.1.Value.1", &v)],
+    );
+    assert_eq!(
+        (all(&tags, "key"), all(&tags, "value")),
+        (vec!["a".to_owned()], vec!["3".to_owned()])
+    );
+    for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
+        let body = w.ok(
+            "DescribeVolumes",
+            &[("Filter.1.Name", filter), ("Filter.1.Value.1", "3")],
+        );
+        assert_eq!(all(&body, "volumeId").len(), found, "{filter}");
+    }
+}
+
+#[test]
+fn pages_cover_everything_once_and_a_tag_filter_leaves_pages_empty() {
+    let mut w = World::new();
+    for i in 0..12 {
+        let value = if i == 11 { "last" } else { "other" };
+        w.volume(&[
+            ("TagSpecification.1.ResourceType", "volume"),
+            ("TagSpecification.1.Tag.1.Key", "k"),
+            ("TagSpecification.1.Tag.1.Value", value),
+        ]);
+    }
+    let pages = |w: &mut World, filter: Option<&str>| {
+        let (mut ids, mut pages, mut token) = (Vec::new(), 0, String::new());
+        loop {
+            let mut p = vec![("MaxResults", "5")];
+            if let Some(value) = filter {
+                p.extend([("Filter.1.Name", "tag:k"), ("Filter.1.Value.1", value)]);
+            }
+            if !token.is_empty() {
+                p.push(("NextToken", token.as_str()));
+            }
+            let body = w.ok("DescribeVolumes", &p);
+            ids.extend(all(&body, "volumeId"));
+            pages += 1;
+            token = text(&body, "nextToken");
+            if token.is_empty() {
+                break (ids, pages);
+            }
+        }
+    };
+    let (ids, n) = pages(&mut w, None);
+    let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
+    // Twelve and the two root volumes.
+    assert_eq!((distinct.len(), n), (14, 3));
+    let (found, n) = pages(&mut w, Some("last"));
+    assert_eq!(
+        (found.len(), n),
+        (1, 3),
+        "the filter comes after the page was cut"
+    );
+    w.fault(r#"{"count":1,"fault":{"kind":"empty_page"}}"#);
+    assert_eq!(pages(&mut w, None).1, 4);
+    w.fault(r#"{"skip":1,"fault":{"kind":"expire_token"}}"#);
+    let token = text(
+        &w.ok("DescribeVolumes", &[("MaxResults", "5")]),
+        "nextToken",
+    );
+    assert_eq!(
+        w.error(
+            "DescribeVolumes",
+            &[("MaxResults", "5"), ("NextToken", &token)]
+        )
+        .2,
+        "Unable to parse pagination token"
+    );
+}
+
+#[test]
+fn accounts_and_regions_do_not_see_each_other() {
+    let mut scenario = Scenario {
+        profile: "instant".to_owned(),
+        ..Scenario::default()
+    };
+    scenario.realms = vec![serde_json::from_str(r#"{"account":"444455556666","region":"us-east-1","access_keys":["OTHER"],"zones":[{"name":"us-east-1a","id":"use1-az9"}]}"#).expect("realm")];
+    let mut w = World::of(scenario);
+    let v = w.volume(&[]);
+    let mut other = |action: &str, p: &[(&str, &str)]| {
+        let r = w
+            .sim
+            .handle(w.now, &world::request("OTHER", "us-east-1", action, p));
+        (r.status, String::from_utf8(r.body).expect("text"))
+    };
+    assert_eq!(
+        text(&other("DescribeVolumes", &[("VolumeId.1", &v)]).1, "Code"),
+        "InvalidVolume.NotFound"
+    );
+    assert_eq!(
+        text(&other("DescribeAvailabilityZones", &[]).1, "zoneId"),
+        "use1-az9"
+    );
+    assert_eq!(
+        text(&other("GetCallerIdentity", &[]).1, "Account"),
+        "444455556666"
+    );
+}

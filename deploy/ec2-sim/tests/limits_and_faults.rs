@@ -1,0 +1,172 @@
+//! Throttling and the faults that do not need a socket.
+
+mod world;
+
+use ec2_sim::delivery::Delivery;
+use world::{World, text};
+
+const CREATE: &[(&str, &str)] = &[
+    ("AvailabilityZone", "us-east-1a"),
+    ("Size", "1"),
+    ("VolumeType", "gp3"),
+];
+
+fn volumes(w: &World) -> usize {
+    w.sim.realms()[0]
+        .volumes()
+        .values()
+        .filter(|v| !v.root)
+        .count()
+}
+
+#[test]
+fn an_empty_bucket_answers_503_and_refills_with_time() {
+    let mut w = World::new();
+    let ok = |w: &mut World, n: usize| {
+        (0..n)
+            .filter(|_| w.call("CreateVolume", CREATE).0 == 200)
+            .count()
+    };
+    assert_eq!(ok(&mut w, 120), 100);
+    let (status, code, message) = w.error("CreateVolume", CREATE);
+    assert_eq!(
+        (status, code.as_str(), message.as_str()),
+        (503, "RequestLimitExceeded", "Request limit exceeded.")
+    );
+    w.step(2_000);
+    assert_eq!(ok(&mut w, 20), 10);
+    let s = w.sim.statistics.json();
+    assert_eq!(s["actions"]["CreateVolume"]["throttled"], 31);
+}
+
+#[test]
+fn an_error_is_injected_with_or_without_its_effect_and_in_every_form() {
+    for (rule, made, status, body) in [
+        (
+            r#"{"kind":"error","code":"InternalError","message":"x","effect":true}"#,
+            1,
+            500,
+            "<Code>InternalError</Code>",
+        ),
+        (
+            r#"{"kind":"error","code":"InsufficientVolumeCapacity","status":503,"effect":false}"#,
+            0,
+            503,
+            "InsufficientVolumeCapacity",
+        ),
+        (
+            r#"{"kind":"error","code":"x","status":502,"body":"html"}"#,
+            0,
+            502,
+            "<html>",
+        ),
+        (
+            r#"{"kind":"error","code":"x","status":504,"body":"empty"}"#,
+            0,
+            504,
+            "",
+        ),
+        (
+            r#"{"kind":"throttle","retry_after_ms":100}"#,
+            0,
+            503,
+            "RequestLimitExceeded",
+        ),
+        (r#"{"kind":"garble","how":"unparsable"}"#, 1, 200, "not XML"),
+        (
+            r#"{"kind":"garble","how":"wrong_root"}"#,
+            1,
+            200,
+            "NotCreateVolumeResponse",
+        ),
+        (r#"{"kind":"garble","how":"empty"}"#, 1, 200, ""),
+        (r#"{"kind":"garble","how":"cut"}"#, 1, 200, "<volumeId>"),
+    ] {
+        let mut w = World::new();
+        w.fault(&format!(
+            r#"{{"match":{{"action":"CreateVolume"}},"count":1,"fault":{rule}}}"#
+        ));
+        let (s, b) = w.call("CreateVolume", CREATE);
+        assert_eq!((s, volumes(&w)), (status, made), "{rule}");
+        assert!(b.contains(body), "{rule}: {b}");
+        assert!(!b.contains("</CreateVolumeResponse>"), "{rule}: {b}");
+        assert_eq!(w.call("CreateVolume", CREATE).0, 200, "one hit only");
+    }
+}
+
+#[test]
+fn a_reply_is_lost_after_the_effect_or_before_it() {
+    for (effect, made) in [("true", 1), ("false", 0)] {
+        let mut w = World::new();
+        w.fault(&format!(
+            r#"{{"count":1,"fault":{{"kind":"lose_reply","how":"close","effect":{effect}}}}}"#
+        ));
+        assert_eq!(w.reply("CreateVolume", CREATE).delivery, Delivery::Close);
+        assert_eq!(volumes(&w), made);
+    }
+}
+
+#[test]
+fn a_request_that_is_delivered_twice_takes_effect_twice_unless_a_token_stops_it() {
+    for (token, made) in [(None, 2), (Some(("ClientToken", "t")), 1)] {
+        let mut w = World::new();
+        w.fault(
+            r#"{"match":{"action":"CreateVolume"},"fault":{"kind":"duplicate","after_ms":2000}}"#,
+        );
+        let mut p = CREATE.to_vec();
+        p.extend(token);
+        w.ok("CreateVolume", &p);
+        w.step(1_999);
+        assert_eq!(volumes(&w), 1);
+        w.step(1);
+        assert_eq!(volumes(&w), made);
+        w.step(60_000);
+        assert_eq!(volumes(&w), made, "twice, not for ever");
+    }
+}
+
+#[test]
+fn a_volume_that_fails_asynchronously_stays_as_error() {
+    let mut w = World::new();
+    w.fault(r#"{"fault":{"kind":"fail_create","outcome":"error","after_ms":5}}"#);
+    let id = text(&w.ok("CreateVolume", CREATE), "volumeId");
+    w.step(5);
+    assert_eq!(w.of_volume(&id, "status"), "error");
+}
+
+#[test]
+fn the_journal_tells_each_request_and_hides_credentials() {
+    let mut w = World::new();
+    w.fault(r#"{"id":"lost","match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"lose_reply","how":"hang","effect":true}}"#);
+    w.reply("CreateVolume", CREATE);
+    let request = ec2_sim::Request {
+        form: b"Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=arn:aws:iam::1:role/r&RoleSessionName=s&WebIdentityToken=secret-token".to_vec(),
+        ..ec2_sim::Request::default()
+    };
+    assert_eq!(w.sim.handle(w.now, &request).status, 200);
+    let all = w.sim.journal.after(0, 10, None);
+    assert_eq!(all[0].faults, ["lost"]);
+    assert_eq!(
+        all[0].effects.len(),
+        1,
+        "what was made is known though nobody was told"
+    );
+    let text = serde_json::to_string(&all).expect("json");
+    assert!(
+        !text.contains("secret-token") && !text.contains("Signature"),
+        "{text}"
+    );
+}
+
+#[test]
+fn two_volumes_of_one_name_violate_an_invariant() {
+    let mut w = World::new();
+    for _ in 0..2 {
+        w.volume(&[
+            ("TagSpecification.1.ResourceType", "volume"),
+            ("TagSpecification.1.Tag.1.Key", "CSIVolumeName"),
+            ("TagSpecification.1.Tag.1.Value", "pvc-1"),
+        ]);
+    }
+    assert_eq!(w.sim.invariants.found()[0].rule, "named_once");
+}

@@ -1,0 +1,259 @@
+//! Attached volumes as real block devices. Needs root, loop devices and mkfs.ext4.
+
+mod process;
+
+use process::{NODE_A, Process, binary, run, text};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=gp3";
+
+/// Whether loop devices can be made here.
+fn possible() -> bool {
+    let why = if !rustix::process::geteuid().is_root() {
+        "not root"
+    } else if std::fs::File::open("/dev/loop-control").is_err() {
+        "no /dev/loop-control"
+    } else if Command::new("mkfs.ext4").arg("-V").output().is_err() {
+        "no mkfs.ext4"
+    } else {
+        return true;
+    };
+    println!("skipped: {why}");
+    false
+}
+
+/// A world that leaves nothing behind, also when the test fails.
+struct World {
+    state: PathBuf,
+    mount: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let mount = dir.path().join("mount");
+        std::fs::create_dir(&mount).expect("mkdir");
+        Self {
+            state: dir.path().join("state"),
+            mount,
+            _dir: dir,
+        }
+    }
+
+    fn mount(&self, device: &Path) {
+        run(Command::new("mount").arg(device).arg(&self.mount));
+    }
+
+    fn unmount(&self) {
+        run(Command::new("umount").arg(&self.mount));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.mount).output();
+        let _ = binary()
+            .args(["clean", "--state-dir"])
+            .arg(&self.state)
+            .output();
+    }
+}
+
+fn attach(p: &Process, volume: &str, instance: &str, device: &str) -> PathBuf {
+    p.wait_for(volume, "<status>available</status>");
+    p.call(&format!(
+        "Action=AttachVolume&VolumeId={volume}&InstanceId={instance}&Device=/dev/{device}"
+    ));
+    p.wait_for(volume, "<status>attached</status>");
+    let dir = p.ready["dev_dirs"][instance].as_str().expect("dev dir");
+    Path::new(dir).join(device)
+}
+
+/// The loop devices that are bound to images of this world, by the kernel's own word.
+fn bound(state: &Path) -> Vec<String> {
+    let state = std::fs::canonicalize(state).expect("state");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/block").expect("sysfs").flatten() {
+        let file = entry.path().join("loop/backing_file");
+        if std::fs::read_to_string(file).is_ok_and(|f| Path::new(f.trim()).starts_with(&state)) {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_volume_lives_as_a_block_device_through_busy_growth_snapshot_restore_and_kill() {
+    if !possible() {
+        return;
+    }
+    let w = World::new();
+    let p = Process::serve(&w.state, &["--devices", "loop"]);
+    let volume = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
+    let device = attach(&p, &volume, NODE_A, "xvdba");
+
+    let target = std::fs::read_link(&device).expect("a link");
+    let node = device.with_file_name(&target);
+    let meta = std::fs::metadata(&node).expect("node");
+    assert!(meta.file_type().is_block_device());
+    assert_eq!(meta.mode() & 0o777, 0o660);
+    let kernel =
+        std::fs::read_to_string(Path::new("/sys/block").join(&target).join("dev")).expect("dev");
+    let (major, minor) = (
+        rustix::fs::major(meta.rdev()),
+        rustix::fs::minor(meta.rdev()),
+    );
+    assert_eq!(kernel.trim(), format!("{major}:{minor}"));
+    assert_eq!(bound(&w.state), [target.to_string_lossy()]);
+
+    run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    w.mount(&device);
+    std::fs::write(w.mount.join("file"), "kept").expect("write");
+    run(Command::new("sync").arg("-f").arg(w.mount.join("file")));
+
+    // A detach while it is mounted is busy, and done when it is not.
+    p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
+    p.wait_for(&volume, "<status>busy</status>");
+    assert!(node.exists(), "what is held stays");
+    w.unmount();
+    p.wait_for(&volume, "<status>available</status>");
+    assert!(!node.exists() && !device.exists() && bound(&w.state).is_empty());
+
+    // Growth while attached is seen by the kernel.
+    let device = attach(&p, &volume, NODE_A, "xvdbb");
+    p.call(&format!("Action=ModifyVolume&VolumeId={volume}&Size=2"));
+    p.wait_for(&volume, "<size>2</size>");
+    let size = run(Command::new("blockdev").arg("--getsize64").arg(&device)).stdout;
+    assert_eq!(
+        String::from_utf8_lossy(&size).trim(),
+        (2_u64 << 30).to_string()
+    );
+
+    // A snapshot has the bytes of its moment; what is restored of it is another disk with them.
+    let snapshot = text(
+        &p.call(&format!("Action=CreateSnapshot&VolumeId={volume}")),
+        "snapshotId",
+    );
+    w.mount(&device);
+    std::fs::write(w.mount.join("file"), "changed").expect("write");
+    w.unmount();
+    let mut restored = String::new();
+    for _ in 0..500 {
+        restored = p.call(&format!("{CREATE}&SnapshotId={snapshot}"));
+        if restored.contains("<volumeId>") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let restored = text(&restored, "volumeId");
+    let other = attach(&p, &restored, NODE_A, "xvdbc");
+    w.mount(&other);
+    assert_eq!(
+        std::fs::read_to_string(w.mount.join("file")).expect("read"),
+        "kept"
+    );
+
+    // kill -9 with both attached and one mounted: the next one has the same devices.
+    let before = bound(&w.state);
+    p.kill();
+    let p = Process::serve(&w.state, &["--devices", "loop"]);
+    p.wait_for(&restored, "<status>attached</status>");
+    assert_eq!(bound(&w.state), before);
+    assert_eq!(
+        std::fs::read_to_string(w.mount.join("file")).expect("still mounted"),
+        "kept"
+    );
+    w.unmount();
+    for v in [&volume, &restored] {
+        p.call(&format!("Action=DetachVolume&VolumeId={v}"));
+        p.wait_for(v, "<status>available</status>");
+    }
+    assert!(bound(&w.state).is_empty());
+    let invariants = p.control.get("/v1/invariants").expect("invariants");
+    assert_eq!(invariants["ok"], true, "{invariants}");
+    assert_eq!(p.terminate(), Some(0));
+}
+
+#[test]
+fn clean_clears_what_a_killed_simulator_left_and_nothing_else() {
+    if !possible() {
+        return;
+    }
+    let (w, neighbour) = (World::new(), World::new());
+    let other = Process::serve(&neighbour.state, &["--devices", "loop"]);
+    let theirs = text(&other.call(&format!("{CREATE}&Size=1")), "volumeId");
+    attach(&other, &theirs, NODE_A, "xvdba");
+    let p = Process::serve(&w.state, &["--devices", "loop"]);
+    let ours = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
+    attach(&p, &ours, NODE_A, "xvdba");
+    p.kill();
+    assert_eq!(bound(&w.state).len(), 1);
+    run(binary().args(["clean", "--state-dir"]).arg(&w.state));
+    assert!(!w.state.exists());
+    assert_eq!(
+        bound(&neighbour.state).len(),
+        1,
+        "the neighbour's device is left alone"
+    );
+    other.call(&format!("Action=DetachVolume&VolumeId={theirs}"));
+    other.wait_for(&theirs, "<status>available</status>");
+}
+
+#[test]
+fn two_instances_share_one_device_of_a_multi_attach_volume() {
+    if !possible() {
+        return;
+    }
+    let w = World::new();
+    let scenario = w.mount.with_file_name("scenario.toml");
+    let instance =
+        |n: u32| format!("[[instances]]\nid = \"i-0aaaaaaaaaaaaaaa{n}\"\nzone = \"us-east-1a\"\n");
+    std::fs::write(&scenario, instance(1) + &instance(2)).expect("write");
+    let p = Process::serve(
+        &w.state,
+        &[
+            "--devices",
+            "loop",
+            "--scenario",
+            scenario.to_str().expect("utf-8"),
+        ],
+    );
+    let body = p.call("Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=io2&Iops=100&Size=4&MultiAttachEnabled=true");
+    let volume = text(&body, "volumeId");
+    let first = attach(&p, &volume, NODE_A, "xvdba");
+    p.call(&format!(
+        "Action=AttachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2&Device=/dev/xvdbb"
+    ));
+    let second = Path::new(
+        p.ready["dev_dirs"]["i-0aaaaaaaaaaaaaaa2"]
+            .as_str()
+            .expect("dir"),
+    )
+    .join("xvdbb");
+    for _ in 0..500 {
+        if second.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let rdev = |path: &Path| std::fs::metadata(path).expect("node").rdev();
+    assert_eq!(rdev(&first), rdev(&second));
+    p.call(&format!(
+        "Action=DetachVolume&VolumeId={volume}&InstanceId={NODE_A}"
+    ));
+    for _ in 0..500 {
+        if !first.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!first.exists() && second.exists());
+    p.call(&format!(
+        "Action=DetachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2"
+    ));
+    p.wait_for(&volume, "<status>available</status>");
+    assert!(bound(&w.state).is_empty());
+}

@@ -1,0 +1,390 @@
+//! The running server: lost and broken replies on the wire, metadata, control.
+
+use ec2_sim::devices::Mode;
+use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
+use serde_json::json;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
+
+struct Running {
+    server: Server,
+    control: ControlClient,
+    runtime: tokio::runtime::Runtime,
+    _dir: tempfile::TempDir,
+}
+
+fn start(scenario: Scenario) -> Running {
+    let dir = tempfile::tempdir().expect("dir");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("runtime");
+    let server = runtime
+        .block_on(Server::start(ServerOptions {
+            state_dir: dir.path().join("state"),
+            scenario,
+            devices: Mode::File,
+            listen: "127.0.0.1:0".parse().expect("address"),
+            control: None,
+        }))
+        .expect("server");
+    let control = ControlClient::new(server.control());
+    Running {
+        server,
+        control,
+        runtime,
+        _dir: dir,
+    }
+}
+
+fn instant() -> Running {
+    start(Scenario {
+        profile: "instant".to_owned(),
+        ..Scenario::default()
+    })
+}
+
+fn connect(url: &str) -> TcpStream {
+    let stream = TcpStream::connect(url.trim_start_matches("http://")).expect("connect");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("timeout");
+    stream
+}
+
+/// Sends one EC2 request and reads until the connection ends. The bytes, and how it ended.
+fn raw(url: &str, form: &str) -> (String, Option<ErrorKind>) {
+    let mut stream = connect(url);
+    write!(
+        stream,
+        "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded\r\nauthorization: AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/ec2/aws4_request\r\ncontent-length: {}\r\n\r\n{form}",
+        form.len()
+    )
+    .expect("write");
+    let mut bytes = Vec::new();
+    let ended = stream.read_to_end(&mut bytes).err().map(|e| e.kind());
+    (String::from_utf8_lossy(&bytes).into_owned(), ended)
+}
+
+const CREATE: &str =
+    "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
+const ZONES: &str = "Action=DescribeAvailabilityZones&Version=2016-11-15";
+
+/// What a Content-Length header says, and how many bytes came.
+fn lengths(answer: &str) -> (usize, usize) {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let said = head
+        .lines()
+        .find_map(|l| l.strip_prefix("content-length: "))
+        .expect("a length");
+    (said.parse().expect("number"), body.len())
+}
+
+#[test]
+fn replies_are_lost_cut_and_slowed_on_the_wire() {
+    let r = instant();
+    let url = r.server.ec2();
+    let fault = |json: serde_json::Value| {
+        r.control.delete("/v1/faults").expect("clear");
+        r.control
+            .post("/v1/faults", &json!({"fault": json, "count": 1}))
+            .expect("rule");
+    };
+    let (good, ended) = raw(&url, ZONES);
+    assert!(
+        good.starts_with("HTTP/1.1 200 OK\r\n") && ended.is_none(),
+        "{good}"
+    );
+    assert!(
+        good.contains("x-amzn-requestid: ")
+            && good.contains("content-type: text/xml;charset=UTF-8"),
+        "{good}"
+    );
+
+    fault(json!({"kind": "lose_reply", "how": "close", "effect": true}));
+    assert_eq!(raw(&url, CREATE), (String::new(), None));
+    fault(json!({"kind": "lose_reply", "how": "reset", "effect": true}));
+    assert_eq!(
+        raw(&url, CREATE),
+        (String::new(), Some(ErrorKind::ConnectionReset))
+    );
+    fault(json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 50}));
+    assert_eq!(raw(&url, CREATE), (String::new(), None));
+    let live = &r.control.get("/v1/invariants").expect("invariants")["live"];
+    assert_eq!(live["volumes"], 3, "each took effect");
+
+    fault(json!({"kind": "garble", "how": "short"}));
+    let (said, came) = lengths(&raw(&url, ZONES).0);
+    assert!(said > came, "{said} announced, {came} sent");
+    fault(json!({"kind": "garble", "how": "cut"}));
+    let (cut, _) = raw(&url, ZONES);
+    let (said, came) = lengths(&cut);
+    assert!(
+        said == came && !cut.contains("</DescribeAvailabilityZonesResponse>"),
+        "{cut}"
+    );
+    fault(json!({"kind": "slow", "first_byte_ms": 10, "byte_ms": 1}));
+    let (slow, ended) = raw(&url, ZONES);
+    assert!(
+        ended.is_none() && slow.contains("</DescribeAvailabilityZonesResponse>"),
+        "{slow}"
+    );
+}
+
+#[test]
+fn an_outage_refuses_connections_and_ends() {
+    let r = instant();
+    let url = r.server.ec2();
+    let mut kept = connect(&url);
+    r.control
+        .post("/v1/outage", &json!({"for_ms": 300}))
+        .expect("outage");
+    let mut one = [0];
+    assert_eq!(kept.read(&mut one).unwrap_or(0), 0, "open connections end");
+    let address = url.trim_start_matches("http://").to_owned();
+    let mut refused = false;
+    for _ in 0..500 {
+        match TcpStream::connect(&address) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => refused = true,
+            _ if refused => return,
+            _ => {}
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("refused: {refused}; it never came back");
+}
+
+/// One request to a metadata endpoint: status and body.
+fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) {
+    let mut stream = connect(url);
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: imds\r\nconnection: close\r\n{header}\r\n"
+    )
+    .expect("write");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("read");
+    let (head, body) = text.split_once("\r\n\r\n").expect("head");
+    let status = head
+        .split(' ')
+        .nth(1)
+        .expect("status")
+        .parse()
+        .expect("number");
+    (status, body.to_owned())
+}
+
+#[test]
+fn metadata_needs_a_token_and_reports_who_reaches_for_credentials() {
+    let r = instant();
+    let url = r.server.ready()["imds"][NODE_A]
+        .as_str()
+        .expect("imds")
+        .to_owned();
+    assert_eq!(
+        metadata(&url, "GET", "/latest/meta-data/instance-id", "").0,
+        401
+    );
+    assert_eq!(metadata(&url, "PUT", "/latest/api/token", "").0, 400);
+    let ttl = "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n";
+    assert_eq!(
+        metadata(
+            &url,
+            "PUT",
+            "/latest/api/token",
+            &format!("{ttl}x-forwarded-for: 1.2.3.4\r\n")
+        )
+        .0,
+        403
+    );
+    let (status, token) = metadata(&url, "PUT", "/latest/api/token", ttl);
+    assert_eq!(status, 200);
+    let header = format!("x-aws-ec2-metadata-token: {token}\r\n");
+    for (path, body) in [
+        ("/latest/meta-data/instance-id", NODE_A),
+        ("/latest/meta-data/instance-type", "m5.large"),
+        (
+            "/latest/meta-data/placement/availability-zone",
+            "us-east-1a",
+        ),
+        (
+            "/latest/meta-data/placement/availability-zone-id",
+            "use1-az6",
+        ),
+        ("/latest/meta-data/placement/region", "us-east-1"),
+    ] {
+        assert_eq!(
+            metadata(&url, "GET", path, &header),
+            (200, body.to_owned()),
+            "{path}"
+        );
+    }
+    let (_, document) = metadata(
+        &url,
+        "GET",
+        "/latest/dynamic/instance-identity/document",
+        &header,
+    );
+    let document: serde_json::Value = serde_json::from_str(&document).expect("json");
+    assert_eq!(document["accountId"], "111122223333");
+    assert_eq!(
+        metadata(&url, "GET", "/latest/meta-data/outpost-arn", &header).0,
+        404
+    );
+    assert_eq!(r.control.get("/v1/invariants").expect("before")["ok"], true);
+    assert_eq!(
+        metadata(
+            &url,
+            "GET",
+            "/latest/meta-data/iam/security-credentials/",
+            &header
+        )
+        .0,
+        404
+    );
+    let after = r.control.get("/v1/invariants").expect("after");
+    assert_eq!(
+        after["violations"][0]["rule"],
+        "no_credentials_from_metadata"
+    );
+    assert_eq!(
+        r.control.get("/v1/statistics").expect("statistics")["imds"]["credential_reads"],
+        1
+    );
+}
+
+#[test]
+fn the_control_socket_moves_time_instances_and_states() {
+    let scenario: Scenario = serde_json::from_value(json!({
+        "clock": {"manual": "2026-01-01T00:00:00Z"},
+        "latency": {"volume_create": {"fixed_ms": 1000}, "attach": {"fixed_ms": 1000}},
+    }))
+    .expect("scenario");
+    let r = start(scenario);
+    let c = &r.control;
+    let url = r.server.ec2();
+    let (body, _) = raw(&url, CREATE);
+    let id = body
+        .split("<volumeId>")
+        .nth(1)
+        .and_then(|t| t.split('<').next())
+        .expect("id")
+        .to_owned();
+    let status = |c: &ControlClient| {
+        let state = c.get("/v1/state").expect("state");
+        let volumes = state["realms"][0]["volumes"]
+            .as_array()
+            .expect("volumes")
+            .clone();
+        volumes
+            .into_iter()
+            .find(|v| v["id"] == id.as_str())
+            .map(|v| v["status"].as_str().unwrap_or("").to_owned())
+    };
+    assert_eq!(status(c).as_deref(), Some("creating"));
+    // The reply's own delay comes before the transition.
+    c.post("/v1/clock", &json!({"step_ms": 1002}))
+        .expect("step");
+    assert_eq!(status(c).as_deref(), Some("available"));
+
+    let new = c
+        .post(
+            "/v1/instances",
+            &json!({"id": "i-0ccccccccccccccc3", "zone": "us-east-1a", "type": "m7i.large"}),
+        )
+        .expect("instance");
+    let imds = new["imds"].as_str().expect("imds");
+    assert_eq!(
+        metadata(
+            imds,
+            "PUT",
+            "/latest/api/token",
+            "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n"
+        )
+        .0,
+        200
+    );
+    let dev = std::path::PathBuf::from(new["dev_dir"].as_str().expect("dev_dir"));
+    let attach = json!({"action": "AttachVolume", "parameters": {"VolumeId": id, "InstanceId": "i-0ccccccccccccccc3", "Device": "/dev/xvdba"}});
+    assert_eq!(
+        c.post("/v1/as-foreign", &attach).expect("foreign")["status"],
+        200
+    );
+    c.post(
+        &format!("/v1/volumes/{id}/force"),
+        &json!({"attached": "i-0ccccccccccccccc3"}),
+    )
+    .expect("force");
+    assert!(
+        dev.join("xvdba").exists(),
+        "forced to attached: the device is there"
+    );
+    let stopped = c
+        .post(
+            "/v1/instances/i-0ccccccccccccccc3/terminate",
+            &json!({"at_once": true}),
+        )
+        .expect("terminate");
+    assert_eq!(stopped["state"], "terminated");
+    assert!(!dev.join("xvdba").exists() && status(c).as_deref() == Some("available"));
+    c.post(&format!("/v1/volumes/{id}/force"), &json!({"gone": true}))
+        .expect("gone");
+    assert_eq!(status(c), None);
+
+    c.put("/v1/latency", &json!({"profile": "instant"}))
+        .expect("latency");
+    c.put("/v1/limits", &json!({"scale": 0.0})).expect("limits");
+    assert!(raw(&url, ZONES).0.contains("RequestLimitExceeded"));
+    for (method, path, body) in [
+        ("POST", "/v1/faults", json!({"fault": {"kind": "nonsense"}})),
+        (
+            "POST",
+            "/v1/instances",
+            json!({"id": "i-1", "zone": "us-east-1a"}),
+        ),
+        (
+            "POST",
+            "/v1/instances",
+            json!({"id": NODE_A, "zone": "us-east-1a"}),
+        ),
+        ("PUT", "/v1/latency", json!({"nonsense": {"fixed_ms": 1}})),
+        ("POST", "/v1/volumes/vol-1/force", json!({"gone": true})),
+        ("POST", "/v1/nonsense", json!({})),
+    ] {
+        let answer = if method == "PUT" {
+            c.put(path, &body)
+        } else {
+            c.post(path, &body)
+        };
+        assert!(answer.is_err(), "{method} {path} {body}");
+    }
+    let journal = c.get("/v1/journal?action=AttachVolume").expect("journal");
+    assert_eq!(journal["records"][0]["origin"], "foreign");
+}
+
+#[test]
+fn only_loopback_is_served_and_a_directory_by_one_at_a_time() {
+    let r = instant();
+    let options = |dir: &std::path::Path, listen: &str| ServerOptions {
+        state_dir: dir.to_owned(),
+        scenario: Scenario::default(),
+        devices: Mode::None,
+        listen: listen.parse().expect("address"),
+        control: None,
+    };
+    let other = tempfile::tempdir().expect("dir");
+    let start = |o| {
+        r.runtime
+            .block_on(Server::start(o))
+            .map(drop)
+            .expect_err("refused")
+            .to_string()
+    };
+    assert!(start(options(other.path(), "0.0.0.0:0")).contains("only loopback"));
+    let same = r.server.control().parent().expect("dir").to_owned();
+    assert!(start(options(&same, "127.0.0.1:0")).contains("in use"));
+}

@@ -1,0 +1,122 @@
+//! The real binary, as a child of the test.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use ec2_sim::ControlClient;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+pub const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
+
+pub struct Process {
+    child: Child,
+    pub ready: Value,
+    pub control: ControlClient,
+}
+
+pub fn binary() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ec2-sim"))
+}
+
+impl Process {
+    pub fn serve(state_dir: &Path, more: &[&str]) -> Self {
+        let mut child = binary()
+            .args(["serve", "--log-level", "warn", "--state-dir"])
+            .arg(state_dir)
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("spawn");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("stdout"))
+            .read_line(&mut line)
+            .expect("a line");
+        let ready: Value = serde_json::from_str(&line).expect("the ready line");
+        let control = ControlClient::new(ready["control"].as_str().expect("control"));
+        Self {
+            child,
+            ready,
+            control,
+        }
+    }
+
+    /// As kill -9.
+    pub fn kill(mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+
+    /// SIGTERM; the exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+        self.child.wait().expect("wait").code()
+    }
+
+    pub fn url(&self) -> &str {
+        self.ready["ec2"].as_str().expect("ec2")
+    }
+
+    /// One EC2 request; the body of its answer.
+    pub fn call(&self, form: &str) -> String {
+        let mut stream =
+            TcpStream::connect(self.url().trim_start_matches("http://")).expect("connect");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("timeout");
+        let form = format!("{form}&Version=2016-11-15");
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\nauthorization: Credential=AKID/20260101/us-east-1/ec2/aws4_request\r\ncontent-length: {}\r\n\r\n{form}",
+            form.len()
+        )
+        .expect("write");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("read");
+        text.split_once("\r\n\r\n")
+            .map_or(String::new(), |(_, body)| body.to_owned())
+    }
+
+    /// Asks for a volume until its answer contains a text.
+    pub fn wait_for(&self, volume: &str, wanted: &str) {
+        let mut last = String::new();
+        for _ in 0..1000 {
+            last = self.call(&format!("Action=DescribeVolumes&VolumeId.1={volume}"));
+            if last.contains(wanted) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{volume} never came to {wanted}: {last}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The first text of an element.
+pub fn text(body: &str, element: &str) -> String {
+    body.split(&format!("<{element}>"))
+        .nth(1)
+        .and_then(|t| t.split('<').next())
+        .unwrap_or_else(|| panic!("no {element} in {body}"))
+        .to_owned()
+}
+
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("run");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
