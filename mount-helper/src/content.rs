@@ -16,6 +16,8 @@ use rustix::io::Errno;
 
 /// Bytes read at the start of a disk to recognise what it holds; every known first signature lies within.
 pub const HEAD: usize = 320 << 10;
+/// Bytes read first: both superblocks and the boot area beside them.
+const FIRST: usize = 8 << 10;
 /// Bytes read at the end of a disk to recognise what it holds.
 const TAIL: u64 = 128 << 10;
 /// Alignment of direct reads, in bytes; the largest logical block of any disk.
@@ -29,9 +31,12 @@ pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
     let size =
         sys::block_bytes(&disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
     let mut reader = Reader::new(disk);
-    let head = reader.read(0, size.min(HEAD as u64))?.to_vec();
-    if let Some(content) = recognise(&head, now) {
-        return Ok(content);
+    // A sound superblock is all that is needed of a disk that was used before: the rest is read only for the others.
+    for length in [FIRST, HEAD] {
+        let head = reader.read(0, size.min(length as u64))?;
+        if let Some(content) = recognise(head, now) {
+            return Ok(content);
+        }
     }
     let end = size.saturating_sub(TAIL) & !(ALIGNMENT as u64 - 1);
     let tail = reader.read_all(end, size - end)?;

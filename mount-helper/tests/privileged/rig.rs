@@ -390,7 +390,7 @@ impl Drop for Rig {
         }
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        if std::thread::panicking() {
+        if std::thread::panicking() || std::env::var_os("RIG_JOURNAL").is_some() {
             println!("{}", self.journal());
         }
     }
