@@ -1,1 +1,13 @@
-//! Tests of the real processes together, and of the repository's own rules: see `tests/`.
+//! Tests of the real processes together, and of the repository's own rules: see `tests/`. This library is what those tests share.
+
+pub mod bytes;
+pub mod junit;
+pub mod life;
+pub mod program;
+pub mod requests;
+pub mod setting;
+pub mod tool_at_work;
+
+pub use life::{Life, Step};
+pub use requests::Requests;
+pub use setting::Setting;

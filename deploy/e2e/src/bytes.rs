@@ -1,0 +1,104 @@
+//! Bytes that are written in one place and must be found in another.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+const LENGTH: usize = 256 << 10;
+/// Where a raw device is written.
+const OFFSET: u64 = 8 << 20;
+
+/// A quarter of a mebibyte that `seed` determines.
+pub fn of(seed: &str) -> Vec<u8> {
+    let mut block = Sha256::digest(seed.as_bytes()).to_vec();
+    let mut all = Vec::with_capacity(LENGTH);
+    while all.len() < LENGTH {
+        block = Sha256::digest(&block).to_vec();
+        all.extend_from_slice(&block);
+    }
+    all
+}
+
+/// Writes the bytes of `seed` to a published volume, and syncs.
+///
+/// # Panics
+/// When that fails.
+pub fn write(target: &Path, block: bool, seed: &str) {
+    let mut file = if block {
+        let mut device = File::options()
+            .write(true)
+            .open(target)
+            .expect("the device can be opened");
+        device.seek(SeekFrom::Start(OFFSET)).expect("seek");
+        device
+    } else {
+        File::create(target.join("data.bin")).expect("a file can be made")
+    };
+    file.write_all(&of(seed)).expect("written");
+    file.sync_all().expect("synced");
+}
+
+/// Proves that the bytes of `seed` are on a published volume.
+///
+/// # Panics
+/// When they are not.
+pub fn prove(target: &Path, block: bool, seed: &str) {
+    let found = if block {
+        let mut device = File::open(target).expect("the device can be opened");
+        device.seek(SeekFrom::Start(OFFSET)).expect("seek");
+        let mut found = vec![0; LENGTH];
+        device.read_exact(&mut found).expect("read");
+        found
+    } else {
+        std::fs::read(target.join("data.bin")).expect("the file is there")
+    };
+    assert!(
+        found == of(seed),
+        "{} does not hold what was written",
+        target.display()
+    );
+}
+
+/// A digest of a whole file or device; holes cost nothing to skip in a sparse file's image.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn digest(path: &Path) -> String {
+    use rustix::fs::{SeekFrom as Where, seek};
+    let mut file = File::open(path).expect("the image can be opened");
+    let mut digest = Sha256::new();
+    let end = file.seek(SeekFrom::End(0)).expect("seek");
+    digest.update(end.to_le_bytes());
+    let mut at = 0;
+    let mut buffer = vec![0; 1 << 20];
+    // Only what was ever written is looked at, and of that only what is not zero: an image may grow or lose holes without a change.
+    while let Ok(data) = seek(&file, Where::Data(at)) {
+        let hole = seek(&file, Where::Hole(data)).unwrap_or(end);
+        file.seek(SeekFrom::Start(data)).expect("seek");
+        at = data;
+        while at < hole {
+            let want = usize::try_from((hole - at).min(1 << 20)).expect("small");
+            let got = file.read(&mut buffer[..want]).expect("read");
+            if got == 0 {
+                break;
+            }
+            for (index, block) in buffer[..got].chunks(512).enumerate() {
+                if block.iter().any(|byte| *byte != 0) {
+                    digest.update((at + 512 * index as u64).to_le_bytes());
+                    digest.update(block);
+                }
+            }
+            at += got as u64;
+        }
+        if at >= end {
+            break;
+        }
+    }
+    digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

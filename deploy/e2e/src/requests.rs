@@ -1,0 +1,142 @@
+//! What the driver asked of EC2, as the simulator wrote it down.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ebs_csi_sandbox::Simulator;
+use ebs_csi_sandbox::demo::Ec2;
+use serde_json::{Value, json};
+
+/// A volume as DescribeVolumes shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// `available`, `in-use`, …
+    pub status: String,
+    /// Size in GiB.
+    pub gib: i64,
+    /// `gp3`, …
+    pub kind: String,
+    /// Operations per second.
+    pub iops: Option<i64>,
+    /// MiB per second.
+    pub throughput: Option<i64>,
+    /// Instances that have it.
+    pub instances: Vec<String>,
+}
+
+/// The journal of a simulator.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests<'a> {
+    simulator: &'a Simulator,
+    ec2: Ec2<'a>,
+}
+
+impl<'a> Requests<'a> {
+    /// Of this simulator.
+    pub fn new(simulator: &'a Simulator) -> Self {
+        Self {
+            simulator,
+            ec2: Ec2::new(simulator),
+        }
+    }
+
+    /// The number of the last request so far.
+    pub async fn mark(&self) -> u64 {
+        self.ec2.last().await.expect("the simulator answers")
+    }
+
+    /// Requests after `mark`.
+    pub async fn since(&self, mark: u64) -> Vec<Value> {
+        self.ec2.journal(mark).await.expect("the simulator answers")
+    }
+
+    /// Requests after `mark` that changed something or would have: everything but Describe calls and dry runs.
+    pub async fn mutations(&self, mark: u64) -> Vec<Value> {
+        let mut records = self.since(mark).await;
+        records.retain(|record| {
+            let action = record["action"].as_str().unwrap_or_default();
+            !action.starts_with("Describe")
+                && !action.starts_with("GetCallerIdentity")
+                && record["parameters"]["DryRun"] != "true"
+        });
+        records
+    }
+
+    /// How often each mutating action after `mark` had an effect.
+    pub async fn effective(&self, mark: u64) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for record in self.mutations(mark).await {
+            if record["effects"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty())
+            {
+                *counts
+                    .entry(record["action"].as_str().unwrap_or_default().to_owned())
+                    .or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Waits until the driver has sent `action` after `mark`.
+    ///
+    /// # Panics
+    /// When it has not in 20 s.
+    pub async fn until(&self, mark: u64, action: &str) -> Value {
+        for _ in 0..10_000 {
+            if let Some(found) = self
+                .mutations(mark)
+                .await
+                .into_iter()
+                .find(|record| record["action"] == action)
+            {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!(
+            "the driver did not send {action} in 20 s; it sent {:#?}",
+            self.mutations(mark).await
+        );
+    }
+
+    /// What EC2 shows of a volume.
+    pub async fn volume(&self, id: &str) -> Option<Shown> {
+        let shown = self.ec2.volume(id).await.expect("the simulator answers")?;
+        Some(Shown {
+            status: shown.status,
+            gib: shown.size,
+            kind: shown.kind,
+            iops: shown.iops,
+            throughput: shown.throughput,
+            instances: shown.instances,
+        })
+    }
+
+    /// How many volumes carry this name tag.
+    pub async fn named(&self, name: &str) -> usize {
+        self.ec2
+            .volumes("tag:CSIVolumeName", name)
+            .await
+            .expect("the simulator answers")
+            .len()
+    }
+
+    /// Adds a fault.
+    pub async fn fault(&self, rule: Value) {
+        self.ec2.fault(rule).await.expect("the simulator takes it");
+    }
+
+    /// Removes all faults.
+    pub async fn no_faults(&self) {
+        self.ec2.no_faults().await.expect("the simulator answers");
+    }
+
+    /// Refuses connections for `ms` milliseconds.
+    pub async fn outage(&self, ms: u64) {
+        self.simulator
+            .post("/v1/outage", &json!({ "for_ms": ms }))
+            .await
+            .expect("the simulator answers");
+    }
+}

@@ -1,0 +1,215 @@
+//! A world for one test: started where it can be, proved clean when the test is over.
+
+use std::future::Future;
+use std::time::Duration;
+
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::co::Patience;
+use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
+use serde_json::{Value, json};
+
+use crate::requests::Requests;
+
+/// EC2's times: short, and none is zero, so that every intermediate state can be seen.
+const SCENARIO: &str = "\
+profile = \"fast\"
+[latency]
+api_read = { fixed_ms = 2 }
+api_write = { fixed_ms = 2 }
+volume_create = { fixed_ms = 60 }
+volume_create_from_snapshot = { fixed_ms = 60 }
+volume_copy = { fixed_ms = 60 }
+attach = { fixed_ms = 60 }
+device_appear = { fixed_ms = 0 }
+detach = { fixed_ms = 60 }
+modify = { fixed_ms = 60 }
+modify_complete = { fixed_ms = 60 }
+snapshot = { fixed_ms = 100 }
+";
+
+/// The programs that a world is made of.
+const PROGRAMS: [&str; 5] = [
+    "ebs-csi-sandbox",
+    "ec2-sim",
+    "ebs-csi-controller",
+    "ebs-csi-node-agent",
+    "ebs-csi-mount-helper",
+];
+
+/// A running world and those who use it.
+#[derive(Debug)]
+pub struct Setting {
+    /// Simulator, controller and nodes.
+    pub world: World,
+    /// The sidecars.
+    pub co: Co,
+    /// One kubelet for each node.
+    pub kubelets: Vec<Kubelet>,
+}
+
+/// Where the built programs are; `None`, with the reason printed, where one of `needed` is not there or this is not root.
+pub fn binaries(needed: &[&str]) -> Option<Binaries> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: block devices, mounts and confinement need root");
+        return None;
+    }
+    let binaries = Binaries::beside_this_program().expect("the path of this program");
+    for program in needed {
+        if let Err(e) = binaries.path(program) {
+            println!("skipped: {e}");
+            return None;
+        }
+    }
+    Some(binaries)
+}
+
+/// Retries as a sidecar makes them, but without its long pauses.
+fn impatient(patience: Patience) -> Patience {
+    Patience {
+        first_wait: Duration::from_millis(50),
+        longest_wait: Duration::from_millis(500),
+        give_up: Duration::from_secs(60),
+        ..patience
+    }
+}
+
+impl Setting {
+    /// Starts a world; `None`, with the reason printed, where there can be none.
+    pub async fn start() -> Option<Self> {
+        Self::with(|_| {}).await
+    }
+
+    /// Starts a world whose options `adjust` has changed.
+    pub async fn with(adjust: impl FnOnce(&mut WorldOptions)) -> Option<Self> {
+        let mut options = WorldOptions::new(binaries(&PROGRAMS)?);
+        options.scenario = SCENARIO.to_owned();
+        adjust(&mut options);
+        let world = match World::start(options).await {
+            Ok(world) => world,
+            Err(e) => panic!("the world did not start: {e}"),
+        };
+        let mut co = world.co().expect("the controller's socket");
+        co.provisioner = impatient(co.provisioner);
+        co.attacher = impatient(co.attacher);
+        let kubelets = (0..world.nodes.len())
+            .map(|node| {
+                let mut kubelet = world.kubelet(node).expect("a node's socket");
+                kubelet.patience = impatient(kubelet.patience);
+                kubelet
+            })
+            .collect();
+        Some(Self {
+            world,
+            co,
+            kubelets,
+        })
+    }
+
+    /// What the driver asked of EC2.
+    pub fn requests(&self) -> Requests<'_> {
+        Requests::new(&self.world.simulator)
+    }
+
+    /// The instance of node `index`.
+    pub fn instance(&self, index: usize) -> String {
+        self.world.nodes[index].instance.clone()
+    }
+
+    /// Changes EC2's times.
+    pub async fn latency(&self, change: Value) {
+        self.world
+            .simulator
+            .put("/v1/latency", &change)
+            .await
+            .expect("the simulator takes other latencies");
+    }
+
+    /// Awaits `work`; when it fails, panics with `what`, the failure and the end of every log.
+    pub async fn must<T, E: std::fmt::Display>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> T {
+        match work.await {
+            Ok(value) => value,
+            Err(e) => panic!("{what}: {e}\n{}", self.logs()),
+        }
+    }
+
+    /// The end of every log.
+    pub fn logs(&self) -> String {
+        self.world
+            .logs(25)
+            .into_iter()
+            .map(|(name, text)| format!("--- {name}\n{text}\n"))
+            .collect()
+    }
+
+    /// What the simulator found wrong, and what exists in EC2 beside root volumes.
+    pub async fn invariants(&self) -> Value {
+        self.world
+            .simulator
+            .get("/v1/invariants")
+            .await
+            .expect("the simulator answers")
+    }
+
+    /// Proves that no rule of EC2's was broken, that nothing exists there any more, that nothing is mounted, and ends the world.
+    pub async fn finish(self) {
+        let found = self.invariants().await;
+        assert_eq!(found["violations"], json!([]), "{found:#}");
+        assert_eq!(found["duplicates"], json!([]), "{found:#}");
+        for kind in ["volumes", "snapshots", "attachments"] {
+            assert!(
+                empty(&found["live"][kind]),
+                "{kind} were leaked: {found:#}\n{}",
+                self.logs()
+            );
+        }
+        assert!(
+            empty(&found["loops"]),
+            "loop devices were leaked: {found:#}"
+        );
+        for node in &self.world.nodes {
+            let mounted = mounted_beneath(&node.kubelet_root);
+            assert!(mounted.is_empty(), "still mounted: {mounted:?}");
+        }
+        self.end().await;
+    }
+
+    /// Ends the world and proves that it left nothing on the machine.
+    pub async fn end(self) {
+        let ended = self.world.shutdown().await.expect("the world ends");
+        assert!(
+            ended.leftovers.is_empty(),
+            "left behind: {:?}",
+            ended.leftovers
+        );
+        assert!(
+            ended.unwilling.is_empty(),
+            "did not end by SIGTERM: {:?}",
+            ended.unwilling
+        );
+    }
+}
+
+fn empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(empty),
+        Value::Number(number) => number.as_u64() == Some(0),
+        _ => value.is_null(),
+    }
+}
+
+/// Mount points strictly beneath `directory` in this process's namespace.
+pub fn mounted_beneath(directory: &std::path::Path) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    let prefix = format!("{}/", directory.display());
+    table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .filter(|point| point.starts_with(&prefix))
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,85 @@
+//! A tool of the mount-helper that is caught while it works on a disk.
+
+use std::time::Duration;
+
+use ebs_csi_sandbox::Node;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A stopped tool. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct ToolAtWork {
+    pid: i32,
+}
+
+/// Programs that the helper executes.
+const TOOLS: [&str; 8] = [
+    "mke2fs",
+    "mkfs.ext4",
+    "mkfs.ext3",
+    "mkfs.xfs",
+    "e2fsck",
+    "fsck.ext4",
+    "resize2fs",
+    "xfs_repair",
+];
+
+fn name(pid: i32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+/// Tools that run on `node` now.
+pub fn running(node: &Node) -> Vec<i32> {
+    node.helper
+        .family()
+        .into_iter()
+        .filter(|pid| name(*pid).is_some_and(|name| TOOLS.contains(&name.as_str())))
+        .collect()
+}
+
+/// Waits for a tool on `node` and stops it.
+///
+/// # Panics
+/// When none is seen in 20 s.
+pub async fn catch(node: &Node) -> ToolAtWork {
+    for _ in 0..40_000 {
+        if let Some(pid) = running(node).first().copied() {
+            let caught = ToolAtWork { pid };
+            caught.signal(Signal::STOP);
+            return caught;
+        }
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    panic!(
+        "no tool was seen at work in 20 s\n{}",
+        node.helper.log_tail(20)
+    );
+}
+
+impl ToolAtWork {
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether it is still there.
+    pub fn alive(&self) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| {
+            stat.rsplit_once(')')
+                .is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+        })
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            // It may have ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for ToolAtWork {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+    }
+}
