@@ -1,9 +1,7 @@
 //! Landlock.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use ebs_csi_policy::profile::{FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp};
@@ -11,6 +9,8 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus,
 };
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::{Fault, LandlockState, sys};
 
@@ -154,11 +154,12 @@ fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
 }
 
 pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
-        .open(path)?;
-    Ok(file.into())
+    // Not the standard library's open: with some C libraries it takes O_PATH for an access mode and drops it.
+    Ok(rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
