@@ -1,0 +1,238 @@
+//! Attach and detach: what EC2 shows is the truth, and the latest request wins.
+
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use serde_json::json;
+use tonic::Code;
+
+use crate::driver::{Driver, NODE_1, NODE_2, block, map, publish, volume, within};
+
+async fn one_volume(driver: &Driver) -> String {
+    driver.create(volume("pvc-1", 1)).await.unwrap().volume_id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_answers_of_attach_and_detach_end_well() {
+    for fault in [
+        json!({ "kind": "lose_reply", "how": "close", "effect": true }),
+        json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
+        json!({ "kind": "garble", "how": "unparsable", "effect": true }),
+        json!({ "kind": "garble", "how": "wrong_root", "effect": true }),
+    ] {
+        let driver = Driver::new().await;
+        let id = one_volume(&driver).await;
+        for action in ["AttachVolume", "DetachVolume"] {
+            driver.world.fault(
+                json!({ "match": { "action": action }, "count": 1, "fault": fault.clone() }),
+            );
+        }
+        let context = driver.publish(&id, NODE_1).await.unwrap();
+        assert_eq!(context["devicePath"], "/dev/xvdaa", "{fault}");
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        assert_eq!(driver.live("attachments"), 0, "{fault}");
+        assert_eq!(
+            (
+                driver.world.calls("AttachVolume"),
+                driver.world.calls("DetachVolume")
+            ),
+            (1, 1),
+            "{fault}"
+        );
+        driver.check_invariants();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_ec2_hides_is_avoided() {
+    let driver = Driver::in_world(json!({ "instances": [
+        { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hidden_devices": ["/dev/xvdaa", "/dev/xvdab"] },
+    ] }))
+    .await;
+    let id = one_volume(&driver).await;
+    assert_eq!(
+        driver.publish(&id, NODE_1).await.unwrap()["devicePath"],
+        "/dev/xvdac"
+    );
+    let second = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
+    assert_eq!(
+        driver.publish(&second, NODE_1).await.unwrap()["devicePath"],
+        "/dev/xvdad"
+    );
+    assert_eq!(driver.world.calls("AttachVolume"), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attaches_at_once_to_one_node_use_names_of_their_own() {
+    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 200 } } })).await;
+    let mut ids = Vec::new();
+    for n in 0..6 {
+        ids.push(
+            driver
+                .create(volume(&format!("pvc-{n}"), 1))
+                .await
+                .unwrap()
+                .volume_id,
+        );
+    }
+    let (a, b, c, d, e, f) = tokio::join!(
+        driver.publish(&ids[0], NODE_1),
+        driver.publish(&ids[1], NODE_1),
+        driver.publish(&ids[2], NODE_1),
+        driver.publish(&ids[3], NODE_1),
+        driver.publish(&ids[4], NODE_1),
+        driver.publish(&ids[5], NODE_1),
+    );
+    let mut names: Vec<_> = [a, b, c, d, e, f]
+        .into_iter()
+        .map(|r| r.unwrap()["devicePath"].clone())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 6);
+    assert_eq!(driver.world.calls("AttachVolume"), 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_takes_the_place_of_the_unpublish_before_it_and_the_other_way_round() {
+    let driver = Driver::in_world(
+        json!({ "latency": { "detach": { "fixed_ms": 1500 }, "attach": { "fixed_ms": 1500 } } }),
+    )
+    .await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+
+    let early = async {
+        driver.until_called("DetachVolume", 1).await;
+        driver.publish(&id, NODE_1).await
+    };
+    let (detached, attached) = tokio::join!(driver.unpublish(&id, NODE_1), early);
+    assert_eq!(detached.unwrap_err().code(), Code::Aborted);
+    attached.unwrap();
+    assert_eq!(driver.live("attachments"), 1);
+
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    let attaches = driver.world.calls("AttachVolume");
+    let late = async {
+        driver.until_called("AttachVolume", attaches + 1).await;
+        driver.unpublish(&id, NODE_1).await
+    };
+    let (attached, detached) = tokio::join!(driver.publish(&id, NODE_1), late);
+    assert_eq!(attached.unwrap_err().code(), Code::Aborted);
+    detached.unwrap();
+    assert_eq!(driver.live("attachments"), 0);
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_waits_for_a_detach_elsewhere() {
+    let driver = Driver::in_world(json!({ "latency": { "detach": { "fixed_ms": 1000 } } })).await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let then = async {
+        driver.until_called("DetachVolume", 1).await;
+        driver.publish(&id, NODE_2).await
+    };
+    let (detached, attached) = tokio::join!(driver.unpublish(&id, NODE_1), then);
+    detached.unwrap();
+    attached.unwrap();
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_in_use_stays_attached_until_it_is_released() {
+    let driver = Driver::new().await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    driver.world.fault(json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": { "kind": "stuck_detach", "busy": true, "for_ms": 2500 } }));
+    let mut request = tonic::Request::new(csi::ControllerUnpublishVolumeRequest {
+        volume_id: id.clone(),
+        node_id: NODE_1.to_owned(),
+        ..Default::default()
+    });
+    request.set_timeout(Duration::from_millis(800));
+    let early = driver
+        .client
+        .clone()
+        .controller_unpublish_volume(request)
+        .await
+        .unwrap_err();
+    assert_eq!(early.code(), Code::DeadlineExceeded, "{early}");
+    assert_eq!(driver.live("attachments"), 1);
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.live("attachments"), 0);
+    assert_eq!(driver.world.calls("DetachVolume"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_is_gone_does_not_hold_up_a_detach() {
+    let driver = Driver::new().await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    driver.world.command(|control| {
+        control.post(
+            &format!("/v1/instances/{NODE_1}/terminate"),
+            &json!({ "at_once": true }),
+        )
+    });
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.live("attachments"), 0);
+    let gone = driver.publish(&id, NODE_1).await.unwrap_err();
+    assert_eq!(gone.code(), Code::NotFound, "{gone}");
+    driver.publish(&id, NODE_2).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_shows_the_volume_first_is_believed_only_by_the_volume() {
+    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 800 } } })).await;
+    let id = one_volume(&driver).await;
+    driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": { "kind": "skew_attach", "ms": 700 } }));
+    let mut request = tonic::Request::new(publish(&id, NODE_1));
+    request.set_timeout(Duration::from_millis(200));
+    driver
+        .client
+        .clone()
+        .controller_publish_volume(request)
+        .await
+        .unwrap_err();
+    driver.publish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("AttachVolume"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_volume_is_attached_to_several_nodes() {
+    let driver = Driver::new().await;
+    let shared = csi::CreateVolumeRequest {
+        volume_capabilities: vec![block(Mode::MultiNodeMultiWriter)],
+        parameters: map(&[("type", "io2"), ("iops", "1000")]),
+        ..volume("pvc-1", 10)
+    };
+    let id = driver.create(shared).await.unwrap().volume_id;
+    for node in [NODE_1, NODE_2] {
+        let mut request = publish(&id, node);
+        request.volume_capability = Some(block(Mode::MultiNodeMultiWriter));
+        driver
+            .client
+            .clone()
+            .controller_publish_volume(within(request, 30))
+            .await
+            .unwrap();
+    }
+    assert_eq!(driver.live("attachments"), 2);
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.live("attachments"), 1);
+    driver.unpublish(&id, NODE_2).await.unwrap();
+    assert_eq!(driver.live("attachments"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_instance_is_named_as_full() {
+    let driver = Driver::new().await;
+    let id = one_volume(&driver).await;
+    driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": {
+        "kind": "error", "code": "AttachmentLimitExceeded", "status": 400, "message": "You may attach up to 27 devices for this instance type." } }));
+    let full = driver.publish(&id, NODE_1).await.unwrap_err();
+    assert_eq!(full.code(), Code::ResourceExhausted);
+    assert!(full.message().contains("27 devices"), "{full}");
+}

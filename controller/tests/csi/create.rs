@@ -1,0 +1,263 @@
+//! One volume for each name, whatever EC2 and the network do.
+
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use serde_json::json;
+use tonic::Code;
+
+use crate::driver::{Driver, in_zone, map, volume, within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_answers_make_one_volume() {
+    for fault in [
+        json!({ "kind": "lose_reply", "how": "close", "effect": true }),
+        json!({ "kind": "lose_reply", "how": "reset", "effect": true }),
+        json!({ "kind": "lose_reply", "how": "close", "effect": false }),
+        json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
+        json!({ "kind": "error", "code": "InternalError", "status": 500, "body": "html" }),
+        json!({ "kind": "garble", "how": "cut", "effect": true }),
+        json!({ "kind": "garble", "how": "unparsable", "effect": true }),
+        json!({ "kind": "garble", "how": "short", "effect": true }),
+    ] {
+        let driver = Driver::new().await;
+        driver.world.fault(
+            json!({ "match": { "action": "CreateVolume" }, "count": 1, "fault": fault.clone() }),
+        );
+        let mut made = driver.create(volume("pvc-1", 1)).await;
+        if let Err(status) = &made {
+            assert!(
+                matches!(status.code(), Code::Aborted | Code::Unavailable),
+                "{fault}: {status}"
+            );
+            made = driver.create(volume("pvc-1", 1)).await;
+        }
+        assert!(made.is_ok(), "{fault}: {made:?}");
+        assert_eq!(driver.live("volumes"), 1, "{fault}");
+        driver.check_invariants();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_once_for_one_name_get_one_volume() {
+    let driver =
+        Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 300 } } })).await;
+    let (a, b, c) = tokio::join!(
+        driver.create(volume("pvc-1", 1)),
+        driver.create(volume("pvc-1", 1)),
+        driver.create(volume("pvc-1", 1))
+    );
+    let id = a.unwrap().volume_id;
+    assert_eq!(
+        (b.unwrap().volume_id, c.unwrap().volume_id),
+        (id.clone(), id)
+    );
+    assert_eq!(
+        (driver.world.calls("CreateVolume"), driver.live("volumes")),
+        (1, 1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_gave_up_finds_its_work_going_on() {
+    let driver =
+        Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 1500 } } })).await;
+    let mut request = tonic::Request::new(volume("pvc-1", 1));
+    request.set_timeout(Duration::from_millis(400));
+    let early = driver
+        .client
+        .clone()
+        .create_volume(request)
+        .await
+        .unwrap_err();
+    assert_eq!(early.code(), Code::DeadlineExceeded, "{early}");
+    assert_eq!(driver.controller.operations(), 1);
+    driver.create(volume("pvc-1", 1)).await.unwrap();
+    assert_eq!(
+        (driver.world.calls("CreateVolume"), driver.live("volumes")),
+        (1, 1)
+    );
+    assert_eq!(driver.controller.operations(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_belongs_to_one_kind_of_volume() {
+    let driver = Driver::new().await;
+    let first = driver.create(volume("pvc-1", 4)).await.unwrap();
+    let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
+    assert_eq!(larger.code(), Code::AlreadyExists, "{larger}");
+    assert!(larger.message().contains(&first.volume_id), "{larger}");
+    let elsewhere = csi::CreateVolumeRequest {
+        accessibility_requirements: Some(in_zone("us-east-1b")),
+        ..volume("pvc-1", 4)
+    };
+    assert_eq!(
+        driver.create(elsewhere).await.unwrap_err().code(),
+        Code::AlreadyExists
+    );
+    // What EC2 takes for another request, the caller may take for the same: other tags make another token's parameters.
+    let tagged = csi::CreateVolumeRequest {
+        parameters: map(&[("tagSpecification_1", "team=shop")]),
+        ..volume("pvc-1", 4)
+    };
+    assert_eq!(
+        driver.create(tagged).await.unwrap().volume_id,
+        first.volume_id
+    );
+    assert_eq!(driver.live("volumes"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_volumes_with_one_name_the_oldest_is_taken() {
+    let driver = Driver::new().await;
+    let older = driver.world.volume("pvc-1").await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    driver.world.volume("pvc-1").await;
+    driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "fault": { "kind": "error", "code": "VolumeLimitExceeded", "status": 400 } }));
+    let taken = driver.create(volume("pvc-1", 4)).await.unwrap();
+    assert_eq!(taken.volume_id, older.id.to_string());
+    // The same quota is an honest error for a name that has no volume.
+    let full = driver.create(volume("pvc-2", 4)).await.unwrap_err();
+    assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
+    assert!(full.message().contains("quota"), "{full}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_a_failed_creation_used_up_is_stepped_over() {
+    for outcome in ["vanish", "error"] {
+        let driver = Driver::new().await;
+        driver.world.fault(json!({
+            "match": { "action": "CreateVolume" }, "count": 1,
+            "fault": { "kind": "fail_create", "outcome": outcome, "after_ms": 50 },
+        }));
+        let failed = driver.create(volume("pvc-1", 1)).await.unwrap_err();
+        assert_eq!(failed.code(), Code::Internal, "{outcome}: {failed}");
+        driver.create(volume("pvc-1", 1)).await.unwrap();
+        assert_eq!(driver.live("volumes"), 1, "{outcome}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_of_a_deleted_volume_is_stepped_over_by_another_process() {
+    let driver = Driver::new().await;
+    let first = driver.create(volume("pvc-1", 1)).await.unwrap();
+    driver.delete(&first.volume_id).await.unwrap();
+    let second = driver.create(volume("pvc-1", 1)).await.unwrap();
+    assert_ne!(second.volume_id, first.volume_id);
+    assert_eq!(driver.live("volumes"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throttling_is_waited_out() {
+    let driver = Driver::new().await;
+    driver.world.fault(json!({ "match": { "action": "*" }, "every": 2, "count": 6, "fault": { "kind": "throttle" } }));
+    let made = driver.create(volume("pvc-1", 1)).await.unwrap();
+    driver
+        .publish(&made.volume_id, crate::driver::NODE_1)
+        .await
+        .unwrap();
+    driver
+        .unpublish(&made.volume_id, crate::driver::NODE_1)
+        .await
+        .unwrap();
+    driver.delete(&made.volume_id).await.unwrap();
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_volume_has_the_tags_and_the_context_of_its_class() {
+    let driver = Driver::new().await;
+    let request = csi::CreateVolumeRequest {
+        parameters: map(&[
+            ("Type", "gp3"),
+            ("iopsPerGB", "500"),
+            ("allowAutoIOPSPerGBIncrease", "true"),
+            ("throughput", "200"),
+            ("encrypted", "true"),
+            ("blockSize", "4096"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+            (
+                "tagSpecification_1",
+                "owner={{ .PVCNamespace | toUpper }}/{{ .PVCName }}",
+            ),
+        ]),
+        ..volume("pvc-1", 10)
+    };
+    let made = driver.create(request).await.unwrap();
+    assert_eq!(made.volume_context, map(&[("blocksize", "4096")]));
+    let id = ebs_csi_wire::VolumeId::parse(&made.volume_id).unwrap();
+    let volume = driver
+        .world
+        .ec2
+        .look_volume(&id)
+        .await
+        .known()
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (volume.iops, volume.throughput, volume.encrypted),
+        (Some(5000), Some(200), true)
+    );
+    let tags: Vec<_> = volume
+        .tags
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
+    assert_eq!(
+        tags,
+        [
+            ("CSIVolumeName", "pvc-1"),
+            ("KubernetesCluster", "test"),
+            ("Name", "test-dynamic-pvc-1"),
+            ("ebs.csi.aws.com/IOPSPerGb", "500"),
+            ("ebs.csi.aws.com/cluster", "true"),
+            ("ebs.csi.aws.com/cluster-name", "test"),
+            ("kubernetes.io/cluster/test", "owned"),
+            ("kubernetes.io/created-for/pv/name", "pvc-1"),
+            ("kubernetes.io/created-for/pvc/name", "data"),
+            ("kubernetes.io/created-for/pvc/namespace", "shop"),
+            ("owner", "SHOP/data"),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_zone_one_is_chosen_and_with_an_id_its_name_is_answered() {
+    let driver = Driver::new().await;
+    let anywhere = csi::CreateVolumeRequest {
+        accessibility_requirements: None,
+        ..volume("pvc-1", 1)
+    };
+    let made = driver.create(anywhere.clone()).await.unwrap();
+    let zone = &made.accessible_topology[0].segments["topology.kubernetes.io/zone"];
+    assert!(zone.starts_with("us-east-1"), "{zone}");
+    assert_eq!(
+        driver.create(anywhere).await.unwrap().volume_id,
+        made.volume_id
+    );
+    let term = csi::Topology {
+        segments: map(&[("topology.k8s.aws/zone-id", "use1-az1")]),
+    };
+    let by_id = csi::CreateVolumeRequest {
+        accessibility_requirements: Some(csi::TopologyRequirement {
+            requisite: vec![term],
+            preferred: vec![],
+        }),
+        ..volume("pvc-2", 1)
+    };
+    let made = driver.create(by_id).await.unwrap();
+    assert_eq!(
+        made.accessible_topology[0].segments["topology.kubernetes.io/zone"],
+        "us-east-1b"
+    );
+    let request = csi::ControllerGetCapabilitiesRequest {};
+    let offered = driver
+        .client
+        .clone()
+        .controller_get_capabilities(within(request, 5))
+        .await
+        .unwrap();
+    assert_eq!(offered.into_inner().capabilities.len(), 9);
+}

@@ -1,0 +1,310 @@
+//! The service on a unix socket, a client, and requests as sidecars send them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ebs_csi_controller::ec2::Settings as Ec2Settings;
+use ebs_csi_controller::service::{Controller, Settings};
+use ebs_csi_controller::tags::TagSettings;
+use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use ebs_csi_proto::csi::controller_server::ControllerServer;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
+use ebs_csi_proto::csi::{self};
+use serde_json::{Value, json};
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+use crate::world::World;
+
+/// Two instances in zone a, one in zone b.
+pub(crate) const NODE_1: &str = "i-0aaaaaaaaaaaaaaa1";
+pub(crate) const NODE_2: &str = "i-0aaaaaaaaaaaaaaa2";
+pub(crate) const NODE_B: &str = "i-0bbbbbbbbbbbbbbb1";
+
+/// The service, its client and the world that it acts on.
+pub(crate) struct Driver {
+    pub(crate) world: World,
+    pub(crate) controller: Controller,
+    pub(crate) client: ControllerClient<Channel>,
+    _stop: tokio::sync::oneshot::Sender<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl Driver {
+    /// In a world where everything is fast.
+    pub(crate) async fn new() -> Self {
+        Self::in_world(json!({})).await
+    }
+
+    /// In a world with these settings of the scenario.
+    pub(crate) async fn in_world(scenario: Value) -> Self {
+        let mut whole = json!({
+            "profile": "instant",
+            "instances": [
+                { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" },
+                { "id": NODE_2, "type": "m5.large", "zone": "us-east-1a" },
+                { "id": NODE_B, "type": "m5.large", "zone": "us-east-1b" },
+            ],
+        });
+        if let (Value::Object(whole), Value::Object(more)) = (&mut whole, scenario) {
+            whole.extend(more);
+        }
+        Self::over(World::with(whole, Ec2Settings::default()).await).await
+    }
+
+    /// A service of its own over a world: what another replica would be, or the same after a restart.
+    pub(crate) async fn over(world: World) -> Self {
+        let settings = Settings {
+            tags: TagSettings {
+                cluster_id: Some("test".to_owned()),
+                ..Default::default()
+            },
+            modify_window: Duration::from_millis(300),
+        };
+        let controller = Controller::new(world.ec2.clone(), settings);
+        let dir = tempfile::tempdir().unwrap();
+        let endpoint: Endpoint = format!("unix://{}/csi.sock", dir.path().display())
+            .parse()
+            .unwrap();
+        let listener = endpoint.bind().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let routes = Routes::new(ControllerServer::new(controller.clone()));
+        tokio::spawn(ebs_csi_proto::serve::serve(
+            listener,
+            routes,
+            async {
+                let _ = stopped.await;
+            },
+            Duration::from_secs(1),
+        ));
+        let client = ControllerClient::connect(format!("unix://{}/csi.sock", dir.path().display()))
+            .await
+            .unwrap();
+        Self {
+            world,
+            controller,
+            client,
+            _stop: stop,
+            _dir: dir,
+        }
+    }
+
+    pub(crate) async fn create(
+        &self,
+        request: csi::CreateVolumeRequest,
+    ) -> Result<csi::Volume, Status> {
+        let answer = self
+            .client
+            .clone()
+            .create_volume(within(request, 30))
+            .await?;
+        Ok(answer.into_inner().volume.expect("a volume"))
+    }
+
+    pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
+        let request = csi::DeleteVolumeRequest {
+            volume_id: id.to_owned(),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .delete_volume(within(request, 30))
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn publish(
+        &self,
+        id: &str,
+        node: &str,
+    ) -> Result<HashMap<String, String>, Status> {
+        let request = publish(id, node);
+        let answer = self
+            .client
+            .clone()
+            .controller_publish_volume(within(request, 60))
+            .await?;
+        Ok(answer.into_inner().publish_context)
+    }
+
+    pub(crate) async fn unpublish(&self, id: &str, node: &str) -> Result<(), Status> {
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: id.to_owned(),
+            node_id: node.to_owned(),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .controller_unpublish_volume(within(request, 60))
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn expand(
+        &self,
+        id: &str,
+        gib: i64,
+    ) -> Result<csi::ControllerExpandVolumeResponse, Status> {
+        let request = csi::ControllerExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: gib << 30,
+                limit_bytes: 0,
+            }),
+            volume_capability: Some(mount()),
+            ..Default::default()
+        };
+        Ok(self
+            .client
+            .clone()
+            .controller_expand_volume(within(request, 60))
+            .await?
+            .into_inner())
+    }
+
+    pub(crate) async fn modify(&self, id: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
+        let request = csi::ControllerModifyVolumeRequest {
+            volume_id: id.to_owned(),
+            mutable_parameters: map(parameters),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .controller_modify_volume(within(request, 60))
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn snapshot(&self, name: &str, volume: &str) -> Result<csi::Snapshot, Status> {
+        let request = csi::CreateSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_id: volume.to_owned(),
+            ..Default::default()
+        };
+        let answer = self
+            .client
+            .clone()
+            .create_snapshot(within(request, 60))
+            .await?;
+        Ok(answer.into_inner().snapshot.expect("a snapshot"))
+    }
+
+    pub(crate) async fn ready_snapshot(&self, name: &str, volume: &str) -> csi::Snapshot {
+        for _ in 0..200 {
+            let snapshot = self.snapshot(name, volume).await.unwrap();
+            if snapshot.ready_to_use {
+                return snapshot;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the snapshot does not become ready");
+    }
+
+    /// Returns when so many requests of an action have reached EC2.
+    pub(crate) async fn until_called(&self, action: &str, times: u64) {
+        while self.world.calls(action) < times {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What lives in EC2, root volumes aside.
+    pub(crate) fn live(&self, what: &str) -> u64 {
+        self.world.command(|control| control.get("/v1/invariants"))["live"][what]
+            .as_u64()
+            .unwrap()
+    }
+
+    /// EC2's rules were kept throughout.
+    pub(crate) fn check_invariants(&self) {
+        let report = self.world.command(|control| control.get("/v1/invariants"));
+        assert_eq!(report["ok"], json!(true), "{report}");
+    }
+}
+
+/// With a deadline, as sidecars send it.
+pub(crate) fn within<T>(message: T, seconds: u64) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(Duration::from_secs(seconds));
+    request
+}
+
+pub(crate) fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
+    entries
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+pub(crate) fn mount() -> csi::VolumeCapability {
+    capability(
+        AccessType::Mount(MountVolume {
+            fs_type: "ext4".to_owned(),
+            ..Default::default()
+        }),
+        Mode::SingleNodeWriter,
+    )
+}
+
+pub(crate) fn block(mode: Mode) -> csi::VolumeCapability {
+    capability(AccessType::Block(BlockVolume {}), mode)
+}
+
+fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(access),
+        access_mode: Some(AccessMode { mode: mode as i32 }),
+    }
+}
+
+/// A volume in zone a.
+pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
+    csi::CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(csi::CapacityRange {
+            required_bytes: gib << 30,
+            limit_bytes: 0,
+        }),
+        volume_capabilities: vec![mount()],
+        accessibility_requirements: Some(in_zone("us-east-1a")),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn in_zone(zone: &str) -> csi::TopologyRequirement {
+    let term = csi::Topology {
+        segments: map(&[("topology.kubernetes.io/zone", zone)]),
+    };
+    csi::TopologyRequirement {
+        requisite: vec![term.clone()],
+        preferred: vec![term],
+    }
+}
+
+pub(crate) fn publish(id: &str, node: &str) -> csi::ControllerPublishVolumeRequest {
+    csi::ControllerPublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: node.to_owned(),
+        volume_capability: Some(mount()),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn from_snapshot(id: &str) -> csi::VolumeContentSource {
+    csi::VolumeContentSource {
+        r#type: Some(SourceType::Snapshot(SnapshotSource {
+            snapshot_id: id.to_owned(),
+        })),
+    }
+}
+
+pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
+    csi::VolumeContentSource {
+        r#type: Some(SourceType::Volume(VolumeSource {
+            volume_id: id.to_owned(),
+        })),
+    }
+}

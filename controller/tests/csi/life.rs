@@ -1,0 +1,173 @@
+//! A volume's whole life, and what a repeated request changes: nothing.
+
+use ebs_csi_proto::csi;
+use tonic::Code;
+
+use crate::driver::{Driver, NODE_1, NODE_2, from_snapshot, from_volume, mount, volume, within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_lives_from_create_to_delete() {
+    let driver = Driver::new().await;
+    let made = driver.create(volume("pvc-1", 4)).await.unwrap();
+    assert_eq!(made.capacity_bytes, 4 << 30);
+    assert_eq!(
+        made.accessible_topology[0].segments["topology.kubernetes.io/zone"],
+        "us-east-1a"
+    );
+    let id = made.volume_id.as_str();
+
+    let context = driver.publish(id, NODE_1).await.unwrap();
+    assert_eq!(context["devicePath"], "/dev/xvdaa");
+    assert_eq!(
+        context["ebs.csi.aws.com/size-bytes"],
+        (4u64 << 30).to_string()
+    );
+    assert_eq!(context["ebs.csi.aws.com/origin"], "blank");
+    assert!(
+        context["ebs.csi.aws.com/attached-at"].ends_with('Z'),
+        "{context:?}"
+    );
+
+    let elsewhere = driver.publish(id, NODE_2).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::FailedPrecondition);
+    assert!(elsewhere.message().contains(NODE_1), "{elsewhere}");
+    let in_use = driver.delete(id).await.unwrap_err();
+    assert_eq!(in_use.code(), Code::FailedPrecondition);
+    assert!(in_use.message().contains(NODE_1), "{in_use}");
+
+    driver.unpublish(id, NODE_1).await.unwrap();
+    driver.publish(id, NODE_2).await.unwrap();
+    driver.unpublish(id, NODE_2).await.unwrap();
+
+    let snapshot = driver.ready_snapshot("snap-1", id).await;
+    assert_eq!(snapshot.source_volume_id, id);
+    let restored = driver
+        .create(csi::CreateVolumeRequest {
+            volume_content_source: Some(from_snapshot(&snapshot.snapshot_id)),
+            ..volume("pvc-2", 4)
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        restored.content_source,
+        Some(from_snapshot(&snapshot.snapshot_id))
+    );
+    let context = driver.publish(&restored.volume_id, NODE_1).await.unwrap();
+    assert_eq!(context["ebs.csi.aws.com/origin"], "snapshot");
+    driver.unpublish(&restored.volume_id, NODE_1).await.unwrap();
+
+    let copied = driver
+        .create(csi::CreateVolumeRequest {
+            volume_content_source: Some(from_volume(id)),
+            ..volume("pvc-3", 4)
+        })
+        .await
+        .unwrap();
+    let context = driver.publish(&copied.volume_id, NODE_1).await.unwrap();
+    assert_eq!(context["ebs.csi.aws.com/origin"], "volume");
+    driver.unpublish(&copied.volume_id, NODE_1).await.unwrap();
+
+    let grown = driver.expand(id, 6).await.unwrap();
+    assert_eq!(
+        (grown.capacity_bytes, grown.node_expansion_required),
+        (6 << 30, true)
+    );
+
+    for id in [id, &restored.volume_id, &copied.volume_id] {
+        driver.delete(id).await.unwrap();
+        driver.delete(id).await.unwrap();
+    }
+    for _ in 0..2 {
+        let request = csi::DeleteSnapshotRequest {
+            snapshot_id: snapshot.snapshot_id.clone(),
+            ..Default::default()
+        };
+        driver
+            .client
+            .clone()
+            .delete_snapshot(within(request, 10))
+            .await
+            .unwrap();
+    }
+    assert_eq!(
+        (
+            driver.live("volumes"),
+            driver.live("snapshots"),
+            driver.live("attachments")
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(driver.controller.operations(), 0);
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_life_takes_four_changes_in_ec2() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    driver.publish(&id, NODE_1).await.unwrap();
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    driver.delete(&id).await.unwrap();
+    for action in [
+        "CreateVolume",
+        "AttachVolume",
+        "DetachVolume",
+        "DeleteVolume",
+    ] {
+        assert_eq!(driver.world.calls(action), 1, "{action}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_request_changes_nothing() {
+    let driver = Driver::new().await;
+    let first = driver.create(volume("pvc-1", 1)).await.unwrap();
+    assert_eq!(driver.create(volume("pvc-1", 1)).await.unwrap(), first);
+    let context = driver.publish(&first.volume_id, NODE_1).await.unwrap();
+    assert_eq!(
+        driver.publish(&first.volume_id, NODE_1).await.unwrap(),
+        context
+    );
+    // A volume in use is still the one that the name belongs to.
+    assert_eq!(driver.create(volume("pvc-1", 1)).await.unwrap(), first);
+    assert_eq!(driver.world.calls("AttachVolume"), 1);
+    driver.unpublish(&first.volume_id, NODE_1).await.unwrap();
+    driver.unpublish(&first.volume_id, NODE_1).await.unwrap();
+    let snapshot = driver.ready_snapshot("s", &first.volume_id).await;
+    assert_eq!(
+        driver.snapshot("s", &first.volume_id).await.unwrap(),
+        snapshot
+    );
+    assert_eq!((driver.live("volumes"), driver.live("snapshots")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_validated_against_what_it_is() {
+    use csi::volume_capability::access_mode::Mode;
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let validate = async |id: &str, capability| {
+        let request = csi::ValidateVolumeCapabilitiesRequest {
+            volume_id: id.to_owned(),
+            volume_capabilities: vec![capability],
+            ..Default::default()
+        };
+        driver
+            .client
+            .clone()
+            .validate_volume_capabilities(within(request, 10))
+            .await
+    };
+    let confirmed = async |capability| validate(&id, capability).await.unwrap().into_inner();
+    assert!(confirmed(mount()).await.confirmed.is_some());
+    let refused = confirmed(crate::driver::block(Mode::MultiNodeMultiWriter)).await;
+    assert!(refused.confirmed.is_none() && !refused.message.is_empty());
+    let refused = confirmed(crate::driver::block(Mode::MultiNodeReaderOnly)).await;
+    assert!(refused.confirmed.is_none() && !refused.message.is_empty());
+    for unknown in ["vol-0123456789abcdef0", "no-such-volume"] {
+        assert_eq!(
+            validate(unknown, mount()).await.unwrap_err().code(),
+            Code::NotFound
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! Mistakes are named and change nothing.
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use serde_json::json;
+use tonic::Code;
+
+use crate::driver::{
+    Driver, NODE_1, NODE_B, block, from_snapshot, from_volume, in_zone, map, publish, volume,
+    within,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_create_is_refused_by_the_field_and_makes_nothing() {
+    let driver = Driver::new().await;
+    let with = |parameters: &[(&str, &str)]| csi::CreateVolumeRequest {
+        parameters: map(parameters),
+        ..volume("pvc-1", 10)
+    };
+    let rows = [
+        (with(&[("colour", "red")]), Code::InvalidArgument, "colour"),
+        (
+            with(&[("iops", "1000"), ("iopsPerGB", "10")]),
+            Code::InvalidArgument,
+            "iopsPerGB",
+        ),
+        (with(&[("type", "gp9")]), Code::InvalidArgument, "gp9"),
+        (
+            with(&[("type", "gp2"), ("iops", "4000")]),
+            Code::InvalidArgument,
+            "iops",
+        ),
+        (with(&[("type", "io2")]), Code::InvalidArgument, "iops"),
+        (
+            with(&[("throughput", "5000")]),
+            Code::InvalidArgument,
+            "hroughput",
+        ),
+        (
+            with(&[("bytesPerInode", "many!")]),
+            Code::InvalidArgument,
+            "bytesperinode",
+        ),
+        (
+            with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
+            Code::InvalidArgument,
+            "kubernetes.io/x",
+        ),
+        (
+            with(&[("tagSpecification_1", "a={{ .Nope }}")]),
+            Code::InvalidArgument,
+            "Nope",
+        ),
+        (
+            csi::CreateVolumeRequest {
+                volume_capabilities: vec![block(Mode::MultiNodeMultiWriter)],
+                ..volume("pvc-1", 1)
+            },
+            Code::InvalidArgument,
+            "io2",
+        ),
+        (
+            csi::CreateVolumeRequest {
+                accessibility_requirements: Some(in_zone("mars-1a")),
+                ..volume("pvc-1", 1)
+            },
+            Code::InvalidArgument,
+            "mars-1a",
+        ),
+        (
+            csi::CreateVolumeRequest {
+                volume_content_source: Some(from_snapshot("snap-0123456789abcdef0")),
+                ..volume("pvc-1", 1)
+            },
+            Code::NotFound,
+            "snap-0123456789abcdef0",
+        ),
+        (
+            csi::CreateVolumeRequest {
+                volume_content_source: Some(from_volume("vol-0123456789abcdef0")),
+                ..volume("pvc-1", 1)
+            },
+            Code::NotFound,
+            "vol-0123456789abcdef0",
+        ),
+        (
+            csi::CreateVolumeRequest {
+                volume_content_source: Some(from_volume("nonsense")),
+                ..volume("pvc-1", 1)
+            },
+            Code::NotFound,
+            "nonsense",
+        ),
+        (volume("pvc-1", 1 << 20), Code::InvalidArgument, "GiB"),
+        (volume("pvc-1", 1 << 32), Code::OutOfRange, "required_bytes"),
+    ];
+    for (request, code, word) in rows {
+        let status = driver.create(request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{word}: {status}");
+        assert!(status.message().contains(word), "{word}: {status}");
+    }
+    assert_eq!(driver.live("volumes"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_that_do_not_exist_are_gone_or_not_found() {
+    let driver = Driver::new().await;
+    for id in ["nonsense", "vol-0123456789abcdef0"] {
+        driver.delete(id).await.unwrap();
+        driver.unpublish(id, NODE_1).await.unwrap();
+        driver.unpublish(id, "nonsense").await.unwrap();
+        assert_eq!(
+            driver.publish(id, NODE_1).await.unwrap_err().code(),
+            Code::NotFound,
+            "{id}"
+        );
+        assert_eq!(
+            driver.expand(id, 1).await.unwrap_err().code(),
+            Code::NotFound,
+            "{id}"
+        );
+        assert_eq!(
+            driver
+                .modify(id, &[("iops", "3001")])
+                .await
+                .unwrap_err()
+                .code(),
+            Code::NotFound,
+            "{id}"
+        );
+        assert_eq!(
+            driver.snapshot("s", id).await.unwrap_err().code(),
+            Code::NotFound,
+            "{id}"
+        );
+    }
+    let made = driver.create(volume("pvc-1", 1)).await.unwrap();
+    for node in ["nonsense", "i-0fffffffffffffff1"] {
+        assert_eq!(
+            driver
+                .publish(&made.volume_id, node)
+                .await
+                .unwrap_err()
+                .code(),
+            Code::NotFound,
+            "{node}"
+        );
+        driver.unpublish(&made.volume_id, node).await.unwrap();
+    }
+    let mut empty = publish(&made.volume_id, NODE_1);
+    empty.volume_capability = None;
+    let status = driver
+        .client
+        .clone()
+        .controller_publish_volume(within(empty, 5))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let elsewhere = driver.publish(&made.volume_id, NODE_B).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::InvalidArgument, "{elsewhere}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_permission_is_named_and_an_absent_ec2_is_not_final() {
+    let driver = Driver::new().await;
+    driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform this operation." } }));
+    let refused = driver.create(volume("pvc-1", 1)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(
+        refused.message().contains("ec2:CreateVolume") && refused.message().contains("IAM"),
+        "{refused}"
+    );
+    driver.world.no_faults();
+    driver
+        .world
+        .command(|control| control.post("/v1/outage", &json!({ "for_ms": 3000 })));
+    let mut request = within(volume("pvc-1", 1), 30);
+    request.set_timeout(std::time::Duration::from_millis(1500));
+    let down = driver
+        .client
+        .clone()
+        .create_volume(request)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            down.code(),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Aborted
+        ),
+        "{down}"
+    );
+    tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+    driver.create(volume("pvc-1", 1)).await.unwrap();
+    assert_eq!(driver.live("volumes"), 1);
+}
