@@ -49,6 +49,7 @@ const EVERYWHERE: &[(&str, i64)] = numbers! {
     fsync => SYS_fsync,
     ftruncate => SYS_ftruncate,
     futex => SYS_futex,
+    getcpu => SYS_getcpu,
     getcwd => SYS_getcwd,
     getdents64 => SYS_getdents64,
     getegid => SYS_getegid,
