@@ -49,6 +49,10 @@ impl Installed {
     }
 
     fn start(&self, arguments: &[&str]) -> Started {
+        let mut arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+        if matches!(arguments.first().map(String::as_str), Some("node" | "all")) {
+            arguments.push(format!("--runtime-dir={}", self.path("sockets").display()));
+        }
         let child = Command::new(self.path("aws-ebs-csi-driver"))
             .args(arguments)
             .stdin(Stdio::null())

@@ -300,6 +300,23 @@ pub fn survey(world: &World) -> io::Result<Vec<Seen>> {
     Ok(seen)
 }
 
+/// Whether the helper whose processes are `family` has all its parts, each confined.
+pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
+    let Some(supervisor) = family.first() else {
+        return false;
+    };
+    let confined = |tier: Tier| {
+        family.iter().any(|pid| {
+            self::tier(*pid, *supervisor) == Some(tier)
+                && std::fs::read_to_string(format!("/proc/{pid}/status"))
+                    .is_ok_and(|status| numbers(&status, "Seccomp").first() == Some(&2))
+        })
+    };
+    [Tier::Supervisor, Tier::Broker, Tier::Directories]
+        .into_iter()
+        .all(confined)
+}
+
 /// What `pid` is in the tree of the helper whose first process is `supervisor`.
 pub(crate) fn tier(pid: i32, supervisor: i32) -> Option<Tier> {
     if pid == supervisor {

@@ -113,6 +113,7 @@ pub(crate) fn all(
         node.imds.clone(),
         node.name.clone(),
     );
+    let directory = state_dir.join(&node.name).join("all");
     let namespace = node.namespace.try_clone()?;
     Ok(Process::new(
         &format!("{}/all", node.name),
@@ -126,6 +127,8 @@ pub(crate) fn all(
                 .arg(&endpoint)
                 .arg("--kubelet-root")
                 .arg(&root)
+                .arg("--runtime-dir")
+                .arg(&directory)
                 .args(["--sandbox", "--metadata-sources=imds"])
                 .env("CSI_NODE_NAME", &name)
                 .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);

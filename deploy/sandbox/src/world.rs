@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::process::Process;
 use crate::simulator::Simulator;
 use crate::world_options::{WorldOptions, ZONE};
-use crate::{container, state_dir};
+use crate::{audit, container, state_dir};
 
 /// Why the world could not be made, changed or ended.
 #[derive(Debug, thiserror::Error)]
@@ -177,6 +177,11 @@ impl World {
         &self.state_dir
     }
 
+    /// What it was made of.
+    pub fn options(&self) -> &WorldOptions {
+        &self.options
+    }
+
     /// Socket of the controller.
     pub fn controller_socket(&self) -> &Path {
         &self.controller_socket
@@ -221,7 +226,7 @@ impl World {
         ready(&mut node.agent, &node.csi_socket).await
     }
 
-    /// Starts the mount-helper of node `index` and waits until its socket is there.
+    /// Starts the mount-helper of node `index` and waits until its socket is there and its parts are confined.
     ///
     /// # Errors
     /// When it ends or does not get ready in 30 s.
@@ -230,7 +235,7 @@ impl World {
         step("starting the mount-helper", node.helper.start())?;
         let began = Instant::now();
         loop {
-            if node.helper_socket.exists() {
+            if node.helper_socket.exists() && audit::helper_is_confined(&node.helper.family()) {
                 return Ok(began.elapsed());
             }
             still_running(&mut node.helper, began)?;

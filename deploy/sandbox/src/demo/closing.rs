@@ -1,5 +1,6 @@
 //! Everything is given back, and what it took is shown.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -30,7 +31,14 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     calls(scene).await?;
     scene.told.chapter("figures of this machine, now");
     println!("{}", scene.figures.table());
-    println!("The targets are those of a release build on an idle machine.");
+    match &scene.world.options().driver {
+        Some(driver) => println!(
+            "The driver is the build in {}.",
+            driver.directory().display()
+        ),
+        None => println!("The driver is a development build."),
+    }
+    println!("Targets and bounds hold for a release build on an idle machine.");
     invariants(scene).await
 }
 
@@ -58,39 +66,66 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
+/// How often the driver made a call, and what came of it.
+#[derive(Debug, Default)]
+struct Count {
+    calls: u64,
+    ok: u64,
+    throttled: u64,
+    faulted: u64,
+    errors: BTreeMap<String, u64>,
+}
+
 async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("calls to EC2");
-    let statistics = scene.world.simulator.get("/v1/statistics").await?;
-    println!(
-        "{:<34} {:>7} {:>7} {:>10} {:>8} {:>10}  errors",
-        "action", "calls", "ok", "throttled", "faulted", "p50 ms"
-    );
-    let actions = statistics["actions"]
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
-    prove(!actions.is_empty(), || {
-        "the simulator counted no call".to_owned()
+    scene.told.chapter("the driver's calls to EC2 and STS");
+    let mut actions: BTreeMap<String, Count> = BTreeMap::new();
+    let records = scene.ec2().journal(0).await?;
+    prove(!records.is_empty(), || {
+        "the simulator saw no call".to_owned()
     })?;
+    for record in &records {
+        let count = actions
+            .entry(record["action"].as_str().unwrap_or("(none)").to_owned())
+            .or_default();
+        count.calls += 1;
+        count.faulted += u64::from(
+            record["faults"]
+                .as_array()
+                .is_some_and(|faults| !faults.is_empty()),
+        );
+        match record["code"].as_str() {
+            None => count.ok += 1,
+            Some("RequestLimitExceeded") => count.throttled += 1,
+            Some(code) => *count.errors.entry(code.to_owned()).or_default() += 1,
+        }
+    }
+    println!(
+        "{:<30} {:>7} {:>7} {:>10} {:>8}  answers that are no success",
+        "action", "calls", "ok", "throttled", "faulted"
+    );
     for (action, count) in &actions {
-        let number = |name: &str| count[name].as_u64().unwrap_or(0);
-        let errors = count["errors"].as_object().map(|errors| {
-            errors
-                .iter()
-                .map(|(code, times)| format!("{code} {times}"))
-                .collect::<Vec<_>>()
-                .join(", ")
-        });
+        let errors: Vec<String> = count
+            .errors
+            .iter()
+            .map(|(code, times)| format!("{code} {times}"))
+            .collect();
         println!(
-            "{action:<34} {:>7} {:>7} {:>10} {:>8} {:>10}  {}",
-            number("calls"),
-            number("ok"),
-            number("throttled"),
-            number("faulted"),
-            count["server_ms"]["p50"],
-            errors.unwrap_or_default(),
+            "{action:<30} {:>7} {:>7} {:>10} {:>8}  {}",
+            count.calls,
+            count.ok,
+            count.throttled,
+            count.faulted,
+            errors.join(", ")
         );
     }
+    let statistics = scene.world.simulator.get("/v1/statistics").await?;
+    prove(statistics["imds"]["credential_reads"] == 0, || {
+        "a node asked the metadata service for credentials".to_owned()
+    })?;
+    scene.told.done(
+        &format!("{} calls", records.len()),
+        "no node asked for a credential",
+    );
     Ok(())
 }
 

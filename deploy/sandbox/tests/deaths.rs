@@ -1,0 +1,121 @@
+//! Each process of the driver is killed with SIGKILL between any two steps of a volume's life; the next step converges.
+
+use ebs_csi_sandbox::audit::{Tier, survey};
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::co::{Claim, Volume};
+use ebs_csi_sandbox::demo::Ec2;
+use ebs_csi_sandbox::{World, WorldOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Instant transitions: the test is about order, not time.
+const SCENARIO: &str = "profile = \"fast\"\n[limits]\nenabled = false\n";
+
+/// Kills the process of `tier` on node 0 and starts what ended with it.
+async fn kill(world: &mut World, tier: Tier) {
+    let seen = survey(world).unwrap();
+    let node = world.nodes[0].name.clone();
+    let victim = seen
+        .iter()
+        .find(|process| process.tier == tier && (tier == Tier::Controller || process.place == node))
+        .unwrap_or_else(|| panic!("no {tier:?} in {seen:?}"));
+    kill_process(Pid::from_raw(victim.pid).unwrap(), Signal::KILL).unwrap();
+    // One part of the helper takes the others along; the container runtime then starts it again.
+    for _ in 0..2_000 {
+        if !world.fallen().unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let revived = world.revive().await.unwrap();
+    assert_eq!(revived.len(), 1, "{tier:?}: {revived:?}");
+}
+
+async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
+    let co = world.co().unwrap();
+    let kubelet = world.kubelet(0).unwrap();
+    let instance = world.nodes[0].instance.clone();
+    let volume = co.create(claim).await.unwrap();
+    kill(world, tier).await;
+    let attachment = co.attach(&volume, &instance).await.unwrap();
+    kill(world, tier).await;
+    kubelet.stage(&volume, &attachment).await.unwrap();
+    kill(world, tier).await;
+    let published = kubelet
+        .publish(&volume, &attachment, "pod", false)
+        .await
+        .unwrap();
+    let file = published.path.join("file");
+    if !volume.is_block() {
+        std::fs::write(&file, tier.name()).unwrap();
+    }
+    kill(world, tier).await;
+    // What was done before the death is found as it was.
+    assert_eq!(co.create(claim).await.unwrap().id, volume.id);
+    kubelet.stage(&volume, &attachment).await.unwrap();
+    kubelet
+        .publish(&volume, &attachment, "pod", false)
+        .await
+        .unwrap();
+    if !volume.is_block() {
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), tier.name());
+    }
+    kubelet.unpublish(&volume, "pod").await.unwrap();
+    kill(world, tier).await;
+    kubelet.unstage(&volume).await.unwrap();
+    kill(world, tier).await;
+    co.detach(&volume.id, &instance).await.unwrap();
+    kill(world, tier).await;
+    co.delete(&volume.id).await.unwrap();
+    volume
+}
+
+#[tokio::test]
+async fn a_process_that_dies_between_two_steps_changes_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: a world needs root");
+        return;
+    }
+    let binaries = Binaries::beside_this_program().unwrap();
+    for program in [
+        "ebs-csi-sandbox",
+        "ec2-sim",
+        "ebs-csi-controller",
+        "ebs-csi-node-agent",
+        "ebs-csi-mount-helper",
+    ] {
+        if let Err(e) = binaries.path(program) {
+            println!("skipped: {e}");
+            return;
+        }
+    }
+    let mut options = WorldOptions::new(binaries);
+    options.scenario = SCENARIO.to_owned();
+    let mut world = World::start(options).await.unwrap();
+    let claims = [
+        Claim::filesystem("pvc-ext4", "ext4", 1),
+        Claim::filesystem("pvc-xfs", "xfs", 1),
+        Claim::block("pvc-raw", 1),
+    ];
+    for tier in [
+        Tier::Controller,
+        Tier::NodeAgent,
+        Tier::Supervisor,
+        Tier::Broker,
+        Tier::Directories,
+    ] {
+        for claim in &claims {
+            let volume = life(&mut world, claim, tier).await;
+            let ec2 = Ec2::new(&world.simulator);
+            let left = ec2.volumes("tag:CSIVolumeName", &claim.name).await.unwrap();
+            assert!(
+                left.iter().all(|shown| shown.status == "deleting"),
+                "{} after {tier:?}: {left:?}",
+                volume.id
+            );
+        }
+    }
+    let found = world.simulator.get("/v1/invariants").await.unwrap();
+    assert_eq!(found["ok"], true, "{found}");
+    let ended = world.shutdown().await.unwrap();
+    assert_eq!(ended.leftovers, Vec::<String>::new());
+}
