@@ -37,7 +37,11 @@ pub fn slots(instance_type: &str) -> Slots {
         if pattern == instance_type {
             return slots;
         }
-        if of_family.is_none() && pattern.strip_suffix(".*").is_some_and(|p| Some(p) == family) {
+        if of_family.is_none()
+            && pattern
+                .strip_suffix(".*")
+                .is_some_and(|p| Some(p) == family)
+        {
             of_family = Some(slots);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ebs_csi_confine::{Entering, Enforced, Fault, Places};
+use ebs_csi_confine::{Enforced, Entering, Fault, Places};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 

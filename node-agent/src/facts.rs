@@ -124,8 +124,9 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
                 Ok(address) => imds::read(address).map_err(|e| chain(&e)),
                 Err(why) => Err(why.clone()),
             },
-            Source::Kubernetes => file::read(&sources.dmi, &sources.files, sources.patience)
-                .map_err(|e| chain(&e)),
+            Source::Kubernetes => {
+                file::read(&sources.dmi, &sources.files, sources.patience).map_err(|e| chain(&e))
+            }
         };
         match found {
             Ok(facts) => return Ok(facts),

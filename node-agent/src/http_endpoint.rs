@@ -51,11 +51,7 @@ pub async fn serve(
     }
 }
 
-async fn answer(
-    mut stream: TcpStream,
-    metrics: &Metrics,
-    helper: &Helper,
-) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, metrics: &Metrics, helper: &Helper) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {

@@ -12,7 +12,12 @@ use ebs_csi_node_agent::settings::Settings;
 use ebs_csi_proto::observe::{LogFormat, init_log};
 
 /// The environment that has a meaning here; no credential passes.
-const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];
+const ENVIRONMENT: &[&str] = &[
+    "CSI_NODE_NAME",
+    "AWS_EC2_METADATA_",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+];
 
 fn main() -> ExitCode {
     if let Err(error) = start::close_strays(&[]).and_then(|()| start::keep_environment(ENVIRONMENT))
@@ -66,7 +71,10 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
             let held = held.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
             return ended(
                 1,
-                format_args!("{held} places of volumes were still mounted after {} s", hook.timeout),
+                format_args!(
+                    "{held} places of volumes were still mounted after {} s",
+                    hook.timeout
+                ),
             );
         }
     }

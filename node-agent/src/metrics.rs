@@ -91,17 +91,26 @@ impl Counted {
         let name = "ebs_csi_node_agent_rpcs_total";
         head(page, name, "counter", "CSI calls answered.")?;
         for ((method, code), count) in &self.calls {
-            writeln!(page, "{name}{{method=\"{method}\",code=\"{code}\"}} {count}")?;
+            writeln!(
+                page,
+                "{name}{{method=\"{method}\",code=\"{code}\"}} {count}"
+            )?;
         }
 
         let name = "ebs_csi_node_agent_rpc_seconds";
         head(page, name, "histogram", "Time to answer a CSI call.")?;
         for (method, latency) in &self.latencies {
             for (bound, within) in BOUNDS.iter().zip(latency.within) {
-                writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"{bound}\"}} {within}")?;
+                writeln!(
+                    page,
+                    "{name}_bucket{{method=\"{method}\",le=\"{bound}\"}} {within}"
+                )?;
             }
             let (count, seconds) = (latency.count, latency.seconds);
-            writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"+Inf\"}} {count}")?;
+            writeln!(
+                page,
+                "{name}_bucket{{method=\"{method}\",le=\"+Inf\"}} {count}"
+            )?;
             writeln!(page, "{name}_sum{{method=\"{method}\"}} {seconds}")?;
             writeln!(page, "{name}_count{{method=\"{method}\"}} {count}")?;
         }

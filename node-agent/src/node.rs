@@ -245,14 +245,21 @@ impl Inner {
         match &place.handle {
             Handle::Volume(volume) => Ok(Some(volume.clone())),
             Handle::Unknown => Ok(None),
-            Handle::NodeLocal => self
-                .helper
-                .held_at(&place.path, deadline)
-                .await
-                .map_err(|error| {
-                    let chosen = deadline.chosen_by_caller();
-                    failure(asked, "a node-local volume", place.path.as_str(), &error, chosen)
-                }),
+            Handle::NodeLocal => {
+                self.helper
+                    .held_at(&place.path, deadline)
+                    .await
+                    .map_err(|error| {
+                        let chosen = deadline.chosen_by_caller();
+                        failure(
+                            asked,
+                            "a node-local volume",
+                            place.path.as_str(),
+                            &error,
+                            chosen,
+                        )
+                    })
+            }
         }
     }
 
@@ -318,7 +325,10 @@ fn told(
 fn waited_in_vain(asked: Asked, volume: &VolumeId) -> Failure {
     Failure::new(
         Condition::OperationPending,
-        format!("{} {volume}: another request about the volume is still running; retry", asked.verb()),
+        format!(
+            "{} {volume}: another request about the volume is still running; retry",
+            asked.verb()
+        ),
     )
 }
 
@@ -521,7 +531,14 @@ mod tests {
         assert_eq!(both.len(), 2);
         assert_eq!(both[0].total, i64::MAX);
         assert_eq!((both[1].total, both[1].unit), (3, Unit::Inodes as i32));
-        assert_eq!(entries(&wire::Usage { block: true, ..usage }).len(), 1);
+        assert_eq!(
+            entries(&wire::Usage {
+                block: true,
+                ..usage
+            })
+            .len(),
+            1
+        );
         let uncounted = wire::Usage {
             total_inodes: 0,
             ..usage

@@ -213,7 +213,10 @@ fn look_up(id: &str, text: &str) -> Result<Place, Failure> {
         Ok(path) => Ok(Place { handle, path }),
         Err(error) if error.problem() == PathProblem::NotAbsolute => Err(Failure::new(
             Condition::NotFound,
-            format!("volume_path: volume {} is not at {text:?}: {error}", shortened(id)),
+            format!(
+                "volume_path: volume {} is not at {text:?}: {error}",
+                shortened(id)
+            ),
         )),
         Err(error) => Err(Failure::invalid("volume_path", error)),
     }
@@ -253,8 +256,7 @@ fn file_system(name: &str) -> Result<FsType, Failure> {
     if name.is_empty() {
         return Ok(FsType::Ext4);
     }
-    FsType::parse(name)
-        .map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
+    FsType::parse(name).map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
 }
 
 /// Duplicates are dropped, the order is kept.

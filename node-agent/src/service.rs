@@ -26,7 +26,9 @@ pub enum ServiceError {
     #[error(transparent)]
     Facts(#[from] facts::Unknown),
     /// A socket could not be bound.
-    #[error("{address} cannot be bound: {source}; check that the directory exists and that this user may write there")]
+    #[error(
+        "{address} cannot be bound: {source}; check that the directory exists and that this user may write there"
+    )]
     Bind {
         /// Which.
         address: String,

@@ -90,18 +90,12 @@ impl Settings {
                 "metrics are served as plain HTTP; bind --http-endpoint to loopback and let a proxy add TLS",
             ));
         }
-        let wishes = wishes(
-            flags.volume_attach_limit,
-            flags.reserved_volume_attachments,
-        )?;
+        let wishes = wishes(flags.volume_attach_limit, flags.reserved_volume_attachments)?;
         let node_name = environment("CSI_NODE_NAME").filter(|name| !name.is_empty());
         Ok(Self {
-            endpoint: flags
-                .endpoint
-                .parse()
-                .map_err(|e: ebs_csi_proto::endpoint::EndpointError| {
-                    wrong("--endpoint", e.to_string())
-                })?,
+            endpoint: flags.endpoint.parse().map_err(
+                |e: ebs_csi_proto::endpoint::EndpointError| wrong("--endpoint", e.to_string()),
+            )?,
             helper: flags.helper.parse().map_err(|e| wrong("--helper", e))?,
             sources: Sources {
                 order: order(&flags.metadata_sources)?,
@@ -131,7 +125,9 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
             "metadata-labeler" => Ok(Source::Kubernetes),
             _ => Err(SettingsError::Flag {
                 flag: "--metadata-sources",
-                why: format!("{word:?} is not a source; give imds, kubernetes, or both with a comma"),
+                why: format!(
+                    "{word:?} is not a source; give imds, kubernetes, or both with a comma"
+                ),
             }),
         })
         .collect()

@@ -49,7 +49,9 @@ pub enum Lack {
         waited: Duration,
     },
     /// The firmware and a file contradict each other.
-    #[error("the firmware says instance {firmware}, the node facts file says {file}: the file is another node's")]
+    #[error(
+        "the firmware says instance {firmware}, the node facts file says {file}: the file is another node's"
+    )]
     OtherNode {
         /// By DMI.
         firmware: InstanceId,

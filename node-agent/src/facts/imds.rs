@@ -143,7 +143,10 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
         instance_type: document.instance_type,
         zone: document.zone,
         region: Some(document.region),
-        network_interfaces: count(macs.lines().filter(|line| is_mac(line.trim_end_matches('/')))),
+        network_interfaces: count(
+            macs.lines()
+                .filter(|line| is_mac(line.trim_end_matches('/'))),
+        ),
         other_volumes: count(block_devices.lines().filter(|line| line.starts_with("ebs"))),
         outpost,
         source: Source::Imds,
@@ -226,7 +229,8 @@ impl Document {
                 .map(str::to_owned)
                 .ok_or_else(|| wrong(format!("{name} is missing")))
         };
-        let instance = InstanceId::parse(&field("instanceId")?).map_err(|e| wrong(e.to_string()))?;
+        let instance =
+            InstanceId::parse(&field("instanceId")?).map_err(|e| wrong(e.to_string()))?;
         let instance_type = field("instanceType")?;
         if !dmi::is_instance_type(&instance_type) {
             return Err(wrong("instanceType is not an instance type".to_owned()));

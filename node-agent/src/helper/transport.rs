@@ -78,9 +78,19 @@ mod tests {
             "unix:///run/h.sock".parse(),
             Ok(Address::Unix("/run/h.sock".into()))
         );
-        for bad in ["", "/run/h.sock", "unix://run/h.sock", "vsock://2:1", "unix://"] {
+        for bad in [
+            "",
+            "/run/h.sock",
+            "unix://run/h.sock",
+            "vsock://2:1",
+            "unix://",
+        ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
-        assert!(format!("unix:///{}", "x".repeat(107)).parse::<Address>().is_err());
+        assert!(
+            format!("unix:///{}", "x".repeat(107))
+                .parse::<Address>()
+                .is_err()
+        );
     }
 }

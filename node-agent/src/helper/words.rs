@@ -126,9 +126,7 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,
         },
-        Refusal::StagedElsewhere | Refusal::TargetOccupied | Refusal::StillHeld => {
-            Condition::InUse
-        }
+        Refusal::StagedElsewhere | Refusal::TargetOccupied | Refusal::StillHeld => Condition::InUse,
         Refusal::NotStaged => Condition::NotPrepared,
         Refusal::SizeOutOfRange => Condition::CapacityOutOfRange,
         Refusal::Unsupported => Condition::Unsupported,
@@ -174,7 +172,9 @@ fn step_words(failed: &Failed) -> String {
         }
         (None, None) => String::new(),
     };
-    format!("{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details")
+    format!(
+        "{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details"
+    )
 }
 
 #[cfg(test)]
@@ -204,7 +204,11 @@ mod tests {
             for refusal in Refusal::ALL {
                 let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
                 let condition = refused(asked, *refusal);
-                assert_eq!(condition.may_be_in_progress(), passing, "{asked:?} {refusal:?}");
+                assert_eq!(
+                    condition.may_be_in_progress(),
+                    passing,
+                    "{asked:?} {refusal:?}"
+                );
             }
         }
     }
@@ -237,7 +241,11 @@ mod tests {
                 let failure = told(asked, &failed);
                 let behind = matches!(asked, Asked::Stage | Asked::Publish)
                     && matches!(step, Step::Grow | Step::Sync);
-                assert_eq!(failure.condition().may_be_in_progress(), behind, "{asked:?} {step:?}");
+                assert_eq!(
+                    failure.condition().may_be_in_progress(),
+                    behind,
+                    "{asked:?} {step:?}"
+                );
                 assert!(failure.text().contains("os error 5"), "{failure}");
             }
         }
@@ -270,7 +278,13 @@ mod tests {
             },
         ] {
             for chosen in [true, false] {
-                let failure = failure(Asked::Stage, "vol-0123456789abcdef0", "/k/p", &error, chosen);
+                let failure = failure(
+                    Asked::Stage,
+                    "vol-0123456789abcdef0",
+                    "/k/p",
+                    &error,
+                    chosen,
+                );
                 assert!(failure.condition().may_be_in_progress(), "{error:?}");
             }
         }

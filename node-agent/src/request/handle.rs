@@ -59,7 +59,9 @@ impl Handle {
 
 /// A volume that EC2 cannot have.
 pub(super) fn unknown(id: &str) -> Failure {
-    let why = VolumeId::parse(id).err().map_or_else(String::new, |e| e.to_string());
+    let why = VolumeId::parse(id)
+        .err()
+        .map_or_else(String::new, |e| e.to_string());
     Failure::new(
         Condition::NotFound,
         format!("volume_id: no such volume: {why}"),

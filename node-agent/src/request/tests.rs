@@ -1,0 +1,525 @@
+//! Tables of requests: what is wrong with each, and what comes of the good ones.
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::csi::volume_capability::{
+    AccessMode as WireMode, AccessType as WireType, BlockVolume, MountVolume, access_mode::Mode,
+};
+use ebs_csi_wire::{Operation, Origin};
+use proptest::prelude::*;
+
+use super::*;
+
+const VOLUME: &str = "vol-0123456789abcdef0";
+const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmount";
+const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount";
+
+fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
+    entries
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn mount(fs_type: &str, flags: &[&str]) -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(WireType::Mount(MountVolume {
+            fs_type: fs_type.to_owned(),
+            mount_flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            ..Default::default()
+        })),
+        access_mode: Some(WireMode {
+            mode: Mode::SingleNodeWriter as i32,
+        }),
+    }
+}
+
+fn block() -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(WireType::Block(BlockVolume {})),
+        ..mount("", &[])
+    }
+}
+
+fn with_mode(mut capability: csi::VolumeCapability, mode: Mode) -> csi::VolumeCapability {
+    capability.access_mode = Some(WireMode { mode: mode as i32 });
+    capability
+}
+
+fn good_stage() -> csi::NodeStageVolumeRequest {
+    csi::NodeStageVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        staging_target_path: STAGING.to_owned(),
+        volume_capability: Some(mount("", &[])),
+        publish_context: map(&[("devicePath", "/dev/xvdaa")]),
+        ..Default::default()
+    }
+}
+
+fn good_publish() -> csi::NodePublishVolumeRequest {
+    csi::NodePublishVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        staging_target_path: STAGING.to_owned(),
+        target_path: TARGET.to_owned(),
+        volume_capability: Some(mount("", &[])),
+        publish_context: map(&[("devicePath", "/dev/xvdaa")]),
+        ..Default::default()
+    }
+}
+
+fn staged(request: &csi::NodeStageVolumeRequest) -> wire::Stage {
+    match stage(request, false).unwrap() {
+        Staging::Filesystem(ask) => *ask,
+        Staging::Nothing(_) => panic!("nothing to stage"),
+    }
+}
+
+#[test]
+fn a_bad_stage_names_its_field() {
+    type Spoil = fn(&mut csi::NodeStageVolumeRequest);
+    use Condition::{InvalidField, MissingField, NotFound, Unsupported};
+    let rows: &[(&str, Spoil, Condition)] = &[
+        ("volume_id", |r| r.volume_id.clear(), MissingField),
+        (
+            "staging_target_path",
+            |r| r.staging_target_path.clear(),
+            MissingField,
+        ),
+        (
+            "volume_capability",
+            |r| r.volume_capability = None,
+            MissingField,
+        ),
+        (
+            "access_mode",
+            |r| {
+                r.volume_capability = Some(with_mode(mount("", &[]), Mode::MultiNodeMultiWriter));
+            },
+            Unsupported,
+        ),
+        (
+            "partition",
+            |r| r.volume_context = map(&[("partition", "-1")]),
+            InvalidField,
+        ),
+        (
+            "partition",
+            |r| r.volume_context = map(&[("partition", "1p")]),
+            InvalidField,
+        ),
+        (
+            "partition",
+            |r| r.volume_context = map(&[("partition", "256")]),
+            InvalidField,
+        ),
+        (
+            "partition",
+            |r| r.volume_context = map(&[("partition", "")]),
+            InvalidField,
+        ),
+        (
+            "staging_target_path",
+            |r| r.staging_target_path = "/a/../b".to_owned(),
+            InvalidField,
+        ),
+        (
+            "staging_target_path",
+            |r| r.staging_target_path = "relative".to_owned(),
+            InvalidField,
+        ),
+        (
+            "fs_type",
+            |r| r.volume_capability = Some(mount("ntfs", &[])),
+            InvalidField,
+        ),
+        (
+            "fs_type",
+            |r| r.volume_capability = Some(mount("ext4 ", &[])),
+            InvalidField,
+        ),
+        (
+            "blocksize",
+            |r| r.volume_context = map(&[("blocksize", "4096; rm")]),
+            InvalidField,
+        ),
+        (
+            "blockSize",
+            |r| r.volume_context = map(&[("blocksize", "4097")]),
+            InvalidField,
+        ),
+        (
+            "inodesize",
+            |r| r.volume_context = map(&[("inodesize", "-256")]),
+            InvalidField,
+        ),
+        (
+            "bytesPerInode",
+            |r| {
+                r.volume_capability = Some(mount("xfs", &[]));
+                r.volume_context = map(&[("bytesperinode", "8192")]);
+            },
+            InvalidField,
+        ),
+        (
+            "ext4BigAlloc",
+            |r| {
+                r.volume_capability = Some(mount("ext3", &[]));
+                r.volume_context = map(&[("ext4bigalloc", "true")]);
+            },
+            InvalidField,
+        ),
+        (
+            "ext4ClusterSize",
+            |r| r.volume_context = map(&[("ext4clustersize", "64k")]),
+            InvalidField,
+        ),
+        (
+            "ext4bigalloc",
+            |r| r.volume_context = map(&[("ext4bigalloc", "yes")]),
+            InvalidField,
+        ),
+        (
+            "mount_flags",
+            |r| r.volume_capability = Some(mount("", &["no atime"])),
+            InvalidField,
+        ),
+        (
+            "mount_flags",
+            |r| r.volume_capability = Some(mount("", &["commit="])),
+            InvalidField,
+        ),
+        ("devicePath", |r| r.publish_context.clear(), MissingField),
+        (
+            "devicePath",
+            |r| r.publish_context = map(&[("devicePath", "/dev/../etc/shadow")]),
+            InvalidField,
+        ),
+        (
+            "size-bytes",
+            |r| {
+                r.publish_context
+                    .insert("ebs.csi.aws.com/size-bytes".to_owned(), "1Gi".to_owned());
+            },
+            InvalidField,
+        ),
+        (
+            "volume_id",
+            |r| r.volume_id = "fake-vol-id-1".to_owned(),
+            NotFound,
+        ),
+        (
+            "volumeID",
+            |r| r.volume_id = "local-ebs://dev/xvdbz".to_owned(),
+            InvalidField,
+        ),
+    ];
+    for (field, spoil, condition) in rows {
+        let mut request = good_stage();
+        spoil(&mut request);
+        let failure = stage(&request, false).unwrap_err();
+        assert_eq!(failure.condition(), *condition, "{field}: {failure}");
+        assert!(failure.text().contains(field), "{field}: {failure}");
+    }
+}
+
+#[test]
+fn a_bad_publish_names_its_field() {
+    type Spoil = fn(&mut csi::NodePublishVolumeRequest);
+    use Condition::{InvalidField, MissingField, NotFound};
+    let rows: &[(&str, Spoil, Condition)] = &[
+        ("volume_id", |r| r.volume_id.clear(), MissingField),
+        (
+            "staging_target_path",
+            |r| r.staging_target_path.clear(),
+            MissingField,
+        ),
+        ("target_path", |r| r.target_path.clear(), MissingField),
+        (
+            "volume_capability",
+            |r| r.volume_capability = None,
+            MissingField,
+        ),
+        (
+            "access_type",
+            |r| {
+                r.volume_capability = Some(csi::VolumeCapability {
+                    access_type: None,
+                    ..mount("", &[])
+                });
+            },
+            MissingField,
+        ),
+        (
+            "target_path",
+            |r| r.target_path = "/k/./p".to_owned(),
+            InvalidField,
+        ),
+        (
+            "target_path",
+            |r| r.target_path = "/k//p".to_owned(),
+            InvalidField,
+        ),
+        (
+            "target_path",
+            |r| r.target_path = "/k/p\n".to_owned(),
+            InvalidField,
+        ),
+        (
+            "fs_type",
+            |r| r.volume_capability = Some(mount("ntfs", &[])),
+            InvalidField,
+        ),
+        (
+            "devicePath",
+            |r| {
+                r.volume_capability = Some(block());
+                r.publish_context.clear();
+            },
+            MissingField,
+        ),
+        (
+            "volume_id",
+            |r| r.volume_id = "vol-XYZ".to_owned(),
+            NotFound,
+        ),
+    ];
+    for (field, spoil, condition) in rows {
+        let mut request = good_publish();
+        spoil(&mut request);
+        let failure = publish(&request).unwrap_err();
+        assert_eq!(failure.condition(), *condition, "{field}: {failure}");
+        assert!(failure.text().contains(field), "{field}: {failure}");
+    }
+}
+
+#[test]
+fn a_missing_argument_is_found_before_an_unknown_volume() {
+    let mut request = good_stage();
+    request.volume_id = "fake".to_owned();
+    request.volume_capability = None;
+    let failure = stage(&request, false).unwrap_err();
+    assert_eq!(failure.condition(), Condition::MissingField);
+}
+
+#[test]
+fn a_plain_stage_asks_for_ext4_on_the_whole_disk() {
+    let ask = staged(&good_stage());
+    assert_eq!(ask.fs, FsType::Ext4);
+    assert_eq!(ask.disk.volume.as_str(), VOLUME);
+    assert_eq!(ask.disk.device_hint.unwrap().as_str(), "/dev/xvdaa");
+    assert_eq!(ask.disk.partition, None);
+    assert_eq!(ask.disk.size_at_attach, None);
+    assert_eq!(ask.disk.origin, Origin::Unknown);
+    assert_eq!(ask.staging.as_str(), STAGING);
+    assert!(!ask.read_only && ask.flags.is_empty());
+}
+
+#[test]
+fn everything_that_a_stage_can_say_reaches_the_helper() {
+    let mut request = good_stage();
+    request.volume_capability = Some(with_mode(
+        mount(
+            "EXT4",
+            &["noatime", "commit=5,noatime", "context=\"a:b:c:d1,d2\""],
+        ),
+        Mode::SingleNodeReaderOnly,
+    ));
+    request.volume_context = map(&[
+        ("partition", "3"),
+        ("blocksize", "4k"),
+        ("inodesize", "512"),
+        ("bytesperinode", "16384"),
+        ("numberofinodes", "1000"),
+        ("ext4bigalloc", "true"),
+        ("ext4clustersize", "65536"),
+        ("ext4encryptionsupport", "true"),
+        ("storage.kubernetes.io/csiProvisionerIdentity", "x"),
+    ]);
+    request.publish_context = map(&[
+        ("devicePath", "/dev/xvdaa"),
+        ("ebs.csi.aws.com/size-bytes", "1073741824"),
+        ("ebs.csi.aws.com/origin", "snapshot"),
+        ("ebs.csi.aws.com/attached-at", "2026-01-01T00:00:00Z"),
+    ]);
+    let ask = match stage(&request, true).unwrap() {
+        Staging::Filesystem(ask) => *ask,
+        Staging::Nothing(_) => panic!("nothing to stage"),
+    };
+    assert!(ask.read_only);
+    assert_eq!(ask.disk.partition.unwrap().get(), 3);
+    assert_eq!(ask.disk.size_at_attach.unwrap().get(), 1 << 30);
+    assert_eq!(ask.disk.origin, Origin::Copy);
+    let flags: Vec<String> = ask.flags.iter().map(ToString::to_string).collect();
+    assert_eq!(flags, ["noatime", "commit=5", "context=\"a:b:c:d1,d2\""]);
+    let format = ask.format.unchecked();
+    assert_eq!(format.block_size, 4096);
+    assert_eq!(format.inode_size, 512);
+    assert_eq!(format.bytes_per_inode, 16384);
+    assert_eq!(format.number_of_inodes, 1000);
+    assert_eq!(format.ext4_cluster_size, 65536);
+    assert!(format.ext4_bigalloc && format.ext4_encryption && format.legacy_xfs);
+}
+
+#[test]
+fn a_migrated_volume_with_partition_zero_is_the_whole_disk() {
+    let mut request = good_stage();
+    request.volume_context = map(&[("partition", "0")]);
+    assert_eq!(staged(&request).disk.partition, None);
+}
+
+#[test]
+fn a_first_content_of_an_unheard_of_kind_counts_as_a_copy() {
+    for (word, want) in [
+        ("blank", Origin::Blank),
+        ("snapshot", Origin::Copy),
+        ("volume", Origin::Copy),
+        ("archive", Origin::Copy),
+        ("", Origin::Unknown),
+    ] {
+        let mut request = good_stage();
+        request
+            .publish_context
+            .insert("ebs.csi.aws.com/origin".to_owned(), word.to_owned());
+        assert_eq!(staged(&request).disk.origin, want, "{word}");
+    }
+}
+
+#[test]
+fn a_device_name_of_another_form_is_no_hint() {
+    let mut request = good_stage();
+    request.publish_context = map(&[("devicePath", "/dev/nvme1n1")]);
+    assert_eq!(staged(&request).disk.device_hint, None);
+}
+
+#[test]
+fn a_raw_block_volume_is_not_staged_and_published_from_its_device() {
+    let mut request = good_stage();
+    request.volume_capability = Some(with_mode(block(), Mode::MultiNodeMultiWriter));
+    request.publish_context.clear();
+    assert!(matches!(stage(&request, false), Ok(Staging::Nothing(_))));
+
+    let mut request = good_publish();
+    request.volume_capability = Some(block());
+    request.readonly = true;
+    let asked = publish(&request).unwrap();
+    match asked.operation {
+        Operation::PublishBlock(ask) => assert!(ask.read_only),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_read_only_mode_publishes_read_only_and_a_single_writer_alone() {
+    for (mode, readonly, read_only, single) in [
+        (Mode::SingleNodeWriter, false, false, false),
+        (Mode::SingleNodeWriter, true, true, false),
+        (Mode::SingleNodeReaderOnly, false, true, false),
+        (Mode::SingleNodeSingleWriter, false, false, true),
+        (Mode::SingleNodeMultiWriter, false, false, false),
+    ] {
+        let mut request = good_publish();
+        request.volume_capability = Some(with_mode(mount("xfs", &[]), mode));
+        request.readonly = readonly;
+        let asked = publish(&request).unwrap();
+        assert_eq!(asked.single, single, "{mode:?}");
+        match asked.operation {
+            Operation::PublishFilesystem(ask) => assert_eq!(ask.read_only, read_only, "{mode:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_node_local_volume_is_the_one_that_the_publish_context_names() {
+    let mut request = good_stage();
+    request.volume_id = "local-ebs://dev/xvdbz".to_owned();
+    request.volume_capability = Some(with_mode(mount("", &[]), Mode::MultiNodeMultiWriter));
+    request
+        .publish_context
+        .insert("volumeID".to_owned(), VOLUME.to_owned());
+    assert_eq!(staged(&request).disk.volume.as_str(), VOLUME);
+}
+
+#[test]
+fn look_ups_answer_not_found_where_no_volume_can_be() {
+    let ask = |volume_id: &str, volume_path: &str| {
+        stats(&csi::NodeGetVolumeStatsRequest {
+            volume_id: volume_id.to_owned(),
+            volume_path: volume_path.to_owned(),
+            ..Default::default()
+        })
+        .map_err(|failure| failure.condition())
+    };
+    assert_eq!(ask("", TARGET), Err(Condition::MissingField));
+    assert_eq!(ask("fake", ""), Err(Condition::MissingField));
+    assert_eq!(ask("fake", "some/path"), Err(Condition::NotFound));
+    assert_eq!(ask(VOLUME, "some/path"), Err(Condition::NotFound));
+    assert_eq!(ask(VOLUME, "/some/../path"), Err(Condition::InvalidField));
+    assert!(ask(VOLUME, TARGET).is_ok());
+}
+
+#[test]
+fn an_expansion_carries_its_bounds() {
+    let ask = |required_bytes, limit_bytes, capability| {
+        expand(&csi::NodeExpandVolumeRequest {
+            volume_id: VOLUME.to_owned(),
+            volume_path: TARGET.to_owned(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes,
+                limit_bytes,
+            }),
+            volume_capability: capability,
+            ..Default::default()
+        })
+    };
+    let growing = ask(5, 7, None).unwrap();
+    assert_eq!(growing.required_bytes.unwrap().get(), 5);
+    assert_eq!(growing.limit_bytes.unwrap().get(), 7);
+    assert_eq!(ask(0, 0, Some(block())).unwrap().required_bytes, None);
+    let condition = |r: Result<Growing, Failure>| r.unwrap_err().condition();
+    assert_eq!(condition(ask(-1, 0, None)), Condition::InvalidField);
+    assert_eq!(condition(ask(8, 7, None)), Condition::CapacityOutOfRange);
+    let several = with_mode(mount("", &[]), Mode::MultiNodeMultiWriter);
+    assert_eq!(condition(ask(5, 7, Some(several))), Condition::Unsupported);
+}
+
+#[test]
+fn too_many_mount_flags_are_refused() {
+    let flags: Vec<String> = (0..40).map(|n| format!("f{n}")).collect();
+    assert!(mount_flags(&flags[..32]).is_ok());
+    assert!(mount_flags(&flags[..33]).is_err());
+    let repeated = vec!["noatime".to_owned(); 100];
+    assert_eq!(mount_flags(&repeated).unwrap().len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_accepted_is_a_question_that_the_helper_can_read(
+        id in "(vol-[0-9a-f]{17})|(vol-[0-9a-f]{8})|.{0,20}",
+        path in "(/[a-z.]{1,5}){1,4}|.{0,20}",
+        fs in "(ext4|XFS|ext3||ntfs)",
+        flag in "[a-z=,\"0-9]{0,12}",
+        key in "(blocksize|inodesize|numberofinodes|ext4bigalloc|partition)",
+        value in "[0-9a-zA-Z]{0,8}",
+        device in "(/dev/xvd[a-z]{1,2})|.{0,12}",
+    ) {
+        let mut request = good_stage();
+        request.volume_id = id;
+        request.staging_target_path = path;
+        request.volume_capability = Some(mount(&fs, &[&flag]));
+        request.volume_context = map(&[(&key, &value)]);
+        request.publish_context = map(&[("devicePath", &device)]);
+        match stage(&request, false) {
+            Err(failure) => prop_assert!(!failure.text().is_empty()),
+            Ok(Staging::Nothing(_)) => prop_assert!(false, "a mount has something to stage"),
+            Ok(Staging::Filesystem(ask)) => {
+                let question = wire::Request {
+                    id: 1,
+                    wait: std::time::Duration::from_secs(1),
+                    operation: Operation::Stage(*ask),
+                };
+                prop_assert_eq!(wire::Request::decode(&question.encode()).unwrap(), question);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A mount-helper that hangs, dies, lies or comes back.
+
+#[path = "scripted/helper.rs"]
+mod scripted_helper;
+#[path = "scripted/world.rs"]
+mod world;
+
+use std::time::Duration;
+
+use ebs_csi_wire::{Done, Inventory, LogPage, Outcome, Staged};
+use scripted_helper::{Act, Greeting, ScriptedHelper};
+use tonic::Code;
+use world::{World, publish, stage, timed};
+
+const WAIT: Duration = Duration::from_millis(400);
+
+#[tokio::test]
+async fn nobody_listening_is_told_as_unavailable_with_the_address() {
+    let world = World::start().await;
+    let World { dir, helper, .. } = &world;
+    let path = dir.path().join("helper.sock");
+    let gone = std::fs::rename(&path, dir.path().join("elsewhere"));
+    gone.unwrap();
+    let status = world.node().node_stage_volume(stage()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("helper.sock"), "{status}");
+    assert_eq!(helper.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_helper_that_hangs_is_told_before_the_caller_has_given_up_or_at_its_limit() {
+    let world = World::start().await;
+    world.helper.then([Act::Hang]);
+    let status = world
+        .node()
+        .node_stage_volume(timed(stage(), WAIT))
+        .await
+        .unwrap_err();
+    let codes = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
+    assert!(codes.contains(&status.code()), "{status}");
+    // The hung connection is not used again.
+    world.node().node_stage_volume(stage()).await.unwrap();
+    assert_eq!(world.helper.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_helper_that_does_not_greet_is_told_as_unavailable() {
+    let dir = tempfile::tempdir().unwrap();
+    let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Silent);
+    let world = World::with(dir, helper).await;
+    let status = world.node().node_stage_volume(stage()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+}
+
+#[tokio::test]
+async fn answers_that_are_none_are_told_as_unavailable_and_end_the_connection() {
+    let world = World::start().await;
+    let done = || Outcome::Staged(Staged::default());
+    let lies = [
+        Act::Crash,
+        Act::CutShort(done()),
+        Act::WrongId(done()),
+        Act::Bytes(vec![0xff; 8]),
+        Act::Bytes(vec![0, 0, 0, 0]),
+        Act::Bytes(vec![3, 0, 0, 0, 0xff, 0xff, 0xff]),
+        Act::Answer(Outcome::Done(Done::default())),
+        Act::Answer(Outcome::LogPage(LogPage { page: vec![1] })),
+    ];
+    for (index, lie) in lies.into_iter().enumerate() {
+        let shown = format!("{lie:?}");
+        world.helper.then([lie]);
+        let status = world.node().node_stage_volume(stage()).await.unwrap_err();
+        assert_eq!(
+            status.code(),
+            Code::Unavailable,
+            "{index} {shown}: {status}"
+        );
+    }
+    world.node().node_stage_volume(stage()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_inventory_that_does_not_end_is_refused() {
+    let world = World::start().await;
+    world
+        .helper
+        .then([Act::Answer(Outcome::Inventory(Inventory {
+            volumes: Vec::new(),
+            operations: Vec::new(),
+            more: true,
+        }))]);
+    let mut request = publish();
+    request.volume_capability = Some(world::single_writer());
+    let status = world.node().node_publish_volume(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+}
+
+#[tokio::test]
+async fn a_restarted_helper_is_found_again_without_an_error() {
+    let World {
+        dir,
+        helper,
+        socket,
+        ..
+    } = World::start().await;
+    let mut node = world::node(&socket);
+    node.node_stage_volume(stage()).await.unwrap();
+    drop(helper);
+    let path = dir.path().join("helper.sock");
+    // It comes back while the next request waits for it.
+    let later = path.clone();
+    let returning = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        ScriptedHelper::start(&later, Greeting::Usual)
+    });
+    node.node_publish_volume(publish()).await.unwrap();
+    let helper = returning.join().unwrap();
+    assert_eq!(helper.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn many_requests_at_once_share_a_bounded_number_of_connections() {
+    let world = World::start().await;
+    let pause = Duration::from_millis(20);
+    world.helper.then(
+        std::iter::repeat_with(|| Act::Slowly(pause, Outcome::Done(Done::default()))).take(60),
+    );
+    let mut running = tokio::task::JoinSet::new();
+    for index in 0..60 {
+        let mut node = world.node();
+        running.spawn(async move {
+            let mut request = publish();
+            request.target_path = format!("{}{index}", request.target_path);
+            node.node_publish_volume(request).await.unwrap();
+        });
+    }
+    while let Some(result) = running.join_next().await {
+        result.unwrap();
+    }
+    assert_eq!(world.helper.asked().len(), 60);
+}

@@ -1,0 +1,121 @@
+//! Node facts from a metadata service that behaves, and from those that do not.
+
+#[path = "scripted/metadata_service.rs"]
+mod metadata_service;
+
+use std::time::Duration;
+
+use ebs_csi_node_agent::facts::imds::{self, ImdsError};
+use ebs_csi_node_agent::facts::{self, Source, Sources};
+use metadata_service::{Behaviour, DOCUMENT, MetadataService, pages};
+
+fn read(service: &MetadataService) -> Result<facts::NodeFacts, ImdsError> {
+    imds::read(&imds::address(Some(&service.url()), None).unwrap())
+}
+
+#[test]
+fn an_instance_is_described_with_a_session_and_four_pages() {
+    let service = MetadataService::usual();
+    let facts = read(&service).unwrap();
+    assert_eq!(facts.instance.as_str(), "i-0123456789abcdef0");
+    assert_eq!(facts.instance_type, "m5.large");
+    assert_eq!(facts.zone, "us-west-2c");
+    assert_eq!(facts.region.as_deref(), Some("us-west-2"));
+    assert_eq!((facts.network_interfaces, facts.other_volumes), (2, 2));
+    assert_eq!(facts.outpost, None);
+    assert_eq!(
+        service.asked(),
+        [
+            "PUT /latest/api/token",
+            "GET /latest/dynamic/instance-identity/document",
+            "GET /latest/meta-data/network/interfaces/macs/",
+            "GET /latest/meta-data/block-device-mapping/",
+            "GET /latest/meta-data/outpost-arn",
+        ]
+    );
+}
+
+#[test]
+fn an_instance_on_an_outpost_says_so() {
+    let mut pages = pages();
+    pages.push((
+        "/latest/meta-data/outpost-arn",
+        "arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0",
+    ));
+    let facts = read(&MetadataService::start(Behaviour::Usual, &pages)).unwrap();
+    assert_eq!(facts.outpost.unwrap().id, "op-0123456789abcdef0");
+    pages.pop();
+    pages.push(("/latest/meta-data/outpost-arn", "no arn"));
+    let error = read(&MetadataService::start(Behaviour::Usual, &pages)).unwrap_err();
+    assert!(error.to_string().contains("outpost-arn"), "{error}");
+}
+
+#[test]
+fn a_token_that_never_comes_or_is_denied_is_told_with_the_way_out() {
+    for behaviour in [Behaviour::HangingToken, Behaviour::NoToken] {
+        let service = MetadataService::start(behaviour, &pages());
+        let error = read(&service).unwrap_err();
+        assert!(matches!(error, ImdsError::Session(_)), "{error:?}");
+        assert!(error.to_string().contains("hop limit"), "{error}");
+        assert!(
+            service
+                .asked()
+                .iter()
+                .all(|request| request.starts_with("PUT ")),
+            "version 1 is never tried"
+        );
+    }
+}
+
+#[test]
+fn server_errors_are_tried_again() {
+    assert!(read(&MetadataService::start(Behaviour::Shaky, &pages())).is_ok());
+}
+
+#[test]
+fn a_page_that_never_comes_ends_in_an_error_that_names_it() {
+    let error = read(&MetadataService::start(Behaviour::HangingPage, &pages())).unwrap_err();
+    assert!(
+        error.to_string().contains("instance-identity/document"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_document_of_another_cloud_is_refused() {
+    for (from, to, says) in [
+        ("i-0123456789abcdef0", "vm-1", "vm-1"),
+        ("m5.large", "Standard_D2s", "instance type"),
+        ("us-west-2c", "", "availabilityZone"),
+    ] {
+        let document = DOCUMENT.replace(from, to);
+        let mut pages = pages();
+        pages[0].1 = &document;
+        let error = read(&MetadataService::start(Behaviour::Usual, &pages)).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn the_next_source_is_asked_when_one_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("labels");
+    std::fs::write(
+        &file,
+        "topology.kubernetes.io/zone=\"eu-west-1a\"\nnode.kubernetes.io/instance-type=\"m5.large\"\n\
+         ebs.csi.aws.com/instance-id=\"i-0fedcba9876543210\"\n",
+    )
+    .unwrap();
+    let service = MetadataService::start(Behaviour::NoToken, &pages());
+    let facts = facts::read(&Sources {
+        order: vec![Source::Imds, Source::Kubernetes],
+        node_name: None,
+        imds: imds::address(Some(&service.url()), None),
+        dmi: dir.path().to_owned(),
+        files: vec![file],
+        patience: Duration::ZERO,
+    })
+    .unwrap();
+    assert_eq!(facts.source, Source::Kubernetes);
+    assert_eq!(facts.zone, "eu-west-1a");
+}

@@ -1,0 +1,329 @@
+//! The real program: its command line, what the kernel says of it once it serves, and its end.
+
+#[path = "scripted/metadata_service.rs"]
+mod metadata_service;
+#[path = "scripted/helper.rs"]
+mod scripted_helper;
+#[path = "scripted/world.rs"]
+mod world;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::csi;
+use metadata_service::{Behaviour, MetadataService};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use scripted_helper::{Greeting, ScriptedHelper};
+use tonic::Code;
+use world::{publish, stage};
+
+/// A running program; killed when the test ends before it.
+struct Agent {
+    child: Child,
+    socket: std::path::PathBuf,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"));
+    command.env_clear().stdin(Stdio::null());
+    command
+}
+
+/// A directory that the program's own user may enter.
+fn directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+fn helper(dir: &Path) -> ScriptedHelper {
+    let path = dir.join("helper.sock");
+    let helper = ScriptedHelper::start(&path, Greeting::Usual);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    helper
+}
+
+impl Agent {
+    fn start(dir: &Path, metadata: &MetadataService, arguments: &[&str]) -> Self {
+        let socket = dir.join("csi.sock");
+        let child = program()
+            .args(["--endpoint", &format!("unix://{}", socket.display())])
+            .args([
+                "--helper",
+                &format!("unix://{}", dir.join("helper.sock").display()),
+            ])
+            .args(arguments)
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url())
+            .env("AWS_SECRET_ACCESS_KEY", "must-not-stay")
+            .stderr(std::fs::File::create(dir.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, socket }
+    }
+
+    /// Waits until it answers; its log is printed when it has ended instead.
+    async fn answers(&mut self, dir: &Path) {
+        let started = Instant::now();
+        loop {
+            let mut identity =
+                csi::identity_client::IdentityClient::new(world::channel(&self.socket));
+            if identity.probe(csi::ProbeRequest {}).await.is_ok() {
+                return;
+            }
+            let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("ended with {status}: {}", log());
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "no answer: {}",
+                log()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn status(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap()
+    }
+
+    fn tell(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    async fn end(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "it does not end"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn is_root() -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        println!("skipped: the program can only give up root when it is started as root");
+    }
+    root
+}
+
+#[tokio::test]
+async fn a_program_started_as_root_serves_without_any_privilege() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let metadata = MetadataService::usual();
+    let mut scripted = helper(dir.path());
+    let mut agent = Agent::start(dir.path(), &metadata, &["--http-endpoint=127.0.0.1:0"]);
+    agent.answers(dir.path()).await;
+
+    let status = agent.status();
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or_else(|| panic!("{name} in {status}"))
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(field("Uid:"), "65532\t65532\t65532\t65532");
+    assert_eq!(field("Gid:"), "65532\t65532\t65532\t65532");
+    assert_eq!(field("Groups:"), "");
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(field("NoNewPrivs:"), "1");
+    assert_eq!(field("Seccomp:"), "2");
+
+    // It works under all that, also when the helper comes back as another process.
+    let mut node = world::node(&agent.socket);
+    node.node_stage_volume(stage()).await.unwrap();
+    drop(scripted);
+    scripted = helper(dir.path());
+    node.node_publish_volume(publish()).await.unwrap();
+    assert_eq!(scripted.asked().len(), 1);
+    let info = node
+        .node_get_info(csi::NodeGetInfoRequest {})
+        .await
+        .unwrap();
+    assert_eq!(info.into_inner().max_volumes_per_node, 23);
+    let bad = csi::NodeStageVolumeRequest::default();
+    let refused = node.node_stage_volume(bad).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+
+    agent.tell(Signal::TERM);
+    assert!(agent.end().await.success());
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(
+        log.contains("confined") && log.contains("draining"),
+        "{log}"
+    );
+    assert!(!log.contains("must-not-stay"));
+}
+
+#[tokio::test]
+async fn the_metrics_page_is_served_by_the_confined_program() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let metadata = MetadataService::usual();
+    let scripted = helper(dir.path());
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    let address = format!("127.0.0.1:{port}");
+    let flag = format!("--http-endpoint={address}");
+    let mut agent = Agent::start(dir.path(), &metadata, &[&flag, "--logging-format=json"]);
+    agent.answers(dir.path()).await;
+    world::node(&agent.socket)
+        .node_stage_volume(stage())
+        .await
+        .unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let page = get("/metrics");
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    assert!(
+        page.contains("method=\"NodeStageVolume\",code=\"OK\"} 1"),
+        "{page}"
+    );
+    assert!(get("/healthz").contains("200 OK"));
+    assert!(get("/readyz").contains("200 OK"));
+    assert!(get("/etc/passwd").contains("404 Not Found"));
+    drop(scripted);
+    assert!(get("/readyz").contains("503"), "the helper is gone");
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    for line in log.lines() {
+        assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_nobody_knows_ends_the_program_with_the_reason() {
+    let dir = directory();
+    let metadata = MetadataService::start(Behaviour::NoToken, &[]);
+    let mut agent = Agent::start(
+        dir.path(),
+        &metadata,
+        &[
+            "--metadata-sources=imds,kubernetes",
+            "--node-facts-timeout=0",
+        ],
+    );
+    assert_eq!(agent.end().await.code(), Some(1));
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(
+        log.contains("--node-facts-file") && log.contains("hop limit"),
+        "{log}"
+    );
+    assert!(!agent.socket.exists(), "no socket that nobody serves");
+}
+
+#[test]
+fn bad_flags_end_the_program_with_64_and_one_line() {
+    for (arguments, says) in [
+        (&["--no-such-flag"][..], "--no-such-flag"),
+        (
+            &["--volume-attach-limit=1", "--reserved-volume-attachments=1"],
+            "--volume-attach-limit",
+        ),
+        (&["--endpoint=ftp://x"], "--endpoint"),
+        (&["controller"], "controller"),
+        (&["pre-stop-hook", "--helper=nowhere"], "--helper"),
+    ] {
+        let output = program().args(arguments).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(says), "{error}");
+    }
+    let output = program().arg("--windows-host-process").output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+}
+
+#[test]
+fn help_and_version_are_told_on_standard_output() {
+    for (flag, says) in [
+        ("--help", "--endpoint"),
+        ("--version", env!("CARGO_PKG_VERSION")),
+    ] {
+        let output = program().arg(flag).output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_pre_stop_hook_holds_only_a_node_that_is_drained_and_has_volumes() {
+    use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, Outcome, VolumeId};
+    use scripted_helper::Act;
+    let dir = directory();
+    let facts = dir.path().join("annotations");
+    let hook = |timeout: &str| {
+        program()
+            .arg("pre-stop-hook")
+            .args([
+                "--helper",
+                &format!("unix://{}", dir.path().join("helper.sock").display()),
+            ])
+            .args([
+                "--node-facts-file",
+                facts.to_str().unwrap(),
+                "--timeout",
+                timeout,
+            ])
+            .output()
+            .unwrap()
+            .status
+            .code()
+    };
+    // Without a word about draining nobody is even asked.
+    assert_eq!(hook("1"), Some(0));
+    std::fs::write(&facts, "ebs.csi.aws.com/draining=\"true\"\n").unwrap();
+    let scripted = helper(dir.path());
+    let staged = || {
+        Act::Answer(Outcome::Inventory(Inventory {
+            volumes: vec![HeldVolume {
+                volume: VolumeId::parse(world::VOLUME).unwrap(),
+                path: KubeletPath::parse(world::STAGING).unwrap(),
+                read_only: false,
+                staged: true,
+            }],
+            operations: Vec::new(),
+            more: false,
+        }))
+    };
+    scripted.then([staged(), staged()]);
+    assert_eq!(hook("30"), Some(0), "it waits until the volume is gone");
+    assert_eq!(scripted.asked().len(), 3);
+    scripted.then(std::iter::repeat_with(staged).take(50));
+    assert_eq!(hook("1"), Some(1), "and no longer than it may");
+}

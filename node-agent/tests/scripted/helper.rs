@@ -1,0 +1,214 @@
+//! A mount-helper that follows a script: a thread that speaks the protocol's frames on a unix socket and does what it is told.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
+
+/// What happens with one question.
+#[derive(Clone, Debug)]
+#[allow(dead_code)]
+pub(crate) enum Act {
+    /// This is the answer.
+    Answer(Outcome),
+    /// The answer comes after this time.
+    Slowly(Duration, Outcome),
+    /// No answer comes, the connection stays.
+    Hang,
+    /// The connection ends.
+    Crash,
+    /// Half of an answer comes, then the connection ends.
+    CutShort(Outcome),
+    /// These bytes come.
+    Bytes(Vec<u8>),
+    /// The answer to another question comes.
+    WrongId(Outcome),
+}
+
+/// How the greeting goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)]
+pub(crate) enum Greeting {
+    /// As it should.
+    Usual,
+    /// No version in common.
+    OtherVersion,
+    /// No answer.
+    Silent,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    acts: VecDeque<Act>,
+    asked: Vec<(Operation, Duration)>,
+    connections: usize,
+    live: Vec<UnixStream>,
+}
+
+/// The scripted helper. Dropping it closes its socket and every connection.
+#[derive(Debug)]
+pub(crate) struct ScriptedHelper {
+    path: PathBuf,
+    script: Arc<Mutex<Script>>,
+    gone: Arc<Mutex<bool>>,
+}
+
+impl ScriptedHelper {
+    /// Listens at `path`; every question without an act is answered by what it would be on a good day.
+    pub(crate) fn start(path: &Path, greeting: Greeting) -> Self {
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).expect("bind");
+        let script = Arc::new(Mutex::new(Script::default()));
+        let gone = Arc::new(Mutex::new(false));
+        let (shared, over) = (Arc::clone(&script), Arc::clone(&gone));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                if *over.lock().expect("lock") {
+                    return;
+                }
+                let mut now = shared.lock().expect("lock");
+                now.connections += 1;
+                now.live.push(stream.try_clone().expect("clone"));
+                drop(now);
+                let script = Arc::clone(&shared);
+                thread::spawn(move || converse(stream, greeting, &script));
+            }
+        });
+        Self {
+            path: path.to_owned(),
+            script,
+            gone,
+        }
+    }
+
+    /// What happens with the next questions, in order.
+    pub(crate) fn then(&self, acts: impl IntoIterator<Item = Act>) {
+        self.script.lock().expect("lock").acts.extend(acts);
+    }
+
+    /// The questions so far, greetings aside.
+    pub(crate) fn asked(&self) -> Vec<Operation> {
+        let script = self.script.lock().expect("lock");
+        script.asked.iter().map(|(ask, _)| ask.clone()).collect()
+    }
+
+    /// How long the caller of each question said that it waits.
+    #[allow(dead_code)]
+    pub(crate) fn waits(&self) -> Vec<Duration> {
+        let script = self.script.lock().expect("lock");
+        script.asked.iter().map(|(_, wait)| *wait).collect()
+    }
+
+    /// Connections so far.
+    #[allow(dead_code)]
+    pub(crate) fn connections(&self) -> usize {
+        self.script.lock().expect("lock").connections
+    }
+}
+
+impl Drop for ScriptedHelper {
+    fn drop(&mut self) {
+        *self.gone.lock().expect("lock") = true;
+        // Wakes the listener, which then ends.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+        for stream in &self.script.lock().expect("lock").live {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn converse(mut stream: UnixStream, greeting: Greeting, script: &Mutex<Script>) {
+    while let Ok(Some(payload)) = frame::read_frame(&mut stream) {
+        let request = Request::decode(&payload).expect("the agent speaks the protocol");
+        let act = match &request.operation {
+            Operation::Hello(theirs) => greet(greeting, *theirs),
+            operation => {
+                let mut script = script.lock().expect("lock");
+                script.asked.push((operation.clone(), request.wait));
+                let act = script.acts.pop_front();
+                act.unwrap_or_else(|| Act::Answer(good_day(operation)))
+            }
+        };
+        if !perform(&mut stream, request.id, act) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            return;
+        }
+    }
+}
+
+/// Whether the connection goes on.
+fn perform(stream: &mut UnixStream, id: u64, act: Act) -> bool {
+    let send = |stream: &mut UnixStream, id, outcome| {
+        frame::write_frame(stream, &Reply { id, outcome }.encode()).is_ok()
+    };
+    match act {
+        Act::Answer(outcome) => send(stream, id, outcome),
+        Act::Slowly(pause, outcome) => {
+            thread::sleep(pause);
+            send(stream, id, outcome)
+        }
+        Act::WrongId(outcome) => send(stream, id + 1000, outcome),
+        Act::Hang => true,
+        Act::Crash => false,
+        Act::CutShort(outcome) => {
+            let whole = frame::framed(&Reply { id, outcome }.encode()).expect("frame");
+            let _ = stream.write_all(&whole[..whole.len() / 2 + 1]);
+            false
+        }
+        Act::Bytes(bytes) => stream.write_all(&bytes).is_ok(),
+    }
+}
+
+fn greet(greeting: Greeting, theirs: Hello) -> Act {
+    match (greeting, Hello::OURS.common(theirs)) {
+        (Greeting::Silent, _) => Act::Hang,
+        (Greeting::Usual, Some(version)) => Act::Answer(Outcome::Welcome(Welcome {
+            version,
+            release: "0.0.1-scripted".to_owned(),
+            policy_digest: "0".repeat(64),
+            sandbox: true,
+        })),
+        _ => Act::Answer(Outcome::Refused(Refusal::Version)),
+    }
+}
+
+/// The answer when everything is well.
+fn good_day(operation: &Operation) -> Outcome {
+    use ebs_csi_wire::{Done, Expanded, Inventory, LogPage, Staged, Usage};
+    match operation {
+        Operation::Stage(_) => Outcome::Staged(Staged {
+            formatted: true,
+            device_bytes: 1 << 30,
+            ..Staged::default()
+        }),
+        Operation::Unstage(_)
+        | Operation::PublishFilesystem(_)
+        | Operation::PublishBlock(_)
+        | Operation::Unpublish(_) => Outcome::Done(Done::default()),
+        Operation::Expand(_) => Outcome::Expanded(Expanded {
+            device_bytes: 2 << 30,
+            filesystem_bytes: (2 << 30) - 4096,
+        }),
+        Operation::Stats(_) => Outcome::Usage(Usage {
+            total_bytes: 1000,
+            used_bytes: 300,
+            available_bytes: 650,
+            total_inodes: 100,
+            used_inodes: 11,
+            available_inodes: 89,
+            block: false,
+        }),
+        Operation::Inspect(_) => Outcome::Inventory(Inventory::default()),
+        Operation::NvmeStatistics(_) => Outcome::LogPage(LogPage {
+            page: vec![0; 4096],
+        }),
+        Operation::Hello(_) => Outcome::Refused(Refusal::Version),
+    }
+}

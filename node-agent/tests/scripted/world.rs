@@ -1,0 +1,163 @@
+//! A node service in this process, its socket, and requests for it.
+
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_node_agent::attach_limit::Wishes;
+use ebs_csi_node_agent::facts::{NodeFacts, Source};
+use ebs_csi_node_agent::helper::Helper;
+use ebs_csi_node_agent::metrics::Metrics;
+use ebs_csi_node_agent::node::Node;
+use ebs_csi_node_agent::service;
+use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::identity_client::IdentityClient;
+use ebs_csi_proto::csi::node_client::NodeClient;
+use ebs_csi_proto::csi::volume_capability::{
+    AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
+};
+use ebs_csi_wire::InstanceId;
+use tonic::transport::Channel;
+
+use crate::scripted_helper::{Greeting, ScriptedHelper};
+
+pub(crate) const INSTANCE: &str = "i-0123456789abcdef0";
+pub(crate) const VOLUME: &str = "vol-0123456789abcdef0";
+pub(crate) const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmount";
+pub(crate) const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount";
+
+/// The service, its helper, and the directory with both sockets.
+pub(crate) struct World {
+    pub(crate) helper: ScriptedHelper,
+    pub(crate) socket: PathBuf,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Usual);
+        Self::with(dir, helper).await
+    }
+
+    pub(crate) async fn with(dir: tempfile::TempDir, helper: ScriptedHelper) -> Self {
+        let socket = dir.path().join("csi.sock");
+        let metrics = Arc::new(Metrics::default());
+        let address = format!("unix://{}", dir.path().join("helper.sock").display());
+        let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
+        let node = Node::new(facts(), Wishes::default(), false, Arc::new(client), metrics);
+        let listener = Endpoint::Unix(socket.clone()).bind().unwrap();
+        tokio::spawn(service::serve_until(
+            listener,
+            node,
+            std::future::pending(),
+            Duration::ZERO,
+        ));
+        Self {
+            helper,
+            socket,
+            dir,
+        }
+    }
+
+    pub(crate) fn node(&self) -> NodeClient<Channel> {
+        node(&self.socket)
+    }
+
+    pub(crate) fn identity(&self) -> IdentityClient<Channel> {
+        IdentityClient::new(channel(&self.socket))
+    }
+}
+
+pub(crate) fn facts() -> NodeFacts {
+    NodeFacts {
+        instance: InstanceId::parse(INSTANCE).unwrap(),
+        instance_type: "m7i.large".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        region: None,
+        network_interfaces: 1,
+        other_volumes: 0,
+        outpost: None,
+        source: Source::Imds,
+    }
+}
+
+pub(crate) fn channel(socket: &Path) -> Channel {
+    tonic::transport::Endpoint::try_from(format!("unix://{}", socket.display()))
+        .unwrap()
+        .connect_lazy()
+}
+
+pub(crate) fn node(socket: &Path) -> NodeClient<Channel> {
+    NodeClient::new(channel(socket))
+}
+
+/// With a `grpc-timeout`, as a client with a deadline sends it.
+pub(crate) fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(limit);
+    request
+}
+
+pub(crate) fn mount() -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter as i32,
+        }),
+    }
+}
+
+pub(crate) fn block() -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(AccessType::Block(BlockVolume {})),
+        ..mount()
+    }
+}
+
+pub(crate) fn single_writer() -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeSingleWriter as i32,
+        }),
+        ..mount()
+    }
+}
+
+pub(crate) fn stage() -> csi::NodeStageVolumeRequest {
+    csi::NodeStageVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        staging_target_path: STAGING.to_owned(),
+        volume_capability: Some(mount()),
+        publish_context: [("devicePath".to_owned(), "/dev/xvdaa".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn publish() -> csi::NodePublishVolumeRequest {
+    csi::NodePublishVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        staging_target_path: STAGING.to_owned(),
+        target_path: TARGET.to_owned(),
+        volume_capability: Some(mount()),
+        publish_context: [("devicePath".to_owned(), "/dev/xvdaa".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn unstage() -> csi::NodeUnstageVolumeRequest {
+    csi::NodeUnstageVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        staging_target_path: STAGING.to_owned(),
+    }
+}
+
+pub(crate) fn unpublish() -> csi::NodeUnpublishVolumeRequest {
+    csi::NodeUnpublishVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        target_path: TARGET.to_owned(),
+    }
+}
