@@ -251,7 +251,7 @@ fn a_locked_snapshot_stays_until_the_lock_expires() {
     );
     assert_eq!(
         all(&w.ok("DescribeLockedSnapshots", &[]), "snapshotId"),
-        [s.clone()]
+        std::slice::from_ref(&s)
     );
     w.step(24 * 3_600_000);
     w.ok("DeleteSnapshot", &[("SnapshotId", &s)]);
