@@ -5,12 +5,14 @@
 pub mod checksum;
 pub mod ext;
 mod field;
+pub mod record;
 pub mod signature;
 pub mod xfs;
 
 use crate::sys;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::Content;
+use ebs_csi_wire::VolumeId;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -52,6 +54,18 @@ pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
         }
     }
     Ok(Content::Blank)
+}
+
+/// The record that a format of this volume has begun stands on the disk. Read as [`look`] reads.
+pub fn recorded(disk: impl AsFd, volume: &VolumeId) -> Result<bool, Errno> {
+    let size =
+        sys::block_bytes(&disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let Some(place) = record::place(size) else {
+        return Ok(false);
+    };
+    let expected = record::of(volume, size);
+    let mut reader = Reader::new(disk);
+    Ok(reader.read(place, record::LENGTH as u64)? == expected)
 }
 
 /// What the first bytes of a disk say; None when they say nothing.

@@ -122,7 +122,8 @@ fn what_e2fsck_would_look_at_is_not_clean() {
         facts
     };
     assert!(plain(&|_| ()).clean);
-    let rows: [(&str, &dyn Fn(&mut [u8])); 9] = [
+    type Row<'r> = (&'r str, &'r dyn Fn(&mut [u8]));
+    let rows: [Row<'_>; 9] = [
         ("not marked valid", &|sb| sb[0x3a] = 0),
         ("errors noted", &|sb| sb[0x3a] |= 2),
         ("orphans", &|sb| sb[0x3a] |= 4),

@@ -37,6 +37,8 @@ pub struct ExtFacts {
     pub clean: bool,
     /// The journal must be replayed.
     pub needs_recovery: bool,
+    /// It was mounted at least once, so it may hold data.
+    pub ever_mounted: bool,
     /// Size of the file system, in bytes.
     pub bytes: u64,
     /// Size of a block, in bytes.
@@ -60,6 +62,15 @@ pub struct XfsFacts {
     pub block_bytes: u64,
     /// Identifier in the superblock.
     pub uuid: [u8; 16],
+}
+
+/// What tells a format of this volume that never finished from anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// Identifier that a format of this volume writes.
+    pub uuid: [u8; 16],
+    /// The record of a format that has begun stands on the disk.
+    pub record: bool,
 }
 
 /// A disk that was identified as the volume's.

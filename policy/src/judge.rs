@@ -1,7 +1,7 @@
 //! The decision: a request and the facts in, an [`Authorized`] act or a refusal out. Pure, without a clock and
 //! without a system call. The helper's operations take only `Authorized` values, and only this module makes them.
 use crate::facts::{
-    Content, DiskFacts, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
+    Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
 use ebs_csi_wire::{Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Stage};
 
@@ -123,12 +123,12 @@ pub fn stage_place(
     }
 }
 
-/// What may be done to a disk with this content. `ours` is the identifier that a format of this volume writes.
+/// What may be done to a disk with this content.
 pub fn stage_disk(
     asked: &Stage,
     disk: &DiskFacts,
     content: &Content,
-    ours: [u8; 16],
+    evidence: Evidence,
 ) -> Result<Authorized<StageDisk>, Refusal> {
     let format = || {
         if asked.disk.origin == Origin::Copy {
@@ -147,14 +147,18 @@ pub fn stage_disk(
         Content::Blank => format(),
         Content::PartitionTable(_) => Err(Refusal::PartitionTable),
         Content::Foreign(_) => Err(Refusal::ForeignContent),
+        // What stands beside the record was written by the format that never finished.
+        Content::Unknown if evidence.record => format(),
         Content::Unknown => Err(Refusal::UnknownContent),
+        // A superblock may reach the disk before what it describes; that nobody mounted it says that no data is lost.
+        Content::Ext(facts) if evidence.record && !facts.ever_mounted => format(),
         Content::Ext(facts) => stage_ext(asked, disk, facts),
         Content::Xfs(facts) => {
             if asked.fs != FsType::Xfs {
                 Err(Refusal::ForeignContent)
             } else if facts.in_progress {
                 // Only mkfs.xfs sets this mark, and only our own format writes this identifier.
-                if facts.uuid == ours {
+                if facts.uuid == evidence.uuid {
                     format()
                 } else {
                     Err(Refusal::UnknownContent)

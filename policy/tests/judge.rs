@@ -1,6 +1,7 @@
 //! The judgement, row by row: what is allowed, and what each fact alone turns into a refusal.
 use ebs_csi_policy::facts::{
-    Content, DiskFacts, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount, XfsFacts,
+    Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
+    XfsFacts,
 };
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
@@ -88,6 +89,7 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         level: ExtLevel::Ext4,
         clean: true,
         needs_recovery: false,
+        ever_mounted: true,
         bytes: DISK.bytes,
         block_bytes: 4096,
         group_blocks: 32768,
@@ -360,7 +362,11 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
         ),
     ];
     for (asked, content, expected) in rows {
-        let judged = judge::stage_disk(asked, &DISK, &content, OURS);
+        let evidence = Evidence {
+            uuid: OURS,
+            record: false,
+        };
+        let judged = judge::stage_disk(asked, &DISK, &content, evidence);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
@@ -368,6 +374,36 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             asked.fs
         );
     }
+}
+
+#[test]
+fn a_format_that_never_finished_is_made_again() {
+    let asked = stage(|_| ());
+    let evidence = Evidence {
+        uuid: OURS,
+        record: true,
+    };
+    for (content, expected) in [
+        (Content::Unknown, Ok(FORMAT)),
+        (ext(|e| e.ever_mounted = false), Ok(FORMAT)),
+        // Somebody used it: the record is stale.
+        (ext(|_| ()), Ok(AS_IT_IS)),
+        (Content::Foreign("luks"), Err(Refusal::ForeignContent)),
+        (Content::PartitionTable("gpt"), Err(Refusal::PartitionTable)),
+        (xfs(|_| ()), Err(Refusal::ForeignContent)),
+    ] {
+        let judged = judge::stage_disk(&asked, &DISK, &content, evidence);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{content:?}"
+        );
+    }
+    let copy = stage(|s| s.disk.origin = Origin::Copy);
+    assert_eq!(
+        judge::stage_disk(&copy, &DISK, &Content::Unknown, evidence).err(),
+        Some(Refusal::CopyWithoutFilesystem)
+    );
 }
 
 #[test]
@@ -688,12 +724,18 @@ fn any_content() -> impl Strategy<Value = Content> {
         Just(Content::Unknown),
         Just(Content::PartitionTable("mbr")),
         Just(Content::Foreign("btrfs")),
-        (level, any::<[bool; 2]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
-            |(level, [clean, needs_recovery], [bytes, block_bytes, group_blocks], uuid)| {
+        (level, any::<[bool; 3]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
+            |(
+                level,
+                [clean, needs_recovery, ever_mounted],
+                [bytes, block_bytes, group_blocks],
+                uuid,
+            )| {
                 Content::Ext(ExtFacts {
                     level,
                     clean,
                     needs_recovery,
+                    ever_mounted,
                     bytes,
                     block_bytes,
                     group_blocks,
@@ -717,13 +759,14 @@ fn any_content() -> impl Strategy<Value = Content> {
 
 proptest! {
     /// The one promise above all: a disk with anything on it is not formatted, whatever the request says of it. The
-    /// exception is an XFS format of this very volume that never finished.
+    /// exception is a format of this very volume that never finished, and even then nothing that was ever mounted.
     #[test]
     fn nothing_but_a_blank_disk_is_formatted(
         content in any_content(),
         fs in prop_oneof![Just(FsType::Ext3), Just(FsType::Ext4), Just(FsType::Xfs)],
         origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],
         read_only: bool,
+        record: bool,
         bytes: u64,
     ) {
         let asked = stage(|s| {
@@ -731,14 +774,17 @@ proptest! {
             s.read_only = read_only;
             s.disk.origin = origin;
         });
-        let unfinished = matches!(
-            &content,
-            Content::Xfs(x) if x.in_progress && x.uuid == OURS
-        );
+        let unfinished = match &content {
+            Content::Xfs(x) => x.in_progress && x.uuid == OURS && fs == FsType::Xfs,
+            Content::Ext(e) => record && !e.ever_mounted,
+            Content::Unknown => record,
+            _ => false,
+        };
+        let evidence = Evidence { uuid: OURS, record };
         let disk = DiskFacts { bytes, device: DEVICE };
-        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, OURS) {
+        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence) {
             if act.act().preparation == Preparation::Format {
-                prop_assert!(unfinished && fs == FsType::Xfs);
+                prop_assert!(unfinished);
                 prop_assert!(origin != Origin::Copy && !read_only);
             }
             // A read-only request changes nothing on the disk.

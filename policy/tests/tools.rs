@@ -49,7 +49,7 @@ fn a_plain_format_has_the_defaults_of_its_tool() {
             "-U",
             UUID_TEXT,
             "-E",
-            &format!("hash_seed={UUID_TEXT}"),
+            &format!("hash_seed={UUID_TEXT},nodiscard"),
             "-F",
             "-q",
             "-m",

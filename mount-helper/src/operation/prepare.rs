@@ -1,17 +1,17 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
-use crate::content;
+use crate::content::{self, record};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
-use crate::outcome::{At, Done, broken, failed};
+use crate::outcome::{At, Done, broken};
 use crate::tools;
 use crate::world::World;
-use ebs_csi_policy::facts::{Content, DiskFacts};
+use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{FsType, Refusal, Stage, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, pwrite};
 
 /// What was done to the disk.
 #[derive(Debug)]
@@ -37,9 +37,9 @@ pub(super) fn prepare(
 ) -> Done<Prepared> {
     let claim = claim(world, device, asked.read_only)?;
     let content = look(&claim)?;
+    let evidence = evidence(asked, &content, &claim)?;
     fault_point::reached("stage-looked");
-    let ours = tools::identifier(&asked.disk.volume);
-    let permit = judge::stage_disk(asked, facts, &content, ours)?;
+    let permit = judge::stage_disk(asked, facts, &content, evidence)?;
     let act = *permit.act();
     let mut prepared = Prepared {
         permit,
@@ -52,9 +52,18 @@ pub(super) fn prepare(
         Preparation::Nothing => {}
         Preparation::Format => {
             world.verify(device)?;
+            let record = if asked.fs == FsType::Xfs {
+                // mkfs.xfs marks a format in progress itself.
+                Record::None
+            } else {
+                Record::begin(asked, device, &claim)?
+            };
+            fault_point::reached("stage-recorded");
             tools::format(world, &prepared.permit, asked, &claim)?;
             finish(world, device)?;
             made(asked, &look(&claim)?)?;
+            fault_point::reached("stage-made");
+            record.end(device, &claim)?;
             prepared.formatted = true;
             fault_point::reached("stage-formatted");
         }
@@ -66,7 +75,11 @@ pub(super) fn prepare(
             fault_point::reached("stage-checked");
         }
     }
-    if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, ours)? {
+    if evidence.record && act.preparation != Preparation::Format && !asked.read_only {
+        // Stale: another driver finished what this record began.
+        Record::find(device).end(device, &claim)?;
+    }
+    if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, evidence)? {
         world.verify(device)?;
         // resize2fs works on a file system that was checked in full.
         prepared.repaired |= tools::check(world, &prepared.permit, &claim, true)?;
@@ -85,12 +98,12 @@ fn needs_growth_after_check(
     facts: &DiskFacts,
     claim: &OwnedFd,
     act: StageDisk,
-    ours: [u8; 16],
+    evidence: Evidence,
 ) -> Done<bool> {
     if act.preparation != Preparation::Check {
         return Ok(false);
     }
-    let again = judge::stage_disk(asked, facts, &look(claim)?, ours)?.into_act();
+    let again = judge::stage_disk(asked, facts, &look(claim)?, evidence)?.into_act();
     Ok(again.grow_first)
 }
 
@@ -106,19 +119,80 @@ fn claim(world: &World, device: &Device, read_only: bool) -> Done<OwnedFd> {
     }
 }
 
-/// Look with direct reads: what counts is what the disk holds, not what memory remembers of it. The claim then loses
-/// the flag again, because tools read at places that direct reads refuse.
+/// Look at what the disk holds.
 fn look(claim: &OwnedFd) -> Done<Content> {
-    let flags = fcntl_getfl(claim).at(Step::ReadDevice)?;
-    fcntl_setfl(claim, flags | OFlags::DIRECT).at(Step::ReadDevice)?;
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let content = content::look(claim, now);
+    directly(claim, || content::look(claim, now))
+}
+
+/// What tells an unfinished format of this volume. A disk of which that cannot matter is not read again.
+fn evidence(asked: &Stage, content: &Content, claim: &OwnedFd) -> Done<Evidence> {
+    let volume = &asked.disk.volume;
+    let record = match content {
+        Content::Unknown | Content::Ext(_) => directly(claim, || content::recorded(claim, volume))?,
+        _ => false,
+    };
+    Ok(Evidence {
+        uuid: tools::identifier(volume),
+        record,
+    })
+}
+
+/// Read directly: what counts is what the disk holds, not what memory remembers of it. The claim then loses the flag
+/// again, because tools read at places that direct reads refuse.
+fn directly<T>(claim: &OwnedFd, read: impl FnOnce() -> Result<T, Errno>) -> Done<T> {
+    let flags = fcntl_getfl(claim).at(Step::ReadDevice)?;
+    fcntl_setfl(claim, flags | OFlags::DIRECT).at(Step::ReadDevice)?;
+    let result = read();
     fcntl_setfl(claim, flags - OFlags::DIRECT).at(Step::ReadDevice)?;
-    match content {
-        Ok(content) => Ok(content),
-        Err(errno) => Err(failed(Step::ReadDevice, errno)),
+    result.at(Step::ReadDevice)
+}
+
+/// The record of a format that has begun, on a disk that has room for one.
+enum Record {
+    At(u64),
+    None,
+}
+
+impl Record {
+    fn find(device: &Device) -> Self {
+        record::place(device.bytes()).map_or(Self::None, Self::At)
+    }
+
+    /// Write the record of this volume; it is on the disk when this returns.
+    fn begin(asked: &Stage, device: &Device, claim: &OwnedFd) -> Done<Self> {
+        let this = Self::find(device);
+        this.write(
+            device,
+            claim,
+            &record::of(&asked.disk.volume, device.bytes()),
+        )?;
+        Ok(this)
+    }
+
+    /// Take it away. A tool that used the place has overwritten it, and then nothing is done.
+    fn end(&self, device: &Device, claim: &OwnedFd) -> Done<()> {
+        let Self::At(place) = *self else {
+            return Ok(());
+        };
+        let mut found = vec![0; record::LENGTH];
+        let length = pread(claim, &mut found, place).at(Step::ReadDevice)?;
+        if length == found.len() && record::is_one(&found) {
+            self.write(device, claim, &vec![0; record::LENGTH])?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, device: &Device, claim: &OwnedFd, bytes: &[u8]) -> Done<()> {
+        let Self::At(place) = *self else {
+            return Ok(());
+        };
+        if pwrite(claim, bytes, place).at(Step::Format)? != bytes.len() {
+            return Err(broken(Step::Format));
+        }
+        device.flush().at(Step::Sync)
     }
 }
 

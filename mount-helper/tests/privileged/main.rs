@@ -7,3 +7,4 @@ mod kills;
 mod lifecycle;
 mod refusals;
 mod rig;
+mod unfinished;
