@@ -87,6 +87,7 @@ pub struct Sim {
     redeliveries: BTreeMap<(Millis, u64), Request>,
     redelivered: u64,
     issued_on_disk: u64,
+    seeded_on_disk: usize,
 }
 
 impl std::fmt::Debug for Sim {
@@ -169,6 +170,7 @@ impl Sim {
             redeliveries: BTreeMap::new(),
             redelivered: 0,
             issued_on_disk: 0,
+            seeded_on_disk: 0,
         };
         for rule in &scenario.faults {
             sim.faults.add(rule.clone(), now);
@@ -198,12 +200,20 @@ impl Sim {
             }
         }
         sim.rebuild(now)?;
-        if let Some(store) = &mut sim.store {
-            let seeded = sim.seeded.iter().cloned().collect();
-            store.rewrite(now, &sim.ids, seeded, &mut sim.realms)?;
-        }
+        sim.rewrite(now)?;
         sim.settle(now);
         Ok(sim)
+    }
+
+    /// Writes the whole state anew.
+    fn rewrite(&mut self, now: Millis) -> Result<(), StoreError> {
+        if let Some(store) = &mut self.store {
+            let seeded = self.seeded.iter().cloned().collect();
+            store.rewrite(now, &self.ids, seeded, &mut self.realms)?;
+        }
+        self.issued_on_disk = self.ids.issued();
+        self.seeded_on_disk = self.seeded.len();
+        Ok(())
     }
 
     /// The clock mode of a scenario, for those who run the clock.
@@ -323,18 +333,32 @@ impl Sim {
                 value,
             }));
         }
+        if let Err(error) = self.write(now, changes) {
+            tracing::error!(%error, "the state cannot be written: ending, so that nothing is answered that would be forgotten");
+            std::process::exit(1);
+        }
+    }
+
+    fn write(&mut self, now: Millis, changes: Vec<Record>) -> Result<(), StoreError> {
         let ids = (self.ids.issued() != self.issued_on_disk).then_some(&self.ids);
         if changes.is_empty() && ids.is_none() {
-            return;
+            return Ok(());
         }
-        if let Some(store) = &mut self.store {
-            let seeded = self.seeded.iter().cloned().collect();
-            if let Err(error) = store.append(now, ids, seeded, changes) {
-                tracing::error!(%error, "the state cannot be written: ending, so that nothing is answered that would be forgotten");
-                std::process::exit(1);
-            }
-        }
+        let Some(store) = &mut self.store else {
+            return Ok(());
+        };
+        let seeded = if self.seeded.len() == self.seeded_on_disk {
+            Vec::new()
+        } else {
+            self.seeded.iter().cloned().collect()
+        };
+        store.append(now, ids, seeded, changes)?;
         self.issued_on_disk = self.ids.issued();
+        self.seeded_on_disk = self.seeded.len();
+        if store.overgrown() {
+            self.rewrite(now)?;
+        }
+        Ok(())
     }
 
     /// When the next thing happens by itself.

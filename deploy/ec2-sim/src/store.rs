@@ -40,7 +40,12 @@ struct Line {
 pub struct Store {
     file: File,
     path: PathBuf,
+    /// Bytes of the last full copy, and bytes appended since.
+    size: (u64, u64),
 }
+
+/// The log is not written anew before so much was appended.
+const WORTHWHILE: u64 = 64 << 20;
 
 /// What the log said.
 #[derive(Debug, Default)]
@@ -86,7 +91,14 @@ impl Store {
             .append(true)
             .open(&path)
             .map_err(io)?;
-        Ok((Self { file, path }, loaded))
+        Ok((
+            Self {
+                file,
+                path,
+                size: (0, 0),
+            },
+            loaded,
+        ))
     }
 
     /// Appends one step.
@@ -106,9 +118,15 @@ impl Store {
             seeded,
             changes,
         });
+        self.size.1 += line.len() as u64;
         self.file
             .write_all(&line)
             .map_err(|e| StoreError::Io(self.path.clone(), e))
+    }
+
+    /// Whether the log says much more than it needs to.
+    pub fn overgrown(&self) -> bool {
+        self.size.1 > WORTHWHILE.max(4 * self.size.0)
     }
 
     /// Replaces the log by one line that says everything, so that it does not grow over restarts.
@@ -152,6 +170,7 @@ impl Store {
             OpenOptions::new().append(true).open(&self.path)
         };
         self.file = write().map_err(|e| StoreError::Io(self.path.clone(), e))?;
+        self.size = (line.len() as u64, 0);
         Ok(())
     }
 }

@@ -257,3 +257,36 @@ fn two_instances_share_one_device_of_a_multi_attach_volume() {
     p.wait_for(&volume, "<status>available</status>");
     assert!(bound(&w.state).is_empty());
 }
+
+#[test]
+fn force_and_a_stopped_instance_do_not_wait_for_who_holds_the_device() {
+    if !possible() {
+        return;
+    }
+    let w = World::new();
+    let p = Process::serve(&w.state, &["--devices", "loop"]);
+    let volume = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
+    for force in [true, false] {
+        let device = attach(&p, &volume, NODE_A, "xvdba");
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device));
+        w.mount(&device);
+        if force {
+            p.call(&format!("Action=DetachVolume&VolumeId={volume}&Force=true"));
+        } else {
+            let stop = format!("/v1/instances/{NODE_A}/stop");
+            p.control
+                .post(&stop, &serde_json::json!({"at_once": true}))
+                .expect("stop");
+            p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
+        }
+        p.wait_for(&volume, "<status>available</status>");
+        assert!(!device.exists());
+        assert_eq!(
+            bound(&w.state).len(),
+            1,
+            "the kernel keeps it for who has it mounted"
+        );
+        w.unmount();
+        assert!(bound(&w.state).is_empty(), "and lets go of it then");
+    }
+}

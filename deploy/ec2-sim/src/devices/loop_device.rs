@@ -65,6 +65,15 @@ impl LoopDevices {
             }
             self.forget(volume)?;
         }
+        if self
+            .records
+            .all()
+            .iter()
+            .any(|r| r.abandoned && !is_ours(r))
+        {
+            self.records
+                .change(|all| all.retain(|r| !r.abandoned || is_ours(r)))?;
+        }
         let image = self.images.volume(volume);
         let file = OpenOptions::new().read(true).write(true).open(&image)?;
         let control = control()?;
@@ -223,7 +232,8 @@ impl Devices for LoopDevices {
     }
 
     fn loops(&self) -> Vec<LoopRecord> {
-        self.records.all().to_vec()
+        let all = self.records.all().iter();
+        all.filter(|r| !r.abandoned || is_ours(r)).cloned().collect()
     }
 }
 

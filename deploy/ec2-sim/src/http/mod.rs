@@ -242,11 +242,12 @@ async fn timer(shared: Arc<Shared>) {
     loop {
         let due = shared.with_sim(|sim, now| {
             sim.settle(now);
-            sim.next_due()
+            let due = sim.next_due();
+            // Under the simulator's lock: who makes something due earlier after this compares with this.
+            let at = due.map_or(i64::MAX, |d| d.0);
+            shared.timer.store(at, Ordering::Release);
+            due
         });
-        shared
-            .timer
-            .store(due.map_or(i64::MAX, |d| d.0), Ordering::Release);
         let sleep = due.and_then(|at| lock(&shared.clock).until(at));
         match sleep {
             // At least a millisecond: the clock's resolution.

@@ -4,7 +4,7 @@ use super::Sim;
 use crate::devices::Release;
 use crate::realm::Key;
 use crate::resources::attachment::Phase;
-use crate::resources::instance::Event as InstanceEvent;
+use crate::resources::instance::{Event as InstanceEvent, Life as InstanceLife};
 use crate::resources::volume::{Event, Life};
 use crate::time::Millis;
 
@@ -84,7 +84,14 @@ impl Sim {
                 }
             }
             Event::Appear(instance) => self.appear(realm, id, &instance, now),
-            Event::Release { instance, force } => self.release(realm, id, &instance, force, now),
+            Event::Release { instance, force } => {
+                // A guest that does not run holds nothing.
+                let stopped = self.realms[realm]
+                    .instances()
+                    .get(&instance)
+                    .is_none_or(|i| matches!(i.life, InstanceLife::Stopped));
+                self.release(realm, id, &instance, force || stopped, now);
+            }
             Event::Reshaped => {
                 if let Some(v) = self.realms[realm].volumes().get(id).filter(|v| !v.root) {
                     let size = v.shape.size;
