@@ -1,0 +1,319 @@
+//! What keeps a process from being confined ends it, and what is tolerated is reported.
+//!
+//! Like `denied`, every case runs in a child of this program with one thread.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::process::{Command, ExitCode, Stdio};
+
+use ebs_csi_confine::{Enforced, Entering, Fault, LandlockState, Places, start};
+use ebs_csi_policy::profile::{self, Profile};
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use seccompiler::{SeccompAction, SeccompFilter};
+
+type Case = fn() -> Result<(), String>;
+
+const CASES: &[(&str, Case)] = &[
+    (
+        "a_kernel_without_landlock_is_below_the_supervisors_floor",
+        || {
+            hide_landlock();
+            below_the_floor(profile::SUPERVISOR)
+        },
+    ),
+    (
+        "a_kernel_without_landlock_is_below_the_floor_of_the_directories_process",
+        || {
+            hide_landlock();
+            below_the_floor(profile::DIRECTORIES)
+        },
+    ),
+    (
+        "a_kernel_without_landlock_is_reported_where_the_policy_tolerates_it",
+        || {
+            hide_landlock();
+            let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
+            expect(enforced.landlock == LandlockState::Missing, &enforced)?;
+            expect(
+                enforced.to_string().contains("landlock=\"missing\""),
+                &enforced,
+            )
+        },
+    ),
+    (
+        "a_tools_side_goes_without_landlock_only_when_it_is_told_to",
+        || {
+            hide_landlock();
+            let enforced = enter(profile::SUPERVISOR, true).map_err(|fault| fault.to_string())?;
+            expect(enforced.landlock == LandlockState::Missing, &enforced)
+        },
+    ),
+    ("a_second_thread_is_a_fault", || {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || wait.recv());
+        let entered = Entering::begin(profile::NODE_AGENT);
+        drop(go);
+        let _ = thread.join();
+        match entered {
+            Err(Fault::ManyThreads(2)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }),
+    (
+        "a_controller_stays_under_the_ordinary_user_it_was_started_as",
+        || {
+            become_user(1000)?;
+            let enforced = enter(profile::CONTROLLER, false).map_err(|fault| fault.to_string())?;
+            expect(enforced.status.uids == [1000; 4], &enforced)
+        },
+    ),
+    ("a_node_agent_under_another_user_is_a_fault", || {
+        become_user(1000)?;
+        expect_fault(enter(profile::NODE_AGENT, false), |fault| {
+            matches!(
+                fault,
+                Fault::WrongUser {
+                    wanted: 65532,
+                    found: 1000
+                }
+            )
+        })
+    }),
+    ("a_node_agent_started_as_its_own_user_is_confined", || {
+        become_user(65532)?;
+        let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
+        expect(
+            enforced.status.permitted == 0 && enforced.status.no_new_privs,
+            &enforced,
+        )
+    }),
+    ("a_broker_without_sys_admin_is_a_fault", || {
+        keep_capabilities(|one| one != caps::Capability::CAP_SYS_ADMIN)?;
+        expect_fault(enter(profile::BROKER, false), |fault| {
+            matches!(fault, Fault::CapabilityMissing("CAP_SYS_ADMIN"))
+        })
+    }),
+    ("a_broker_without_an_optional_capability_reports_it", || {
+        keep_capabilities(|one| {
+            one != caps::Capability::CAP_SYS_RESOURCE
+                && one != caps::Capability::CAP_DAC_READ_SEARCH
+        })?;
+        let enforced = enter(profile::BROKER, false).map_err(|fault| fault.to_string())?;
+        expect(
+            enforced.missing_capabilities == ["CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"],
+            &enforced,
+        )?;
+        expect(enforced.status.permitted == 1 << 21, &enforced)
+    }),
+    (
+        "a_broker_that_may_not_drop_its_bounding_set_is_a_fault",
+        || {
+            keep_capabilities(|one| one != caps::Capability::CAP_SETPCAP)?;
+            expect_fault(enter(profile::BROKER, false), |fault| {
+                matches!(fault, Fault::Capabilities("bounding", _))
+            })
+        },
+    ),
+    ("a_broker_that_may_not_change_its_user_is_a_fault", || {
+        keep_capabilities(|one| one != caps::Capability::CAP_SETUID)?;
+        expect_fault(enter(profile::BROKER, false), |fault| {
+            matches!(
+                fault,
+                Fault::Identity {
+                    what: "user",
+                    id: 65531,
+                    ..
+                }
+            )
+        })
+    }),
+    (
+        "a_place_that_the_policy_needs_and_nobody_names_is_a_fault",
+        || {
+            let entered = Entering::begin(profile::DIRECTORIES)
+                .and_then(Entering::identity)
+                .and_then(|entering| entering.files(&Places::new()));
+            match entered {
+                Err(Fault::Place { place, .. }) if place == "kubelet-root" => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        },
+    ),
+    (
+        "the_last_filter_can_bind_threads_that_are_there_already",
+        || {
+            let entering = Entering::begin(profile::BROKER)
+                .and_then(Entering::identity)
+                .and_then(|entering| entering.files(&Places::new()))
+                .map_err(|fault| fault.to_string())?;
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let (tell, told) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                let _ = wait.recv();
+                let status = std::fs::read_to_string("/proc/thread-self/status");
+                tell.send(status)
+            });
+            let enforced = entering
+                .calls_of_all_threads()
+                .map_err(|fault| fault.to_string())?;
+            drop(go);
+            let status = told.recv().map_err(|error| error.to_string())?;
+            let status = status.map_err(|error| error.to_string())?;
+            let _ = thread.join();
+            let filters = enforced.status.seccomp_filters;
+            let other = ebs_csi_policy::status::Status::parse(&status)
+                .map_err(|error| error.to_string())?;
+            expect(
+                other.seccomp == 2 && other.seccomp_filters == filters,
+                &enforced,
+            )?;
+            expect(
+                other.effective == 1 << 21 && other.uids == [65531; 4],
+                &enforced,
+            )
+        },
+    ),
+    (
+        "inherited_descriptors_are_closed_but_for_those_that_are_kept",
+        || {
+            let text = |error: std::io::Error| error.to_string();
+            let kept = File::open("/dev/null").map_err(text)?;
+            let stray = File::open("/dev/null").map_err(text)?;
+            // Owned by nobody, as a descriptor that a parent left open.
+            let number = stray.into_raw_fd();
+            start::close_strays(&[kept.as_raw_fd()]).map_err(text)?;
+            let open = |number| std::path::Path::new(&format!("/proc/self/fd/{number}")).exists();
+            if open(kept.as_raw_fd()) && !open(number) && (0..3).all(open) {
+                Ok(())
+            } else {
+                Err("another set of descriptors is open".to_owned())
+            }
+        },
+    ),
+    ("only_the_variables_that_are_asked_for_stay", || {
+        start::keep_environment(&["CONFINE_TEST_KE"]).map_err(|error| error.to_string())?;
+        let left: BTreeMap<String, String> = std::env::vars().collect();
+        if left.keys().collect::<Vec<_>>() == ["CONFINE_TEST_KEPT"] {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    }),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, flag, name] = arguments.as_slice()
+        && flag == "--child"
+    {
+        let outcome = CASES
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or_else(|| Err("no such case".to_owned()), |(_, case)| case());
+        if let Err(problem) = &outcome {
+            println!("    {problem}");
+        }
+        return ExitCode::from(u8::from(outcome.is_err()));
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!(
+            "skipped: confinement starts as root, this is user {}",
+            rustix::process::geteuid()
+        );
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = 0;
+    for (name, _) in CASES {
+        let status = std::env::current_exe().and_then(|program| {
+            Command::new(program)
+                .args(["--child", name])
+                .env("CONFINE_TEST_KEPT", "yes")
+                .env("LD_PRELOAD_NOT", "no")
+                .stdin(Stdio::null())
+                .status()
+        });
+        let good = status.as_ref().is_ok_and(std::process::ExitStatus::success);
+        println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
+        if !good {
+            println!("    {status:?}");
+            failed += 1;
+        }
+    }
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+    let places = Places::new().with("kubelet-root", "/tmp")?;
+    let places = ebs_csi_confine::tool::programs(places)?;
+    Entering::begin(profile)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&places)?
+        .calls()
+}
+
+fn below_the_floor(profile: &'static Profile) -> Result<(), String> {
+    expect_fault(enter(profile, false), |fault| {
+        matches!(
+            fault,
+            Fault::LandlockMissing {
+                found: 0,
+                profile_floor: 1
+            }
+        )
+    })
+}
+
+fn expect(holds: bool, enforced: &Enforced) -> Result<(), String> {
+    if holds {
+        Ok(())
+    } else {
+        Err(enforced.to_string())
+    }
+}
+
+fn expect_fault(
+    entered: Result<Enforced, Fault>,
+    right: impl Fn(&Fault) -> bool,
+) -> Result<(), String> {
+    match entered {
+        Err(fault) if right(&fault) => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// As on a kernel that was built without Landlock.
+fn hide_landlock() {
+    let rules = BTreeMap::from([(libc::SYS_landlock_create_ruleset, Vec::new())]);
+    let machine = std::env::consts::ARCH.try_into().expect("a known machine");
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+        machine,
+    )
+    .expect("a filter");
+    let program: seccompiler::BpfProgram = filter.try_into().expect("a program");
+    seccompiler::apply_filter(&program).expect("the kernel takes it");
+}
+
+fn become_user(id: u32) -> Result<(), String> {
+    let text = |error: rustix::io::Errno| error.to_string();
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    set_thread_groups(&[]).map_err(text)?;
+    set_thread_res_gid(gid, gid, gid).map_err(text)?;
+    // The kernel clears the capability sets with this change.
+    set_thread_res_uid(uid, uid, uid).map_err(text)
+}
+
+fn keep_capabilities(keep: impl Fn(caps::Capability) -> bool) -> Result<(), String> {
+    let text = |error: caps::errors::CapsError| error.to_string();
+    let left: caps::CapsHashSet = caps::read(None, caps::CapSet::Permitted)
+        .map_err(text)?
+        .into_iter()
+        .filter(|one| keep(*one))
+        .collect();
+    caps::set(None, caps::CapSet::Effective, &left).map_err(text)?;
+    caps::set(None, caps::CapSet::Permitted, &left).map_err(text)
+}
