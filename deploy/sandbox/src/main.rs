@@ -163,9 +163,11 @@ async fn demo(mut options: WorldOptions) -> Result<(), String> {
 async fn up(mut options: WorldOptions) -> Result<(), String> {
     // csi-sanity and people choose paths of their own beneath the kubelet directory.
     options.helper_arguments = vec!["--paths=any".to_owned()];
+    let stop = interrupted();
+    tokio::pin!(stop);
     let mut world = tokio::select! {
         world = World::start(options) => world.map_err(|e| e.to_string())?,
-        signal = interrupted() => return Err(format!("{} before the world was up", signal?)),
+        signal = &mut stop => return Err(format!("{} before the world was up", signal?)),
     };
     println!("simulator   {}", world.simulator.ec2());
     println!("control     {}", world.simulator.control_socket().display());
@@ -177,8 +179,6 @@ async fn up(mut options: WorldOptions) -> Result<(), String> {
     }
     println!("logs        {}", world.state_dir().join("log").display());
     println!("ctrl-c ends it");
-    let stop = interrupted();
-    tokio::pin!(stop);
     let mut ended = loop {
         tokio::select! {
             signal = &mut stop => {
