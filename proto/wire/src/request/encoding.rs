@@ -1,0 +1,240 @@
+//! Requests to the messages of the wire, and back.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use super::{
+    Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
+    PublishFilesystem, Request, Stage, Stats, Unpublish, Unstage,
+};
+use crate::format::{FormatOptions, UncheckedFormatOptions};
+use crate::malformed::{Malformed, bounded, required};
+use crate::mount::FLAGS_LIMIT;
+use crate::{DeviceName, FsType, KubeletPath, MountFlag, VolumeId, pb};
+
+/// Partition numbers end where the kernel's minor numbers do.
+const PARTITION_LIMIT: u32 = 255;
+
+impl TryFrom<pb::Request> for Request {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Request) -> Result<Self, Malformed> {
+        use pb::request::Operation as Wire;
+        let operation = match required(wire.operation, "operation")? {
+            Wire::Hello(asked) => Operation::Hello(asked.try_into()?),
+            Wire::Stage(asked) => Operation::Stage(asked.try_into()?),
+            Wire::Unstage(asked) => Operation::Unstage(Unstage {
+                volume: VolumeId::parse(&asked.volume_id)?,
+                staging: KubeletPath::parse(&asked.staging_path)?,
+            }),
+            Wire::PublishFilesystem(asked) => Operation::PublishFilesystem(PublishFilesystem {
+                disk: required(asked.disk, "disk")?.try_into()?,
+                staging: KubeletPath::parse(&asked.staging_path)?,
+                target: KubeletPath::parse(&asked.target_path)?,
+                read_only: asked.read_only,
+                flags: flags_from(&asked.flags)?,
+            }),
+            Wire::PublishBlock(asked) => Operation::PublishBlock(PublishBlock {
+                disk: required(asked.disk, "disk")?.try_into()?,
+                target: KubeletPath::parse(&asked.target_path)?,
+                read_only: asked.read_only,
+            }),
+            Wire::Unpublish(asked) => Operation::Unpublish(Unpublish {
+                volume: VolumeId::parse(&asked.volume_id)?,
+                target: KubeletPath::parse(&asked.target_path)?,
+            }),
+            Wire::Expand(asked) => Operation::Expand(Expand {
+                volume: VolumeId::parse(&asked.volume_id)?,
+                path: KubeletPath::parse(&asked.volume_path)?,
+                required_bytes: NonZeroU64::new(asked.required_bytes),
+                limit_bytes: NonZeroU64::new(asked.limit_bytes),
+            }),
+            Wire::Stats(asked) => Operation::Stats(Stats {
+                volume: VolumeId::parse(&asked.volume_id)?,
+                path: KubeletPath::parse(&asked.volume_path)?,
+            }),
+            Wire::NvmeStatistics(asked) => Operation::NvmeStatistics(NvmeStatistics {
+                volume: VolumeId::parse(&asked.volume_id)?,
+            }),
+            Wire::Inspect(asked) => Operation::Inspect(Inspect { first: asked.first }),
+        };
+        Ok(Self {
+            id: wire.id,
+            wait: Duration::from_millis(wire.wait_ms.into()),
+            operation,
+        })
+    }
+}
+
+impl From<Request> for pb::Request {
+    fn from(request: Request) -> Self {
+        use pb::request::Operation as Wire;
+        let operation = match request.operation {
+            Operation::Hello(asked) => Wire::Hello(pb::Hello {
+                oldest: asked.oldest,
+                newest: asked.newest,
+            }),
+            Operation::Stage(asked) => Wire::Stage(asked.into()),
+            Operation::Unstage(asked) => Wire::Unstage(pb::Unstage {
+                volume_id: asked.volume.to_string(),
+                staging_path: asked.staging.to_string(),
+            }),
+            Operation::PublishFilesystem(asked) => Wire::PublishFilesystem(pb::PublishFilesystem {
+                disk: Some(asked.disk.into()),
+                staging_path: asked.staging.to_string(),
+                target_path: asked.target.to_string(),
+                read_only: asked.read_only,
+                flags: flags_to(&asked.flags),
+            }),
+            Operation::PublishBlock(asked) => Wire::PublishBlock(pb::PublishBlock {
+                disk: Some(asked.disk.into()),
+                target_path: asked.target.to_string(),
+                read_only: asked.read_only,
+            }),
+            Operation::Unpublish(asked) => Wire::Unpublish(pb::Unpublish {
+                volume_id: asked.volume.to_string(),
+                target_path: asked.target.to_string(),
+            }),
+            Operation::Expand(asked) => Wire::Expand(pb::Expand {
+                volume_id: asked.volume.to_string(),
+                volume_path: asked.path.to_string(),
+                required_bytes: number(asked.required_bytes),
+                limit_bytes: number(asked.limit_bytes),
+            }),
+            Operation::Stats(asked) => Wire::Stats(pb::Stats {
+                volume_id: asked.volume.to_string(),
+                volume_path: asked.path.to_string(),
+            }),
+            Operation::NvmeStatistics(asked) => Wire::NvmeStatistics(pb::NvmeStatistics {
+                volume_id: asked.volume.to_string(),
+            }),
+            Operation::Inspect(asked) => Wire::Inspect(pb::Inspect { first: asked.first }),
+        };
+        Self {
+            id: request.id,
+            wait_ms: u32::try_from(request.wait.as_millis()).unwrap_or(u32::MAX),
+            operation: Some(operation),
+        }
+    }
+}
+
+impl TryFrom<pb::Hello> for Hello {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Hello) -> Result<Self, Malformed> {
+        if wire.oldest == 0 || wire.newest < wire.oldest {
+            return Err(Malformed::Invalid { field: "hello" });
+        }
+        Ok(Self {
+            oldest: wire.oldest,
+            newest: wire.newest,
+        })
+    }
+}
+
+impl TryFrom<pb::Disk> for Disk {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Disk) -> Result<Self, Malformed> {
+        if wire.partition > PARTITION_LIMIT {
+            return Err(Malformed::Invalid { field: "partition" });
+        }
+        Ok(Self {
+            volume: VolumeId::parse(&wire.volume_id)?,
+            device_hint: match wire.device_hint.as_str() {
+                "" => None,
+                hint => Some(DeviceName::parse(hint)?),
+            },
+            partition: NonZeroU32::new(wire.partition),
+            size_at_attach: NonZeroU64::new(wire.size_at_attach),
+            origin: Origin::from_wire(wire.origin)?,
+        })
+    }
+}
+
+impl From<Disk> for pb::Disk {
+    fn from(disk: Disk) -> Self {
+        Self {
+            volume_id: disk.volume.to_string(),
+            device_hint: disk
+                .device_hint
+                .map(|hint| hint.to_string())
+                .unwrap_or_default(),
+            partition: disk.partition.map_or(0, NonZeroU32::get),
+            size_at_attach: number(disk.size_at_attach),
+            origin: disk.origin.to_wire(),
+        }
+    }
+}
+
+impl TryFrom<pb::Stage> for Stage {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Stage) -> Result<Self, Malformed> {
+        let format = wire.format.unwrap_or_default();
+        Ok(Self {
+            disk: required(wire.disk, "disk")?.try_into()?,
+            staging: KubeletPath::parse(&wire.staging_path)?,
+            fs: FsType::from_wire(wire.fs_type)?,
+            read_only: wire.read_only,
+            flags: flags_from(&wire.flags)?,
+            format: FormatOptions::check(UncheckedFormatOptions {
+                block_size: format.block_size,
+                inode_size: format.inode_size,
+                bytes_per_inode: format.bytes_per_inode,
+                number_of_inodes: format.number_of_inodes,
+                ext4_bigalloc: format.ext4_bigalloc,
+                ext4_cluster_size: format.ext4_cluster_size,
+                ext4_encryption: format.ext4_encryption,
+                legacy_xfs: format.legacy_xfs,
+            })?,
+        })
+    }
+}
+
+impl From<Stage> for pb::Stage {
+    fn from(stage: Stage) -> Self {
+        let format = stage.format.unchecked();
+        Self {
+            disk: Some(stage.disk.into()),
+            staging_path: stage.staging.to_string(),
+            fs_type: stage.fs.to_wire(),
+            read_only: stage.read_only,
+            flags: flags_to(&stage.flags),
+            format: Some(pb::FormatOptions {
+                block_size: format.block_size,
+                inode_size: format.inode_size,
+                bytes_per_inode: format.bytes_per_inode,
+                number_of_inodes: format.number_of_inodes,
+                ext4_bigalloc: format.ext4_bigalloc,
+                ext4_cluster_size: format.ext4_cluster_size,
+                ext4_encryption: format.ext4_encryption,
+                legacy_xfs: format.legacy_xfs,
+            }),
+        }
+    }
+}
+
+fn flags_from(wire: &[pb::MountFlag]) -> Result<Vec<MountFlag>, Malformed> {
+    bounded(wire.len(), FLAGS_LIMIT, "flags")?;
+    wire.iter()
+        .map(|flag| {
+            let value = (!flag.value.is_empty()).then_some(flag.value.as_str());
+            MountFlag::new(&flag.name, value).map_err(Malformed::from)
+        })
+        .collect()
+}
+
+fn flags_to(flags: &[MountFlag]) -> Vec<pb::MountFlag> {
+    flags
+        .iter()
+        .map(|flag| pb::MountFlag {
+            name: flag.name().to_owned(),
+            value: flag.value().unwrap_or_default().to_owned(),
+        })
+        .collect()
+}
+
+fn number(value: Option<NonZeroU64>) -> u64 {
+    value.map_or(0, NonZeroU64::get)
+}
