@@ -8,16 +8,17 @@ use ebs_csi_proto::Endpoint;
 
 /// Gives up user, capabilities, files, network and system calls, in the order that the profile `node-agent` needs.
 ///
-/// What stays: the sockets that are bound already, new unix sockets, the node facts files.
+/// What stays: the sockets that are bound already, new unix sockets, the removal of the own CSI socket, and reading
+/// beside the files that are named.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with status [`Fault::EXIT`].
 pub fn enter<'a>(
-    endpoint: &Endpoint,
+    endpoint: Option<&Endpoint>,
     facts_files: impl IntoIterator<Item = &'a Path>,
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
-    if let Endpoint::Unix(socket) = endpoint
+    if let Some(Endpoint::Unix(socket)) = endpoint
         && let Some(directory) = socket.parent()
     {
         places = places.with("socket-directory", directory)?;

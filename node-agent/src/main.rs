@@ -1,10 +1,12 @@
 //! The unprivileged CSI Node service.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ebs_csi_confine::start;
+use ebs_csi_confine::{Fault, start};
+use ebs_csi_node_agent::confinement;
 use ebs_csi_node_agent::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::service;
@@ -56,6 +58,10 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
         Ok(helper) => helper,
         Err(why) => return ended(64, format_args!("--helper: {why}")),
     };
+    let files = hook.node_facts_file.iter().map(PathBuf::as_path);
+    if let Err(fault) = confinement::enter(None, files) {
+        return ended(Fault::EXIT, format_args!("{fault}"));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -56,8 +56,29 @@ fn helper(dir: &Path) -> ScriptedHelper {
 
 impl Agent {
     fn start(dir: &Path, metadata: &MetadataService, arguments: &[&str]) -> Self {
+        Self::start_as(None, dir, metadata, arguments)
+    }
+
+    fn start_as(
+        user: Option<u32>,
+        dir: &Path,
+        metadata: &MetadataService,
+        arguments: &[&str],
+    ) -> Self {
+        use std::os::unix::process::CommandExt;
         let socket = dir.join("csi.sock");
-        let child = program()
+        let mut command = match user {
+            None => program(),
+            Some(user) => {
+                // Another user may not enter the directory where the program was built.
+                let reachable = dir.join("ebs-csi-node-agent");
+                std::fs::copy(env!("CARGO_BIN_EXE_ebs-csi-node-agent"), &reachable).unwrap();
+                let mut command = Command::new(reachable);
+                command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
+                command
+            }
+        };
+        let child = command
             .args(["--endpoint", &format!("unix://{}", socket.display())])
             .args([
                 "--helper",
@@ -182,6 +203,45 @@ async fn a_program_started_as_root_serves_without_any_privilege() {
 }
 
 #[tokio::test]
+async fn a_program_started_under_its_own_user_needs_no_root() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let scripted = helper(dir.path());
+    std::os::unix::fs::chown(dir.path(), Some(65532), Some(65532)).unwrap();
+    let metadata = MetadataService::usual();
+    let mut agent = Agent::start_as(Some(65532), dir.path(), &metadata, &[]);
+    agent.answers(dir.path()).await;
+    world::node(&agent.socket)
+        .node_stage_volume(stage())
+        .await
+        .unwrap();
+    assert_eq!(scripted.asked().len(), 1);
+    assert!(agent.status().contains("Seccomp:\t2"));
+    agent.tell(Signal::INT);
+    assert!(agent.end().await.success());
+    assert!(!agent.socket.exists(), "it removes its own socket");
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_confined_ends_with_77() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    std::os::unix::fs::chown(dir.path(), Some(12345), Some(12345)).unwrap();
+    let metadata = MetadataService::usual();
+    let mut agent = Agent::start_as(Some(12345), dir.path(), &metadata, &[]);
+    assert_eq!(agent.end().await.code(), Some(77));
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(
+        log.contains("65532"),
+        "it says which user it should be: {log}"
+    );
+}
+
+#[tokio::test]
 async fn the_metrics_page_is_served_by_the_confined_program() {
     if !is_root() {
         return;
@@ -285,6 +345,9 @@ fn help_and_version_are_told_on_standard_output() {
 async fn the_pre_stop_hook_holds_only_a_node_that_is_drained_and_has_volumes() {
     use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, Outcome, VolumeId};
     use scripted_helper::Act;
+    if !is_root() {
+        return;
+    }
     let dir = directory();
     let facts = dir.path().join("annotations");
     let hook = |timeout: &str| {

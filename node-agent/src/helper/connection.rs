@@ -57,7 +57,10 @@ impl Connection {
             wait: Duration::ZERO,
             operation: Operation::Hello(Hello::OURS),
         };
-        match connection.exchange(&hello, GREETING).await? {
+        match connection
+            .exchange(&hello, GREETING.min(deadline.left()))
+            .await?
+        {
             Outcome::Welcome(welcome)
                 if (Hello::OURS.oldest..=Hello::OURS.newest).contains(&welcome.version) =>
             {
