@@ -9,7 +9,9 @@ const NAME_LIMIT: usize = 64;
 /// Bytes in a flag's value: fsconfig(2) takes at most 255 and a NUL.
 const VALUE_LIMIT: usize = 255;
 /// Flags in one mount.
-pub(crate) const FLAGS_LIMIT: usize = 32;
+const FLAGS_LIMIT: usize = 32;
+/// Bytes of all names and values of one mount, so that a request with two paths still fits a frame.
+const TEXT_LIMIT: usize = 4096;
 
 closed_enum! {
     /// A file system that the driver formats, checks, mounts and grows.
@@ -58,6 +60,8 @@ pub enum MountWordError {
     FlagQuote(String),
     /// More than 32 flags.
     TooManyFlags(usize),
+    /// More than 4096 bytes of names and values.
+    TooMuchText(usize),
 }
 
 impl fmt::Display for MountWordError {
@@ -87,6 +91,10 @@ impl fmt::Display for MountWordError {
                     "{given} mount flags are given, the limit is {FLAGS_LIMIT}"
                 )
             }
+            Self::TooMuchText(given) => write!(
+                f,
+                "the mount flags have {given} characters, the limit is {TEXT_LIMIT}"
+            ),
         }
     }
 }
@@ -131,9 +139,7 @@ impl MountFlag {
                 continue;
             }
             flags.push(Self::parse_one(part)?);
-            if flags.len() > FLAGS_LIMIT {
-                return Err(MountWordError::TooManyFlags(flags.len()));
-            }
+            Self::check_list(&flags)?;
         }
         Ok(flags)
     }
@@ -152,6 +158,24 @@ impl MountFlag {
             None => value,
         };
         Self::new(name, Some(bare))
+    }
+
+    /// All flags of one mount together are within the protocol's limits: 32 flags, 4096 bytes of names and values.
+    ///
+    /// # Errors
+    /// [`MountWordError::TooManyFlags`] or [`MountWordError::TooMuchText`].
+    pub fn check_list(flags: &[Self]) -> Result<(), MountWordError> {
+        if flags.len() > FLAGS_LIMIT {
+            return Err(MountWordError::TooManyFlags(flags.len()));
+        }
+        let text = flags
+            .iter()
+            .map(|flag| flag.name.len() + flag.value.as_ref().map_or(0, |value| value.len()))
+            .sum();
+        if text > TEXT_LIMIT {
+            return Err(MountWordError::TooMuchText(text));
+        }
+        Ok(())
     }
 
     /// The name, for example `noatime` or `commit`.

@@ -1,5 +1,6 @@
 //! Messages that are protobuf and still nobody's request.
 
+use ebs_csi_wire::mount::MountWordError;
 use ebs_csi_wire::{Malformed, Reply, Request, pb};
 use prost::Message;
 
@@ -124,11 +125,16 @@ fn lists_and_numbers_have_limits() {
     assert!(staged(|stage| stage.flags = vec![flag.clone(); 32]).is_ok());
     assert_eq!(
         staged(|stage| stage.flags = vec![flag.clone(); 33]),
-        Err(Malformed::TooLong {
-            field: "flags",
-            given: 33,
-            limit: 32
-        })
+        Err(Malformed::MountWord(MountWordError::TooManyFlags(33)))
+    );
+    let long = pb::MountFlag {
+        name: "context".to_owned(),
+        value: "x".repeat(249),
+    };
+    assert!(staged(|stage| stage.flags = vec![long.clone(); 16]).is_ok());
+    assert_eq!(
+        staged(|stage| stage.flags = vec![long.clone(); 17]),
+        Err(Malformed::MountWord(MountWordError::TooMuchText(4352)))
     );
     assert!(staged(|stage| stage.disk.as_mut().unwrap().partition = 256).is_err());
     let format = |block_size| pb::FormatOptions {

@@ -70,7 +70,14 @@ fn disk() -> impl Strategy<Value = Disk> {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let flags = || proptest::collection::vec(flag(), 0..=32);
+    let flags = || {
+        proptest::collection::vec(flag(), 0..=32).prop_map(|mut flags| {
+            while MountFlag::check_list(&flags).is_err() {
+                flags.pop();
+            }
+            flags
+        })
+    };
     prop_oneof![
         (1..=u32::MAX, any::<u32>()).prop_map(|(oldest, more)| Operation::Hello(Hello {
             oldest,
@@ -311,4 +318,30 @@ fn a_page_of_the_inventory_always_fits_a_frame() {
     assert_eq!(seen, held.len());
     let beyond = Inventory::page(&held, &[], 5000);
     assert!(beyond.volumes.is_empty() && !beyond.more);
+}
+
+#[test]
+fn the_longest_request_fits_a_frame() {
+    let longest = KubeletPath::parse(&format!("/{}", "x/".repeat(2046) + "y")).expect("a path");
+    assert_eq!(longest.as_str().len(), 4094);
+    let flags = vec![MountFlag::new("a", Some(&"x".repeat(127))).expect("a flag"); 32];
+    assert_eq!(MountFlag::check_list(&flags), Ok(()));
+    let request = Request {
+        id: u64::MAX,
+        wait: Duration::MAX,
+        operation: Operation::PublishFilesystem(PublishFilesystem {
+            disk: Disk {
+                volume: VolumeId::parse("vol-0123456789abcdef0").expect("an id"),
+                device_hint: Some(DeviceName::parse("/dev/xvdzz99").expect("a name")),
+                partition: NonZeroU32::new(255),
+                size_at_attach: NonZeroU64::new(u64::MAX),
+                origin: Origin::Copy,
+            },
+            staging: longest.clone(),
+            target: longest,
+            read_only: true,
+            flags,
+        }),
+    };
+    assert!(frame::framed(&request.encode()).is_ok());
 }

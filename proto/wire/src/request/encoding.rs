@@ -8,8 +8,7 @@ use super::{
     PublishFilesystem, Request, Stage, Stats, Unpublish, Unstage,
 };
 use crate::format::{FormatOptions, UncheckedFormatOptions};
-use crate::malformed::{Malformed, bounded, required};
-use crate::mount::FLAGS_LIMIT;
+use crate::malformed::{Malformed, required};
 use crate::{DeviceName, FsType, KubeletPath, MountFlag, VolumeId, pb};
 
 /// Partition numbers end where the kernel's minor numbers do.
@@ -216,13 +215,16 @@ impl From<Stage> for pb::Stage {
 }
 
 fn flags_from(wire: &[pb::MountFlag]) -> Result<Vec<MountFlag>, Malformed> {
-    bounded(wire.len(), FLAGS_LIMIT, "flags")?;
-    wire.iter()
+    // A frame bounds how many there can be.
+    let flags = wire
+        .iter()
         .map(|flag| {
             let value = (!flag.value.is_empty()).then_some(flag.value.as_str());
-            MountFlag::new(&flag.name, value).map_err(Malformed::from)
+            MountFlag::new(&flag.name, value)
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    MountFlag::check_list(&flags)?;
+    Ok(flags)
 }
 
 fn flags_to(flags: &[MountFlag]) -> Vec<pb::MountFlag> {
