@@ -91,6 +91,8 @@ fn parse_timeout(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -132,5 +134,12 @@ mod tests {
         metadata.insert("grpc-timeout", "99999999H".parse().unwrap());
         let deadline = Deadline::of(&metadata);
         assert!(deadline.chosen_by_caller() && deadline.left() <= LONGEST);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_more_than_no_timeout(text in ".{0,12}") {
+            let _ = parse_timeout(&text);
+        }
     }
 }

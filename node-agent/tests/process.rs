@@ -242,6 +242,65 @@ async fn a_program_that_cannot_be_confined_ends_with_77() {
 }
 
 #[tokio::test]
+async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
+    use ebs_csi_wire::{Outcome, Staged};
+    use scripted_helper::Act;
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let scripted = helper(dir.path());
+    let metadata = MetadataService::usual();
+    let mut first = Agent::start(dir.path(), &metadata, &[]);
+    first.answers(dir.path()).await;
+    scripted.then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
+    let mut node = world::node(&first.socket);
+    let cut_off = tokio::spawn(async move { node.node_stage_volume(stage()).await });
+    while scripted.asked().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    first.tell(Signal::KILL);
+    assert!(!first.end().await.success());
+    assert!(cut_off.await.unwrap().is_err());
+
+    let mut second = Agent::start(dir.path(), &metadata, &[]);
+    second.answers(dir.path()).await;
+    world::node(&second.socket)
+        .node_stage_volume(stage())
+        .await
+        .unwrap();
+    let asked = scripted.asked();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0], asked[1]);
+}
+
+#[tokio::test]
+async fn a_call_that_runs_when_the_program_is_told_to_end_is_finished() {
+    use ebs_csi_wire::{Outcome, Staged};
+    use scripted_helper::Act;
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let scripted = helper(dir.path());
+    let metadata = MetadataService::usual();
+    let mut agent = Agent::start(dir.path(), &metadata, &[]);
+    agent.answers(dir.path()).await;
+    scripted.then([Act::Slowly(
+        Duration::from_millis(500),
+        Outcome::Staged(Staged::default()),
+    )]);
+    let mut node = world::node(&agent.socket);
+    let running = tokio::spawn(async move { node.node_stage_volume(stage()).await });
+    while scripted.asked().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    agent.tell(Signal::TERM);
+    running.await.unwrap().unwrap();
+    assert!(agent.end().await.success());
+}
+
+#[tokio::test]
 async fn the_metrics_page_is_served_by_the_confined_program() {
     if !is_root() {
         return;

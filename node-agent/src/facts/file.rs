@@ -193,6 +193,8 @@ fn unquote(quoted: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const WHOLE: &str = "app=\"ebs-csi-node\"\n\
@@ -282,6 +284,21 @@ mod tests {
         ];
         for (quoted, want) in rows {
             assert_eq!(unquote(quoted).as_deref(), want, "{quoted}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_kubelet_quotes_comes_back(value in "[ -~\n\t\r]{0,40}", noise in ".{0,40}") {
+            let quoted = value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n")
+                .replace('\t', "\\t")
+                .replace('\r', "\\r");
+            let text = format!("{noise}\nkey=\"{quoted}\"\n{noise}");
+            let entries = parse(&text);
+            prop_assert_eq!(entries.get("key"), Some(&value));
         }
     }
 }

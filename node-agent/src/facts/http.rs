@@ -141,6 +141,8 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Answer>, HttpError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -166,6 +168,22 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
             assert!(parse(bad.as_bytes(), true).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_more_than_an_error(
+            bytes in prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..200),
+                "HTTP/1.[01] [0-9]{1,5}[ -~]{0,10}\r\n(Content-Length: ?-?[0-9]{0,25}\r\n)?\r\n.{0,20}"
+                    .prop_map(String::into_bytes),
+            ],
+            ended in any::<bool>(),
+        ) {
+            if let Ok(Some(answer)) = parse(&bytes, ended) {
+                prop_assert!(answer.body.len() <= bytes.len());
+            }
         }
     }
 }
