@@ -51,7 +51,12 @@ pub struct DiskRoots {
 impl DiskRoots {
     /// Hold `/sys` and `/dev`.
     pub fn open(recognition: Recognition) -> Result<Self, Errno> {
-        let hold = |path| {
+        Self::at("/sys", "/dev", recognition)
+    }
+
+    /// Hold other directories in their place.
+    pub fn at(sysfs: &str, devices: &str, recognition: Recognition) -> Result<Self, Errno> {
+        let hold = |path: &str| {
             rustix::fs::open(
                 path,
                 OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -59,8 +64,8 @@ impl DiskRoots {
             )
         };
         Ok(Self {
-            sysfs: hold("/sys")?,
-            devices: hold("/dev")?,
+            sysfs: hold(sysfs)?,
+            devices: hold(devices)?,
             recognition,
         })
     }
@@ -341,5 +346,93 @@ impl Device {
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// A sysfs as the kernel lays it out for NVMe: `block/NAME` is a link into the device tree, and `device` there is
+    /// another one, upwards.
+    fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
+        let controller = root.join(format!("devices/pci/nvme/{}", &name[..5]));
+        let disk = controller.join(name);
+        fs::create_dir_all(&disk).expect("mkdir");
+        fs::create_dir_all(root.join("block")).expect("mkdir");
+        fs::write(controller.join("model"), format!("{model:<40}\n")).expect("write");
+        fs::write(controller.join("serial"), format!("{serial:<20}\n")).expect("write");
+        fs::write(disk.join("dev"), format!("{number}\n")).expect("write");
+        std::os::unix::fs::symlink("..", disk.join("device")).expect("symlink");
+        let target = format!("../devices/pci/nvme/{}/{name}", &name[..5]);
+        std::os::unix::fs::symlink(target, root.join("block").join(name)).expect("symlink");
+    }
+
+    #[test]
+    fn only_an_ebs_model_makes_a_serial_a_volume() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let root = directory.path();
+        let ebs = "Amazon Elastic Block Store";
+        nvme(root, "nvme1n1", "259:1", ebs, "vol0123456789abcdef0");
+        nvme(
+            root,
+            "nvme2n1",
+            "259:2",
+            "Amazon EC2 NVMe Instance Storage",
+            "AWS1",
+        );
+        nvme(root, "nvme3n1", "259:3", "Another", "vol0123456789abcdef1");
+        nvme(root, "nvme4n1", "259:4", ebs, "vol-0123456789abcdef2");
+        let path = root.to_str().expect("utf-8");
+        let roots = DiskRoots::at(path, path, Recognition::Nvme).expect("roots");
+        let mut found: Vec<_> = roots
+            .names()
+            .expect("names")
+            .into_iter()
+            .map(|name| (roots.serial(&name), name))
+            .collect();
+        found.sort();
+        let serial = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            found,
+            [
+                (None, "nvme2n1".to_owned()),
+                (None, "nvme3n1".to_owned()),
+                (serial("vol0123456789abcdef0"), "nvme1n1".to_owned()),
+                (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
+            ]
+        );
+        assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[2].0.clone()));
+        assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
+        // Known to the kernel, but without a node: not there yet.
+        let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
+        assert_eq!(find.err(), Some(DeviceError::Absent));
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_node_is_not_a_disk() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let root = directory.path();
+        nvme(
+            root,
+            "nvme1n1",
+            "259:1",
+            "Amazon Elastic Block Store",
+            "vol0123456789abcdef0",
+        );
+        let devices = root.join("dev");
+        fs::create_dir(&devices).expect("mkdir");
+        fs::write(devices.join("nvme1n1"), "").expect("write");
+        let roots = DiskRoots::at(
+            root.to_str().expect("utf-8"),
+            devices.to_str().expect("utf-8"),
+            Recognition::Nvme,
+        )
+        .expect("roots");
+        let find = roots.find("vol0123456789abcdef0", Access::ReadWrite, Duration::ZERO);
+        assert_eq!(find.err(), Some(DeviceError::Absent));
+        assert_eq!(roots.numbered(), Ok(Vec::new()));
     }
 }

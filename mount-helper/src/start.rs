@@ -262,6 +262,7 @@ fn be_broker(
     life: OwnedFd,
 ) -> u8 {
     journal::set_role("broker");
+    sys::settle_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
     // Of this process, not of the one that forked it.

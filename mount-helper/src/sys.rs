@@ -169,6 +169,20 @@ pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Resul
     Ok(())
 }
 
+/// Keep the allocator small: one heap for all threads, and buffers given back when they are freed. By itself the C
+/// library keeps a heap for each thread and holds on to every large buffer it has seen.
+pub fn settle_allocator() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, value) in [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_MMAP_THRESHOLD, 64 << 10),
+        (libc::M_TRIM_THRESHOLD, 64 << 10),
+    ] {
+        // SAFETY: mallopt(3) only changes settings of the allocator; it is called before there is a second thread.
+        unsafe { libc::mallopt(parameter, value) };
+    }
+}
+
 /// Ignore SIGINT, SIGTERM and SIGPIPE: the supervisor alone decides when the tree ends.
 pub fn ignore_stop_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {

@@ -47,7 +47,10 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Table {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Work is waiting: for one worker.
+    offered: Condvar,
+    /// Something has ended: for everybody who waits for it.
+    ended: Condvar,
 }
 
 /// One piece of work that a worker has taken.
@@ -90,7 +93,7 @@ impl Table {
                     });
                     state.running.insert(lane, Arc::clone(&run));
                     state.waiting.push_back(Arc::clone(&run));
-                    self.changed.notify_all();
+                    self.offered.notify_one();
                     break run;
                 }
                 _ => match self.wait(state, end) {
@@ -121,7 +124,7 @@ impl Table {
                 return None;
             }
             state = self
-                .changed
+                .offered
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
@@ -133,7 +136,7 @@ impl Table {
         state.running.remove(&work.0.lane);
         *lock(&work.0.outcome) = Some(outcome);
         drop(state);
-        self.changed.notify_all();
+        self.ended.notify_all();
     }
 
     /// What runs: the operation and since when.
@@ -150,7 +153,8 @@ impl Table {
         let end = Instant::now() + patience;
         let mut state = self.lock();
         state.closed = true;
-        self.changed.notify_all();
+        self.offered.notify_all();
+        self.ended.notify_all();
         while state
             .running
             .keys()
@@ -179,7 +183,7 @@ impl Table {
             return Err(());
         }
         Ok(self
-            .changed
+            .ended
             .wait_timeout(state, left)
             .unwrap_or_else(PoisonError::into_inner)
             .0)

@@ -59,11 +59,12 @@ pub(super) fn prepare(
                 Record::begin(asked, device, &claim)?
             };
             fault_point::reached("stage-recorded");
+            // The tool writes back what it wrote before it reports success.
             tools::format(world, &prepared.permit, asked, &claim)?;
-            finish(world, device)?;
             made(asked, &look(&claim)?)?;
             fault_point::reached("stage-made");
-            record.end(device, &claim)?;
+            record.end(&claim)?;
+            finish(world, device)?;
             prepared.formatted = true;
             fault_point::reached("stage-formatted");
         }
@@ -77,7 +78,8 @@ pub(super) fn prepare(
     }
     if evidence.record && act.preparation != Preparation::Format && !asked.read_only {
         // Stale: another driver finished what this record began.
-        Record::find(device).end(device, &claim)?;
+        Record::find(device).end(&claim)?;
+        finish(world, device)?;
     }
     if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, evidence)? {
         world.verify(device)?;
@@ -164,35 +166,33 @@ impl Record {
     /// Write the record of this volume; it is on the disk when this returns.
     fn begin(asked: &Stage, device: &Device, claim: &OwnedFd) -> Done<Self> {
         let this = Self::find(device);
-        this.write(
-            device,
-            claim,
-            &record::of(&asked.disk.volume, device.bytes()),
-        )?;
+        this.write(claim, &record::of(&asked.disk.volume, device.bytes()))?;
+        device.flush().at(Step::Sync)?;
         Ok(this)
     }
 
-    /// Take it away. A tool that used the place has overwritten it, and then nothing is done.
-    fn end(&self, device: &Device, claim: &OwnedFd) -> Done<()> {
+    /// Take it away. A tool that used the place has overwritten it, and then nothing is done. The caller flushes before
+    /// the disk is mounted: a late write would hit what the file system has put there.
+    fn end(&self, claim: &OwnedFd) -> Done<()> {
         let Self::At(place) = *self else {
             return Ok(());
         };
         let mut found = vec![0; record::LENGTH];
         let length = pread(claim, &mut found, place).at(Step::ReadDevice)?;
         if length == found.len() && record::is_one(&found) {
-            self.write(device, claim, &vec![0; record::LENGTH])?;
+            self.write(claim, &vec![0; record::LENGTH])?;
         }
         Ok(())
     }
 
-    fn write(&self, device: &Device, claim: &OwnedFd, bytes: &[u8]) -> Done<()> {
+    fn write(&self, claim: &OwnedFd, bytes: &[u8]) -> Done<()> {
         let Self::At(place) = *self else {
             return Ok(());
         };
         if pwrite(claim, bytes, place).at(Step::Format)? != bytes.len() {
             return Err(broken(Step::Format));
         }
-        device.flush().at(Step::Sync)
+        Ok(())
     }
 }
 

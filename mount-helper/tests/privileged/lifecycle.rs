@@ -1,8 +1,9 @@
 //! The life of a volume on a node, for each file system and for a raw device.
 use crate::rig::{Rig, able, block_target, done, refused, staged, staging, target, volume};
-use ebs_csi_wire::{Expanded, FsType, Outcome, Refusal, Usage};
+use ebs_csi_wire::{Expanded, FsType, Outcome, Refusal, Step, Usage};
 use std::fs;
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 
 const MIB: u64 = 1 << 20;
 
@@ -158,6 +159,58 @@ fn xfs_grows_while_it_is_used() {
         })
     );
     done(rig.unpublish(&volume, &target(&volume, "one")));
+    done(rig.unstage(&volume));
+}
+
+/// The kernel ties this to CAP_SYS_RESOURCE alone, which a host need not grant.
+#[test]
+fn ext4_grows_while_it_is_used_where_the_host_allows_it() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    attached.resize(1024 * MIB);
+    let granted = !rig.journal().contains("not_granted=CAP_SYS_RESOURCE");
+    match rig.expand(&volume, &staging(&volume)) {
+        Outcome::Expanded(expanded) if granted => {
+            assert_eq!(expanded.device_bytes, 1024 * MIB);
+            assert_eq!(expanded.filesystem_bytes, 1024 * MIB);
+        }
+        Outcome::Failed(failed) if !granted => {
+            assert_eq!(failed.step, Step::Grow);
+            assert_eq!(failed.errno.map(|e| e.get()), Some(1));
+            // What is mounted already stays staged all the same.
+            let again = staged(rig.stage(&volume, FsType::Ext4));
+            assert!(again.already && !again.grown);
+        }
+        other => panic!("{other:?}, granted: {granted}"),
+    }
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn a_volume_whose_root_is_private_is_grown_all_the_same() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, FsType::Xfs));
+    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).expect("chmod");
+    attached.resize(1024 * MIB);
+    assert_eq!(
+        rig.expand(&volume, &staging(&volume)),
+        Outcome::Expanded(Expanded {
+            device_bytes: 1024 * MIB,
+            filesystem_bytes: 1024 * MIB
+        })
+    );
     done(rig.unstage(&volume));
 }
 
