@@ -1,0 +1,293 @@
+//! What each call does: parse, take a turn, ask the helper.
+
+use std::sync::Arc;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire as wire;
+use ebs_csi_wire::{KubeletPath, Operation, VolumeId};
+
+use super::usage;
+use crate::attach_limit::Wishes;
+use crate::deadline::Deadline;
+use crate::facts::NodeFacts;
+use crate::helper::words::{Asked, failure};
+use crate::helper::{Helper, HelperError};
+use crate::queue::{Queue, Turn};
+use crate::request::{self, Handle, Place, Staging};
+
+/// What the calls need.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) facts: NodeFacts,
+    pub(super) wishes: Wishes,
+    pub(super) legacy_xfs: bool,
+    pub(super) helper: Arc<Helper>,
+    pub(super) queue: Queue,
+}
+
+impl Calls {
+    pub(super) async fn stage(
+        &self,
+        request: &csi::NodeStageVolumeRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeStageVolumeResponse, Failure> {
+        let done = csi::NodeStageVolumeResponse {};
+        let ask = match request::stage(request, self.legacy_xfs)? {
+            // The device itself is what is published; there is nothing to prepare.
+            Staging::Nothing(_) => return Ok(done),
+            Staging::Filesystem(ask) => *ask,
+        };
+        let (volume, path) = (ask.disk.volume.clone(), ask.staging.clone());
+        let _turn = self.alone(Asked::Stage, &volume, deadline).await?;
+        let staged = self
+            .helper
+            .stage(ask, deadline)
+            .await
+            .map_err(|e| told(Asked::Stage, &volume, &path, &e, deadline))?;
+        tracing::info!(
+            volume.id = %volume,
+            already = staged.already,
+            formatted = staged.formatted,
+            checked = staged.checked,
+            repaired = staged.repaired,
+            grown = staged.grown,
+            device_bytes = staged.device_bytes,
+            "staged"
+        );
+        if staged.repaired {
+            tracing::warn!(volume.id = %volume, "the file system had errors, which were repaired");
+        }
+        Ok(done)
+    }
+
+    pub(super) async fn unstage(
+        &self,
+        request: &csi::NodeUnstageVolumeRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeUnstageVolumeResponse, Failure> {
+        let place = request::unstage(request)?;
+        let done = csi::NodeUnstageVolumeResponse {};
+        let Some(volume) = self.volume_at(Asked::Unstage, &place, deadline).await? else {
+            // Nothing that this driver could have staged.
+            return Ok(done);
+        };
+        let _turn = self.alone(Asked::Unstage, &volume, deadline).await?;
+        let operation = Operation::Unstage(wire::Unstage {
+            volume: volume.clone(),
+            staging: place.path.clone(),
+        });
+        self.perform(Asked::Unstage, operation, &volume, &place.path, deadline)
+            .await?;
+        Ok(done)
+    }
+
+    pub(super) async fn publish(
+        &self,
+        request: &csi::NodePublishVolumeRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodePublishVolumeResponse, Failure> {
+        let asked = request::publish(request)?;
+        let (volume, target) = (&asked.volume, &asked.target);
+        let _turn = if asked.single {
+            let turn = self.alone(Asked::Publish, volume, deadline).await?;
+            self.refuse_second_target(volume, target, deadline).await?;
+            turn
+        } else {
+            self.shared(Asked::Publish, volume, deadline).await?
+        };
+        self.perform(Asked::Publish, asked.operation, volume, target, deadline)
+            .await?;
+        Ok(csi::NodePublishVolumeResponse {})
+    }
+
+    pub(super) async fn unpublish(
+        &self,
+        request: &csi::NodeUnpublishVolumeRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeUnpublishVolumeResponse, Failure> {
+        let place = request::unpublish(request)?;
+        let done = csi::NodeUnpublishVolumeResponse {};
+        let Some(volume) = self.volume_at(Asked::Unpublish, &place, deadline).await? else {
+            return Ok(done);
+        };
+        let _turn = self.shared(Asked::Unpublish, &volume, deadline).await?;
+        let operation = Operation::Unpublish(wire::Unpublish {
+            volume: volume.clone(),
+            target: place.path.clone(),
+        });
+        self.perform(Asked::Unpublish, operation, &volume, &place.path, deadline)
+            .await?;
+        Ok(done)
+    }
+
+    pub(super) async fn expand(
+        &self,
+        request: &csi::NodeExpandVolumeRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeExpandVolumeResponse, Failure> {
+        let asked = request::expand(request)?;
+        let path = &asked.place.path;
+        let volume = self
+            .volume_at(Asked::Expand, &asked.place, deadline)
+            .await?
+            .ok_or_else(|| not_at(&request.volume_id, path))?;
+        let _turn = self.alone(Asked::Expand, &volume, deadline).await?;
+        let ask = wire::Expand {
+            volume: volume.clone(),
+            path: path.clone(),
+            required_bytes: asked.required_bytes,
+            limit_bytes: asked.limit_bytes,
+        };
+        let expanded = self
+            .helper
+            .expand(ask, deadline)
+            .await
+            .map_err(|e| told(Asked::Expand, &volume, path, &e, deadline))?;
+        Ok(csi::NodeExpandVolumeResponse {
+            capacity_bytes: usage::signed(expanded.device_bytes),
+        })
+    }
+
+    pub(super) async fn stats(
+        &self,
+        request: &csi::NodeGetVolumeStatsRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeGetVolumeStatsResponse, Failure> {
+        let place = request::stats(request)?;
+        let volume = self
+            .volume_at(Asked::Stats, &place, deadline)
+            .await?
+            .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
+        let ask = wire::Stats {
+            volume: volume.clone(),
+            path: place.path.clone(),
+        };
+        let usage = self
+            .helper
+            .stats(ask, deadline)
+            .await
+            .map_err(|e| told(Asked::Stats, &volume, &place.path, &e, deadline))?;
+        Ok(csi::NodeGetVolumeStatsResponse {
+            usage: usage::entries(&usage),
+        })
+    }
+
+    async fn perform(
+        &self,
+        asked: Asked,
+        operation: Operation,
+        volume: &VolumeId,
+        path: &KubeletPath,
+        deadline: Deadline,
+    ) -> Result<wire::Done, Failure> {
+        self.helper
+            .perform(operation, deadline)
+            .await
+            .map_err(|e| told(asked, volume, path, &e, deadline))
+    }
+
+    /// The EBS volume of a request that names it by id and path; `None` when there is none.
+    async fn volume_at(
+        &self,
+        asked: Asked,
+        place: &Place,
+        deadline: Deadline,
+    ) -> Result<Option<VolumeId>, Failure> {
+        match &place.handle {
+            Handle::Volume(volume) => Ok(Some(volume.clone())),
+            Handle::Unknown => Ok(None),
+            Handle::NodeLocal => {
+                self.helper
+                    .held_at(&place.path, deadline)
+                    .await
+                    .map_err(|error| {
+                        let chosen = deadline.chosen_by_caller();
+                        failure(
+                            asked,
+                            "a node-local volume",
+                            place.path.as_str(),
+                            &error,
+                            chosen,
+                        )
+                    })
+            }
+        }
+    }
+
+    /// SINGLE_NODE_SINGLE_WRITER: at one target at a time.
+    async fn refuse_second_target(
+        &self,
+        volume: &VolumeId,
+        target: &KubeletPath,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let held = self
+            .helper
+            .held(deadline)
+            .await
+            .map_err(|e| told(Asked::Publish, volume, target, &e, deadline))?;
+        let other = held
+            .iter()
+            .find(|entry| !entry.staged && entry.volume == *volume && entry.path != *target);
+        match other {
+            None => Ok(()),
+            Some(entry) => Err(Failure::new(
+                Condition::InUse,
+                format!(
+                    "publishing {volume} at {target}: it is published at {} and its access mode allows one place only; unpublish it there first",
+                    entry.path
+                ),
+            )),
+        }
+    }
+
+    async fn alone(
+        &self,
+        asked: Asked,
+        volume: &VolumeId,
+        deadline: Deadline,
+    ) -> Result<Turn, Failure> {
+        let turn = self.queue.alone(volume, deadline).await;
+        turn.ok_or_else(|| waited_in_vain(asked, volume))
+    }
+
+    async fn shared(
+        &self,
+        asked: Asked,
+        volume: &VolumeId,
+        deadline: Deadline,
+    ) -> Result<Turn, Failure> {
+        let turn = self.queue.shared(volume, deadline).await;
+        turn.ok_or_else(|| waited_in_vain(asked, volume))
+    }
+}
+
+fn told(
+    asked: Asked,
+    volume: &VolumeId,
+    path: &KubeletPath,
+    error: &HelperError,
+    deadline: Deadline,
+) -> Failure {
+    let chosen = deadline.chosen_by_caller();
+    failure(asked, volume.as_str(), path.as_str(), error, chosen)
+}
+
+fn waited_in_vain(asked: Asked, volume: &VolumeId) -> Failure {
+    Failure::new(
+        Condition::OperationPending,
+        format!(
+            "{} {volume}: another request about the volume is still running; retry",
+            asked.verb()
+        ),
+    )
+}
+
+fn not_at(id: &str, path: &KubeletPath) -> Failure {
+    let id: String = id.chars().take(64).collect();
+    Failure::new(
+        Condition::NotFound,
+        format!("volume {id:?} is not at {path}; name a path where it is staged or published"),
+    )
+}
