@@ -190,9 +190,16 @@ fn clean_clears_what_a_killed_simulator_left_and_nothing_else() {
     let ours = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
     attach(&p, &ours, NODE_A, "xvdba");
     p.kill();
-    assert_eq!(bound(&w.state).len(), 1);
+    let left = bound(&w.state);
+    assert_eq!(left.len(), 1);
     run(binary().args(["clean", "--state-dir"]).arg(&w.state));
     assert!(!w.state.exists());
+    // The image is gone, so the kernel would now call it deleted.
+    let file = Path::new("/sys/block")
+        .join(&left[0])
+        .join("loop/backing_file");
+    let still = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(!still.contains(&ours), "{still}");
     assert_eq!(
         bound(&neighbour.state).len(),
         1,
@@ -287,6 +294,13 @@ fn force_and_a_stopped_instance_do_not_wait_for_who_holds_the_device() {
             "the kernel keeps it for who has it mounted"
         );
         w.unmount();
+        // The last close of an unmounted device may come a moment after the unmount.
+        for _ in 0..500 {
+            if bound(&w.state).is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         assert!(bound(&w.state).is_empty(), "and lets go of it then");
     }
 }

@@ -26,10 +26,13 @@ pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     let mut records = LoopRecords::open(state_dir)?;
     for record in records.all().to_vec() {
         if is_ours(&record) {
-            let device = open_loop(&state_dir.join("nodes"), record.number, false)?;
-            sys::clear_loop(&device)?;
-            drop(device);
             let name = format!("loop{}", record.number);
+            let device = open_loop(&state_dir.join("nodes"), record.number, false)?;
+            // Asked again with the device open: it may have changed hands.
+            if is_ours(&record) {
+                sys::clear_loop(&device)?;
+            }
+            drop(device);
             if backing_file(record.number).is_some_and(|f| f == record.image) {
                 done.held.push(name);
                 continue;

@@ -124,6 +124,14 @@ impl LoopDevices {
         std::os::unix::fs::symlink(format!("loop{number}"), link)
     }
 
+    /// Forgets a device that is no longer bound to the volume.
+    fn released(&mut self, record: &LoopRecord, instance: &str, name: &str) -> io::Result<Release> {
+        self.unplace(record.number, instance, name)?;
+        remove(&self.nodes.join(format!("loop{}", record.number)))?;
+        self.forget(&record.volume)?;
+        Ok(Release::Released)
+    }
+
     fn unplace(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
         let dir = self.dev.join(instance);
         remove(&dir.join(short_name(name)))?;
@@ -186,9 +194,7 @@ impl Devices for LoopDevices {
             return Ok(Release::Released);
         }
         if !is_ours(&record) {
-            self.unplace(number, instance, name)?;
-            self.forget(volume)?;
-            return Ok(Release::Released);
+            return self.released(&record, instance, name);
         }
         // An exclusive open fails while the device is mounted or claimed.
         let device = match open_loop(&self.nodes, number, true) {
@@ -199,6 +205,10 @@ impl Devices for LoopDevices {
             }
             Err(e) => return Err(e),
         };
+        // Asked again with the device open: until then its last user may have let go of it, and another process taken it.
+        if !is_ours(&record) {
+            return self.released(&record, instance, name);
+        }
         self.unplace(number, instance, name)?;
         sys::clear_loop(&device)?;
         drop(device);
@@ -214,9 +224,7 @@ impl Devices for LoopDevices {
             })?;
             return Ok(Release::Released);
         }
-        remove(&self.nodes.join(format!("loop{number}")))?;
-        self.forget(volume)?;
-        Ok(Release::Released)
+        self.released(&record, instance, name)
     }
 
     fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()> {
@@ -233,7 +241,9 @@ impl Devices for LoopDevices {
 
     fn loops(&self) -> Vec<LoopRecord> {
         let all = self.records.all().iter();
-        all.filter(|r| !r.abandoned || is_ours(r)).cloned().collect()
+        all.filter(|r| !r.abandoned || is_ours(r))
+            .cloned()
+            .collect()
     }
 }
 
