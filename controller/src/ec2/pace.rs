@@ -11,6 +11,9 @@ const KEPT_FOR_NEW: f64 = 5.0;
 /// Calls closer than this would ask for the same news.
 const LEAST_GAP: Duration = Duration::from_millis(10);
 
+/// Failures further apart than this are not of one outage.
+const MEMORY: Duration = Duration::from_secs(30);
+
 /// The budget of one poller.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
@@ -20,6 +23,7 @@ pub(super) struct Pace {
     counted: Instant,
     not_before: Instant,
     failures: u32,
+    failed: Instant,
 }
 
 impl Pace {
@@ -33,6 +37,7 @@ impl Pace {
             counted: now,
             not_before: now,
             failures: 0,
+            failed: now,
         }
     }
 
@@ -58,7 +63,11 @@ impl Pace {
     }
 
     /// A call failed; answers how many have failed in a row.
-    pub(super) fn failed(&mut self) -> u32 {
+    pub(super) fn failed(&mut self, now: Instant) -> u32 {
+        if now.duration_since(self.failed) > MEMORY {
+            self.failures = 0;
+        }
+        self.failed = now;
         self.failures = self.failures.saturating_add(1);
         self.failures
     }
@@ -130,11 +139,13 @@ mod tests {
     async fn failures_hold_it_back() {
         let now = Instant::now();
         let mut pace = Pace::new(DESCRIBE, now);
-        assert_eq!((pace.failed(), pace.failed()), (1, 2));
+        assert_eq!((pace.failed(now), pace.failed(now)), (1, 2));
         let later = now + Duration::from_secs(1);
         pace.hold_until(later);
         assert_eq!(pace.next(now, true), later);
         pace.answered();
-        assert_eq!(pace.failed(), 1);
+        assert_eq!(pace.failed(later), 1);
+        assert_eq!(pace.failed(later), 2);
+        assert_eq!(pace.failed(later + MEMORY * 2), 1);
     }
 }

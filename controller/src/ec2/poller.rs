@@ -24,6 +24,8 @@ use super::seen::Seen;
 pub(super) const MOST_VALUES: usize = 200;
 /// Calls of one poller that may be under way at once: a slow answer must not hold up those who came after it was asked.
 const MOST_FLIGHTS: usize = 4;
+/// While EC2 fails, calls come at most this many doublings apart (about 1.6 s): they are few, and its return is noticed soon.
+const SLOWEST: u32 = 5;
 /// How long one look asks again after failures that may pass.
 const LOOK_ATTEMPTS: u32 = 4;
 
@@ -255,8 +257,8 @@ impl<S: Source> Inner<S> {
                 Err(_) => true,
             };
             if failed {
-                let failures = state.pace.failed();
-                let pause = retry::backoff(failures, self.core.random.fraction());
+                let failures = state.pace.failed(Instant::now());
+                let pause = retry::backoff(failures.min(SLOWEST), self.core.random.fraction());
                 state.pace.hold_until(Instant::now() + pause);
             } else {
                 state.pace.answered();

@@ -22,6 +22,8 @@ pub(crate) struct World {
     pub(crate) ec2: Ec2,
     pub(crate) server: Server,
     pub(crate) control: ControlClient,
+    // Its own threads, so that the test's runtime holds the driver alone.
+    runtime: Option<tokio::runtime::Runtime>,
     _dir: tempfile::TempDir,
 }
 
@@ -87,21 +89,30 @@ impl World {
         if let (Value::Object(whole), Value::Object(given)) = (&mut whole, scenario) {
             whole.extend(given);
         }
-        let server = Server::start(ServerOptions {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let starting = Server::start(ServerOptions {
             state_dir: dir.path().join("sim"),
             scenario: serde_json::from_value(whole).expect("a scenario"),
             devices: ec2_sim::devices::Mode::None,
             listen: ([127, 0, 0, 1], 0).into(),
             control: None,
-        })
-        .await
-        .expect("the simulator starts");
+        });
+        let server = runtime
+            .spawn(starting)
+            .await
+            .expect("no panic")
+            .expect("the simulator starts");
         let control = ControlClient::new(server.control());
         let ec2 = access(&server.ec2(), settings).await;
         Self {
             ec2,
             server,
             control,
+            runtime: Some(runtime),
             _dir: dir,
         }
     }
@@ -137,8 +148,7 @@ impl World {
         &self,
         speak: impl FnOnce(&ControlClient) -> std::io::Result<Value>,
     ) -> Value {
-        tokio::task::block_in_place(|| speak(&self.control))
-            .expect("the simulator answers its control socket")
+        speak(&self.control).expect("the simulator answers its control socket")
     }
 
     /// Makes a volume and waits until it is available.
@@ -163,6 +173,9 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.server.shutdown();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
