@@ -385,3 +385,57 @@ fn expand_is_held_to_its_bounds() {
         Refusal::VolumeNotAtPath
     );
 }
+
+#[test]
+fn a_node_that_is_swapped_under_the_helper_never_shows_another_disk() {
+    if !able() {
+        return;
+    }
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let rig = Rig::start();
+    let (one, two) = (volume(), volume());
+    let attached = [rig.attach(&one, 64 * MIB), rig.attach(&two, 64 * MIB)];
+    for volume in [&one, &two] {
+        staged(rig.stage(volume, FsType::Ext4));
+        let file = rig.inside(&rig.kubelet(&staging(volume))).join("whose");
+        fs::write(file, volume.as_str()).expect("write");
+        done(rig.unstage(volume));
+    }
+    let nodes = [0, 1].map(|n: usize| rig.path("dev").join(&attached[n].name));
+    let stop = AtomicBool::new(false);
+    let mut shown = 0;
+    std::thread::scope(|scope| {
+        let swapper = scope.spawn(|| {
+            // An even number of swaps: the nodes end where they began.
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..2 {
+                    renameat_with(CWD, &nodes[0], CWD, &nodes[1], RenameFlags::EXCHANGE)
+                        .expect("swap");
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut client = rig.client();
+        for _ in 0..40 {
+            let asked = Operation::Stage(rig.staging(&one, FsType::Ext4));
+            if let Outcome::Staged(_) = client.ask(asked, crate::rig::LONG) {
+                shown += 1;
+                let file = rig.inside(&rig.kubelet(&staging(&one))).join("whose");
+                assert_eq!(fs::read_to_string(file).expect("read"), one.as_str());
+            }
+            let asked = Operation::Unstage(ebs_csi_wire::Unstage {
+                volume: one.clone(),
+                staging: rig.kubelet(&staging(&one)),
+            });
+            while !matches!(
+                client.ask(asked.clone(), crate::rig::LONG),
+                Outcome::Done(_)
+            ) {}
+        }
+        stop.store(true, Ordering::Relaxed);
+        swapper.join().expect("swapper");
+    });
+    println!("staged in {shown} of 40 tries");
+    assert!(rig.journal().matches("tool=mke2fs").count() == 2);
+}
