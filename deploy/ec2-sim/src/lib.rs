@@ -11,6 +11,7 @@ pub mod control_client;
 pub mod delivery;
 pub mod devices;
 pub mod error;
+pub mod fault;
 pub mod faults;
 pub mod http;
 pub mod ids;

@@ -2,13 +2,13 @@
 
 mod answer;
 mod foreign;
+mod seed;
 mod settle;
 
 pub use foreign::Forced;
 
 use crate::actions::Rules;
 use crate::buckets::Limits;
-use crate::clock::Mode;
 use crate::delivery::Delivery;
 use crate::devices::Devices;
 use crate::faults::Faults;
@@ -18,11 +18,8 @@ use crate::journal::Journal;
 use crate::latency::{Latency, LatencyError};
 use crate::random::Random;
 use crate::realm::Realm;
-use crate::resources::attachment::{Attachment, Phase};
-use crate::resources::instance::{Instance, Life};
-use crate::resources::modification::Shape;
-use crate::resources::volume::{Life as VolumeLife, Origin, Volume};
-use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
+use crate::resources::instance::Instance;
+use crate::scenario::{Scenario, ScenarioError};
 use crate::statistics::Statistics;
 use crate::store::{Record, Store, StoreError};
 use crate::time::Millis;
@@ -216,106 +213,6 @@ impl Sim {
         Ok(())
     }
 
-    /// The clock mode of a scenario, for those who run the clock.
-    pub fn clock_mode(scenario: &Scenario) -> Mode {
-        scenario.clock.clone()
-    }
-
-    /// Makes an instance of the scenario with its root volume, unless it was made before.
-    fn seed_instance(
-        &mut self,
-        realm: usize,
-        seed: &InstanceSeed,
-        now: Millis,
-    ) -> Result<(), SimError> {
-        if !self.seeded.insert(seed.id.clone()) {
-            return Ok(());
-        }
-        self.devices.add_instance(&seed.id)?;
-        let root = root_volume(self.ids.issue("vol"), seed, now);
-        let realm = &mut self.realms[realm];
-        realm.put_instance(Instance {
-            id: seed.id.clone(),
-            instance_type: seed.instance_type.clone(),
-            zone: seed.zone.clone(),
-            life: match seed.state.as_str() {
-                "stopped" => Life::Stopped,
-                _ => Life::Running,
-            },
-            enis: seed.enis,
-            root_device: seed.root_device.clone(),
-            image: seed.image.clone(),
-            outpost: seed.outpost.clone(),
-            hidden_devices: seed.hidden_devices.clone(),
-            imds: seed.imds.clone(),
-            launched: now,
-            tags: seed.tags.clone(),
-        });
-        realm.put_volume(root);
-        Ok(())
-    }
-
-    /// Adds an instance to a running world.
-    ///
-    /// # Errors
-    /// When there is one of that id, or the region or zone does not exist.
-    pub fn add_instance(
-        &mut self,
-        account: Option<&str>,
-        region: Option<&str>,
-        seed: &InstanceSeed,
-        now: Millis,
-    ) -> Result<(), SimError> {
-        let other = |what: String| SimError::from(ScenarioError::Instance(seed.id.clone(), what));
-        let index = self
-            .realms
-            .iter()
-            .position(|r| {
-                account.is_none_or(|a| a == r.account) && region.is_none_or(|g| g == r.region)
-            })
-            .ok_or_else(|| other("there is no such account and region".to_owned()))?;
-        if self.seeded.contains(&seed.id) {
-            return Err(other("there is, or was, an instance of that id".to_owned()));
-        }
-        let scenario = Scenario {
-            account: self.realms[index].account.clone(),
-            region: self.realms[index].region.clone(),
-            zones: self.realms[index].zones.clone(),
-            instances: vec![seed.clone()],
-            ..Scenario::default()
-        };
-        scenario.check()?;
-        self.seed_instance(index, seed, now)?;
-        self.commit(now);
-        Ok(())
-    }
-
-    /// Puts devices back where the state says that they are, after a restart.
-    fn rebuild(&mut self, now: Millis) -> Result<(), SimError> {
-        for realm in &mut self.realms {
-            let instances: Vec<String> = realm.instances().keys().cloned().collect();
-            for id in instances {
-                self.devices.add_instance(&id)?;
-            }
-            let attached: Vec<String> = realm
-                .volumes()
-                .values()
-                .filter(|v| !v.root && !v.attachments.is_empty())
-                .map(|v| v.id.clone())
-                .collect();
-            for id in attached {
-                realm.update_volume(&id, |v| {
-                    for a in &mut v.attachments {
-                        if a.phase == Phase::Attached {
-                            a.appears = Some(now);
-                        }
-                    }
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// Writes down what has changed. What cannot be written must not be answered: the simulator ends.
     pub(crate) fn commit(&mut self, now: Millis) {
         let mut changes = Vec::new();
@@ -386,38 +283,5 @@ impl Sim {
         self.realms
             .iter()
             .find_map(|r| Some((r, r.instances().get(id)?)))
-    }
-}
-
-fn root_volume(id: String, seed: &InstanceSeed, now: Millis) -> Volume {
-    let mut attachment = Attachment::new(&seed.id, &seed.root_device, now, None);
-    attachment.phase = Phase::Attached;
-    attachment.delete_on_termination = true;
-    Volume {
-        id,
-        shape: Shape {
-            size: seed.root_gib,
-            iops: Some(3_000),
-            throughput: Some(125),
-            volume_type: "gp3".to_owned(),
-            multi_attach: false,
-        },
-        zone: seed.zone.clone(),
-        origin: Origin::Blank,
-        encrypted: false,
-        kms_key: None,
-        outpost: seed.outpost.clone(),
-        initialization_rate: None,
-        created: now,
-        life: VolumeLife::Ready,
-        attachments: vec![attachment],
-        modification: None,
-        modified: Vec::new(),
-        initialization: None,
-        last_snapshot: None,
-        tags: BTreeMap::new(),
-        auto_enable_io: false,
-        root: true,
-        restored_fast: false,
     }
 }

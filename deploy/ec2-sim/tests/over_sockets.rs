@@ -179,6 +179,32 @@ fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) 
 }
 
 #[test]
+fn metadata_that_is_switched_off_or_does_not_come_through_says_so_or_nothing() {
+    let mut scenario = Scenario::default();
+    scenario.instances[0].imds = "off".to_owned();
+    scenario.instances[1].imds = "hang".to_owned();
+    let r = start(scenario);
+    let ready = r.server.ready();
+    let url = |id: &str| ready["imds"][id].as_str().expect("imds").to_owned();
+    let ttl = "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n";
+    assert_eq!(
+        metadata(&url(NODE_A), "PUT", "/latest/api/token", ttl).0,
+        403
+    );
+    let mut stream = connect(&url("i-0bbbbbbbbbbbbbbb2"));
+    stream
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("timeout");
+    write!(
+        stream,
+        "PUT /latest/api/token HTTP/1.1\r\nhost: imds\r\n{ttl}\r\n"
+    )
+    .expect("write");
+    let error = stream.read(&mut [0]).expect_err("no answer").kind();
+    assert_eq!(error, ErrorKind::WouldBlock);
+}
+
+#[test]
 fn metadata_needs_a_token_and_reports_who_reaches_for_credentials() {
     let r = instant();
     let url = r.server.ready()["imds"][NODE_A]

@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::error::{ApiError, ApiResult};
-use crate::faults::Fault;
+use crate::fault::Fault;
 use crate::resources::snapshot::{Life, Snapshot};
 use crate::resources::tags;
 use crate::resources::volume::Life as VolumeLife;

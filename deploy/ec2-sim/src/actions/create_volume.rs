@@ -3,7 +3,7 @@
 use super::Call;
 use crate::devices::Source;
 use crate::error::{ApiError, ApiResult};
-use crate::faults::{CreateFailure, Fault};
+use crate::fault::{CreateFailure, Fault};
 use crate::resources::client_token::{self, Spent, Verdict};
 use crate::resources::modification::Shape;
 use crate::resources::snapshot::Life as SnapshotLife;

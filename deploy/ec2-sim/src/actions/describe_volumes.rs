@@ -3,7 +3,7 @@
 use super::Call;
 use super::select::{next_token, select};
 use crate::error::{ApiError, ApiResult};
-use crate::faults::Fault;
+use crate::fault::Fault;
 use crate::resources::volume::{Origin, Volume};
 use crate::wire::filter::Filters;
 use crate::wire::page::Page;

@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::error::{ApiError, ApiResult};
-use crate::faults::Fault;
+use crate::fault::Fault;
 use crate::resources::attachment::Phase;
 use crate::resources::instance::Life as InstanceLife;
 use crate::resources::volume::Volume;

@@ -4,7 +4,7 @@ use super::Call;
 use super::describe_volumes::{empty, empty_page, page};
 use super::select::{next_token, select};
 use crate::error::{ApiError, ApiResult};
-use crate::faults::Fault;
+use crate::fault::Fault;
 use crate::resources::fast_restore::FastRestore;
 use crate::resources::tags::NO_TAGS;
 use crate::time::Millis;

@@ -26,7 +26,7 @@ pub use instance_power::{Power, power};
 
 use crate::devices::Devices;
 use crate::error::{ApiError, ApiResult};
-use crate::faults::Fault;
+use crate::fault::Fault;
 use crate::ids::{Ids, well_formed};
 use crate::latency::Latency;
 use crate::realm::Realm;

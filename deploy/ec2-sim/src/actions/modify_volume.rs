@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::error::{ApiError, ApiResult};
-use crate::faults::Fault;
+use crate::fault::Fault;
 use crate::resources::modification::{Modification, Shape, State};
 use crate::resources::volume::{Life, Volume};
 use crate::resources::volume_type::{self, Wanted};

@@ -4,7 +4,7 @@ use super::{Reply, Request, Sim};
 use crate::actions::{self, Call};
 use crate::delivery::Delivery;
 use crate::error::{ApiError, ApiResult};
-use crate::faults::{Body, Fault, Garble, Loss};
+use crate::fault::{Body, Fault, Garble, Loss};
 use crate::ids::Ids;
 use crate::journal::{Entry, printable};
 use crate::statistics::Ended;
