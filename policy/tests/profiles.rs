@@ -96,7 +96,6 @@ fn only_the_broker_may_change_mounts() {
         "open_tree",
         "mount_setattr",
         "umount2",
-        "fspick",
     ] {
         for profile in ALL {
             assert_eq!(
@@ -193,6 +192,16 @@ fn a_new_process_needs_clone_without_a_thread_flag() {
             profile.name
         );
     }
+}
+
+#[test]
+fn the_broker_starts_nothing_and_opens_beneath_held_directories_alone() {
+    for call in [
+        "clone", "clone3", "fork", "vfork", "execve", "open", "openat", "socket", "connect", "bind",
+    ] {
+        assert!(!allows(BROKER, call), "{call}");
+    }
+    assert!(allows(BROKER, "openat2"));
 }
 
 #[test]

@@ -192,4 +192,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn no_call_is_known_that_no_profile_names() {
+        for name in call_number::names() {
+            let named = profile::ALL
+                .iter()
+                .any(|profile| profile.calls.iter().any(|rule| rule.call == name));
+            assert!(named, "{name}");
+        }
+    }
 }

@@ -51,8 +51,15 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         File::create(scratch.join("made")).map(drop)
     }),
     ("create-file-of-root", |scratch| {
-        File::create(scratch.join("kubelet/made")).map(drop)
+        held_open(
+            &scratch.join("kubelet/made"),
+            OFlags::WRONLY | OFlags::CREATE,
+        )
     }),
+    ("write-core-pattern-of-root", |_| {
+        held_open(Path::new("/proc/sys/kernel/core_pattern"), OFlags::WRONLY)
+    }),
+    ("open-by-name", |_| File::open("/etc/hosts").map(drop)),
     ("start-program", |_| {
         Command::new("/bin/true").status().map(drop)
     }),
@@ -143,7 +150,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
     ("block-device-read-only-switch", |_| {
         // The command is let through and fails on what is no disk.
-        match rustix::fs::ioctl_blksszget(&File::open("/dev/null")?) {
+        match rustix::fs::ioctl_blksszget(kubelet_root()) {
             Err(rustix::io::Errno::NOTTY) => Ok(()),
             other => Ok(other.map(drop)?),
         }
@@ -194,12 +201,12 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("supervisor", "become-root", Killed),
     ("supervisor", "open-file-system", Killed),
     ("broker", "open-file-system", Works),
-    ("broker", "thread", Works),
+    ("broker", "thread", Killed),
     ("broker", "raise-dac-read-search", Works),
     ("broker", "block-device-read-only-switch", Works),
-    ("broker", "write-core-pattern", Refused(EACCES)),
+    ("broker", "write-core-pattern-of-root", Refused(EACCES)),
     ("broker", "create-file-of-root", Refused(EACCES)),
-    ("broker", "read-shadow", Refused(EACCES)),
+    ("broker", "open-by-name", Killed),
     ("broker", "start-program", Killed),
     ("broker", "tcp-connect", Killed),
     ("broker", "unix-connect", Killed),
@@ -220,6 +227,19 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("directories", "raise-sys-admin", Killed),
     ("directories", "thread", Killed),
 ];
+
+/// The one call that the broker opens with.
+fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
+    let mode = if flags.contains(OFlags::CREATE) {
+        0o600
+    } else {
+        0
+    };
+    let how = rustix::fs::ResolveFlags::empty();
+    rustix::fs::openat2(CWD, path, flags, Mode::from_raw_mode(mode), how)
+        .map(drop)
+        .map_err(Into::into)
+}
 
 static ROOT: OnceLock<File> = OnceLock::new();
 

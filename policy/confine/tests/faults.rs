@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -149,11 +150,20 @@ const CASES: &[(&str, Case)] = &[
                 .map_err(|fault| fault.to_string())?;
             let (go, wait) = std::sync::mpsc::channel::<()>();
             let (tell, told) = std::sync::mpsc::channel();
+            let (opened, ready) = std::sync::mpsc::channel();
             let thread = std::thread::spawn(move || {
+                // Opened now: behind the filter there is no open by name.
+                let status = File::open("/proc/thread-self/status");
+                let _ = opened.send(());
                 let _ = wait.recv();
-                let status = std::fs::read_to_string("/proc/thread-self/status");
-                tell.send(status)
+                let mut text = String::new();
+                tell.send(
+                    status
+                        .and_then(|mut file| file.read_to_string(&mut text))
+                        .map(|_| text),
+                )
             });
+            ready.recv().map_err(|error| error.to_string())?;
             let enforced = entering
                 .calls_of_all_threads()
                 .map_err(|fault| fault.to_string())?;
