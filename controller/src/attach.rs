@@ -3,6 +3,7 @@
 mod attaching;
 mod cards;
 mod detaching;
+mod pending;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -20,10 +21,12 @@ use crate::ec2::{
 use crate::ec2_failure::{failure, failure_as};
 use crate::operations::{Conflict, Operations, Superseded};
 use crate::request::{Pair, Publish};
+use crate::tally::Tally;
 
 use attaching::{Attaching, Step};
 use cards::Cards;
 use detaching::Detaching;
+use pending::PendingDetach;
 
 /// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.
 const OPERATION_TIME: Duration = Duration::from_secs(360);
@@ -65,23 +68,20 @@ pub struct Attachments {
     ec2: Ec2,
     names: DeviceNames,
     cards: Cards,
+    tally: Tally,
     running: Operations<Key, Intent, Option<Attached>>,
 }
 
 impl Attachments {
     /// With nothing under way.
-    pub fn new(ec2: Ec2) -> Self {
+    pub fn new(ec2: Ec2, tally: Tally) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
             cards: Cards::default(),
-            running: Operations::new(Conflict::Supersede),
+            running: Operations::new(Conflict::Supersede, tally.clone()),
+            tally,
         }
-    }
-
-    /// Operations under way.
-    pub fn operations(&self) -> usize {
-        self.running.len()
     }
 
     /// Attaches the volume, and waits until EC2 shows it attached.
@@ -281,6 +281,7 @@ impl Attachments {
         let ec2 = self.ec2.by(deadline);
         let Pair { volume, node } = pair;
         let mut machine = Detaching::new(volume.clone(), node.clone());
+        let pending = PendingDetach::new(pair, self.tally.metrics());
         // The facts come before the act, always.
         let seen = ec2.look_volume(volume).await;
         let mut step = machine.see(&seen, Instant::now());
@@ -317,6 +318,7 @@ impl Attachments {
                     if superseded.is_set() {
                         return ControlFlow::Break(detaching::Step::Wait);
                     }
+                    pending.see(seen);
                     match machine.see(seen, Instant::now()) {
                         detaching::Step::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),

@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_name_whose_alias_is_taken_comes_after_the_others() {
-        let taken: Vec<String> = super::names()
+        let taken: Vec<String> = names()
             .take(76)
             .chain(["/dev/sdb".to_owned()])
             .collect();
@@ -310,7 +310,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_two_attaches_of_an_instance_share_a_name(taken in proptest::collection::vec(0usize..127, 0..60), count in 1usize..60) {
-            let all: Vec<_> = super::names().collect();
+            let all: Vec<_> = names().collect();
             let shown: Vec<_> = taken.iter().map(|i| mapped(&all[*i])).collect();
             let names = DeviceNames::default();
             let kept: Vec<_> = (0..count).map(|n| names.reserve(&node(), &volume(n), &shown, 1).unwrap()).collect();

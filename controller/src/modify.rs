@@ -19,6 +19,7 @@ use crate::ec2::{Ec2, Volume};
 use crate::iops::IopsCeilings;
 use crate::parameters::VolumeAttributes;
 use crate::tags::TagSettings;
+use crate::tally::Tally;
 
 use change::Change;
 
@@ -29,6 +30,7 @@ pub struct Modifications {
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     window: Duration,
+    tally: Tally,
     slots: Arc<Mutex<HashMap<VolumeId, Slot>>>,
 }
 
@@ -76,19 +78,21 @@ impl Results {
 
 impl Modifications {
     /// With nothing under way; `window` is how long a request waits for its counterpart.
-    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, window: Duration) -> Self {
+    pub fn new(
+        ec2: Ec2,
+        tags: Arc<TagSettings>,
+        ceilings: IopsCeilings,
+        window: Duration,
+        tally: Tally,
+    ) -> Self {
         Self {
             ec2,
             tags,
             ceilings,
             window,
+            tally,
             slots: Arc::default(),
         }
-    }
-
-    /// Volumes with a change under way.
-    pub fn operations(&self) -> usize {
-        self.lock().len()
     }
 
     /// Grows the volume to at least this size, and waits until the new size is there. A volume that is as large already stays.
@@ -202,7 +206,9 @@ impl Modifications {
         drop(slots);
         let this = self.clone();
         let volume = volume.clone();
+        let counted = self.tally.count();
         let task = async move {
+            let _counted = counted;
             let _ = tokio::time::timeout(this.window, complete.notified()).await;
             let _turn = turn.lock().await;
             let leave = Leave {

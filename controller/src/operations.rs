@@ -16,6 +16,8 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use crate::tally::{Counted, Tally};
+
 /// What happens to a call whose key is taken by an operation with another intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
@@ -29,6 +31,7 @@ pub enum Conflict {
 #[derive(Debug)]
 pub struct Operations<K, I, T> {
     conflict: Conflict,
+    tally: Tally,
     table: Arc<Mutex<Table<K, I, T>>>,
 }
 
@@ -36,6 +39,7 @@ impl<K, I, T> Clone for Operations<K, I, T> {
     fn clone(&self) -> Self {
         Self {
             conflict: self.conflict,
+            tally: self.tally.clone(),
             table: Arc::clone(&self.table),
         }
     }
@@ -79,6 +83,7 @@ struct Leave<K: Eq + Hash, I, T> {
     table: Arc<Mutex<Table<K, I, T>>>,
     key: K,
     number: u64,
+    _counted: Counted,
 }
 
 impl<K: Eq + Hash, I, T> Drop for Leave<K, I, T> {
@@ -106,9 +111,10 @@ where
     T: Clone + Send + Sync + 'static,
 {
     /// An empty table.
-    pub fn new(conflict: Conflict) -> Self {
+    pub fn new(conflict: Conflict, tally: Tally) -> Self {
         Self {
             conflict,
+            tally,
             table: Arc::new(Mutex::new(Table {
                 running: HashMap::new(),
                 started: 0,
@@ -224,6 +230,7 @@ where
             table: Arc::clone(&self.table),
             key,
             number,
+            _counted: self.tally.count(),
         };
         let superseded = Superseded(told);
         let noticed = superseded.clone();
@@ -262,7 +269,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_with_the_same_intent_joins_and_both_get_the_result() {
-        let table = Table::new(Conflict::Refuse);
+        let table = Table::new(Conflict::Refuse, Tally::default());
         let begun = Arc::new(AtomicUsize::new(0));
         let work = |begun: Arc<AtomicUsize>| {
             move |_| async move {
@@ -282,7 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_work_goes_on_when_its_caller_gives_up() {
-        let table = Table::new(Conflict::Refuse);
+        let table = Table::new(Conflict::Refuse, Tally::default());
         let work = |_| async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Ok(7)
@@ -304,7 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_intent_is_refused_where_the_table_says_so() {
-        let table = Table::new(Conflict::Refuse);
+        let table = Table::new(Conflict::Refuse, Tally::default());
         let first = tokio::spawn({
             let table = table.clone();
             async move {
@@ -328,7 +335,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
-        let table = Table::new(Conflict::Supersede);
+        let table = Table::new(Conflict::Supersede, Tally::default());
         let alone = Arc::new(AtomicUsize::new(0));
         let work = |alone: Arc<AtomicUsize>, value| {
             move |superseded: Superseded| async move {
@@ -366,7 +373,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_is_a_bug_for_its_callers_only() {
-        let table = Table::new(Conflict::Refuse);
+        let table = Table::new(Conflict::Refuse, Tally::default());
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let failure = table
@@ -381,7 +388,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn keys_do_not_hinder_each_other() {
-        let table = Table::new(Conflict::Refuse);
+        let table = Table::new(Conflict::Refuse, Tally::default());
         let gate = Arc::new(Notify::new());
         let waiting = tokio::spawn({
             let (table, gate) = (table.clone(), gate.clone());

@@ -127,7 +127,7 @@ fn routes(
 ) -> Result<Routes, Ended> {
     let identity = Identity::new(VERSION, probe.readiness());
     let settings = service::Settings::read(config).map_err(Ended::Setting)?;
-    let controller = Controller::new(ec2.clone(), settings);
+    let controller = Controller::new(ec2.clone(), settings, Arc::clone(metrics));
     let routes =
         Routes::new(IdentityServer::new(identity)).add_service(ControllerServer::new(controller));
     Ok(rpc::guarded(routes, Arc::clone(metrics)))

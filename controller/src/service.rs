@@ -15,12 +15,14 @@ use crate::config::Config;
 use crate::ec2::{Ec2, Snapshot, SnapshotState, Volume};
 use crate::ec2_failure::failure;
 use crate::iops::IopsCeilings;
+use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::patience;
 use crate::publish_context;
 use crate::request::{self, CreateSnapshot, CreateVolume, Expand, Publish};
 use crate::snapshot::Snapshots;
 use crate::tags::{TagSettings, Tags};
+use crate::tally::Tally;
 use crate::topology;
 use crate::volume::Volumes;
 
@@ -65,33 +67,34 @@ pub struct Controller {
     attachments: Attachments,
     modifications: Modifications,
     snapshots: Snapshots,
+    tally: Tally,
 }
 
 impl Controller {
     /// With nothing under way.
-    pub fn new(ec2: Ec2, settings: Settings) -> Self {
+    pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
+        let tally = Tally::shown_by(metrics);
         let tags = Arc::new(settings.tags);
         let ceilings = IopsCeilings::default();
         Self {
-            volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone()),
-            attachments: Attachments::new(ec2.clone()),
+            volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone(), &tally),
+            attachments: Attachments::new(ec2.clone(), tally.clone()),
             modifications: Modifications::new(
                 ec2.clone(),
                 Arc::clone(&tags),
                 ceilings,
                 settings.modify_window,
+                tally.clone(),
             ),
-            snapshots: Snapshots::new(ec2.clone(), tags),
+            snapshots: Snapshots::new(ec2.clone(), tags, &tally),
+            tally,
             ec2,
         }
     }
 
     /// Operations under way, those whose callers have gone included.
     pub fn operations(&self) -> usize {
-        self.volumes.operations()
-            + self.attachments.operations()
-            + self.modifications.operations()
-            + self.snapshots.operations()
+        self.tally.running()
     }
 
     /// A volume that must exist.

@@ -3,8 +3,7 @@
 mod create;
 mod page;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
@@ -14,8 +13,10 @@ use tokio::time::Instant;
 use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
 use crate::ec2_failure::failure;
 use crate::operations::{Conflict, Operations};
+use crate::remembered::Remembered;
 use crate::request::CreateSnapshot;
 use crate::tags::TagSettings;
+use crate::tally::Tally;
 
 use page::PageToken;
 
@@ -31,28 +32,25 @@ const EMPTY_PAGES: usize = 20;
 pub struct Snapshots {
     ec2: Ec2,
     tags: Arc<TagSettings>,
-    doubtful: Recent,
-    finished: Recent,
+    /// Names of which a create had no clear answer lately.
+    doubtful: Remembered<()>,
+    /// Names whose fast restores and lock are set.
+    finished: Remembered<()>,
     creating: Operations<String, CreateSnapshot, Snapshot>,
     deleting: Operations<SnapshotId, (), ()>,
 }
 
 impl Snapshots {
     /// With nothing under way.
-    pub fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
+    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, tally: &Tally) -> Self {
         Self {
             ec2,
             tags,
-            doubtful: Recent::default(),
-            finished: Recent::default(),
-            creating: Operations::new(Conflict::Refuse),
-            deleting: Operations::new(Conflict::Refuse),
+            doubtful: Remembered::default(),
+            finished: Remembered::default(),
+            creating: Operations::new(Conflict::Refuse, tally.clone()),
+            deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
-    }
-
-    /// Creations and deletions under way.
-    pub fn operations(&self) -> usize {
-        self.creating.len() + self.deleting.len()
     }
 
     /// Takes the snapshot, or finds the one that an earlier request of this name took. It need not be complete.
@@ -179,29 +177,4 @@ fn failed(snapshot: &Snapshot) -> Failure {
             snapshot.message.as_deref().unwrap_or("it gives no reason")
         ),
     )
-}
-
-/// Names about which something was learnt lately.
-#[derive(Clone, Debug, Default)]
-struct Recent(Arc<Mutex<HashMap<String, Instant>>>);
-
-impl Recent {
-    /// How many names are remembered at most.
-    const MOST: usize = 10_000;
-
-    fn remember(&self, name: &str, span: Duration) {
-        let now = Instant::now();
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.len() >= Self::MOST {
-            map.retain(|_, until| *until > now);
-        }
-        if map.len() < Self::MOST || map.contains_key(name) {
-            map.insert(name.to_owned(), now + span);
-        }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.get(name).is_some_and(|until| *until > Instant::now())
-    }
 }

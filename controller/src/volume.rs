@@ -2,8 +2,8 @@
 
 mod adopt;
 mod create;
+mod plan;
 mod settle;
-mod spent;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,10 @@ use crate::operations::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::tags::TagSettings;
 
-pub(crate) use create::wanted_iops;
-use spent::SpentTokens;
+use crate::remembered::Remembered;
+use crate::tally::Tally;
+use crate::token::Attempt;
+pub(crate) use plan::wanted_iops;
 
 /// How long one deletion may take, waiting for its turn included.
 const DELETE_TIME: Duration = Duration::from_secs(120);
@@ -31,27 +33,26 @@ pub struct Volumes {
     ec2: Ec2,
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
-    spent: SpentTokens,
+    /// By name, the attempt that comes next, when it is not the first.
+    spent: Remembered<Attempt>,
+    /// Names of which a create had no clear answer lately.
+    doubtful: Remembered<()>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
 
 impl Volumes {
     /// With nothing under way.
-    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings) -> Self {
+    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, tally: &Tally) -> Self {
         Self {
             ec2,
             tags,
             ceilings,
-            spent: SpentTokens::default(),
-            creating: Operations::new(Conflict::Refuse),
-            deleting: Operations::new(Conflict::Refuse),
+            spent: Remembered::default(),
+            doubtful: Remembered::default(),
+            creating: Operations::new(Conflict::Refuse, tally.clone()),
+            deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
-    }
-
-    /// Creations and deletions under way.
-    pub fn operations(&self) -> usize {
-        self.creating.len() + self.deleting.len()
     }
 
     /// Makes the volume, or finds the one that an earlier request of this name made; waits until it can be attached.

@@ -26,13 +26,13 @@ const FINISHED: Duration = Duration::from_secs(24 * 3600);
 impl Snapshots {
     pub(super) async fn make(self, request: CreateSnapshot) -> Result<Snapshot, Failure> {
         let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
-        let found = match self.doubtful.has(&request.name) {
+        let found = match self.doubtful.get(&request.name).is_some() {
             true => find_late(&ec2, &request).await?,
             false => find(&ec2, &request).await?,
         };
         if let Some(snapshot) = found {
             // A crash may have come between the snapshot and what the class asks for besides.
-            if !self.finished.has(&request.name) {
+            if self.finished.get(&request.name).is_none() {
                 self.finish(&ec2, &request, &snapshot).await?;
             }
             return Ok(snapshot);
@@ -50,7 +50,7 @@ impl Snapshots {
         let snapshot = match ec2.create_snapshot(&create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {
-                self.doubtful.remember(&request.name, DOUBT);
+                self.doubtful.put(&request.name, (), DOUBT);
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
                 find_late(&ec2, &request)
                     .await?
@@ -97,7 +97,7 @@ impl Snapshots {
             .await
             .map_err(|error| describe("it is not locked", &error))?;
         }
-        self.finished.remember(&request.name, FINISHED);
+        self.finished.put(&request.name, (), FINISHED);
         Ok(())
     }
 

@@ -7,29 +7,27 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ebs_csi_proto::{Condition, Failure, GiB};
+use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Volumes;
 use super::adopt::{Found, difference, judge};
+use super::plan::Plan;
 use super::settle::{Settled, Settling};
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Volume, VolumeState, ZoneKind};
+use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
 use crate::ec2_failure::{condition, failure, failure_as};
-use crate::iops::{IopsLimits, per_gib};
-use crate::request::{CreateVolume, Source};
+use crate::request::CreateVolume;
 use crate::token::{Attempt, ClientToken};
-use crate::topology::{self, Placement};
 
 /// How long one creation may take, waiting for its turn and for EC2 included.
 const CREATE_TIME: Duration = Duration::from_secs(240);
 /// Look-ups by tag lag behind creation by about so much.
 const TAG_LAG: Duration = Duration::from_secs(2);
 
-/// What to send, but for the token.
-enum Plan {
-    Create(ec2::CreateVolume),
-    Copy(ec2::CopyVolume),
-}
+/// A token that is used up is remembered so long. Forgetting costs one more answer of EC2, by which it is found again.
+const SPENT: Duration = Duration::from_secs(3600);
+/// An unclear answer is remembered so long: within it no single look-up proves that nothing was made.
+const DOUBT: Duration = Duration::from_secs(60);
 
 /// How one attempt went on.
 enum Next {
@@ -43,7 +41,7 @@ impl Volumes {
         let deadline = Instant::now() + CREATE_TIME;
         let ec2 = self.ec2.by(deadline);
         let plan = self.plan(&ec2, &request).await?;
-        let mut attempt = self.spent.begin(&request.name);
+        let mut attempt = self.spent.get(&request.name).unwrap_or(Attempt::FIRST);
         loop {
             let last = match self
                 .attempt(&ec2, &request, &plan, attempt, deadline)
@@ -59,7 +57,7 @@ impl Volumes {
                 )
             })?;
             tracing::info!(name = request.name, %attempt, "a client token is used up and no volume bears the name: using the next");
-            self.spent.step(&request.name, attempt);
+            self.spent.put(&request.name, attempt, SPENT);
         }
     }
 
@@ -143,7 +141,7 @@ impl Volumes {
 
     fn step_past(&self, name: &str, attempt: Attempt) {
         if let Some(next) = attempt.next() {
-            self.spent.step(name, next);
+            self.spent.put(name, next, SPENT);
         }
     }
 
@@ -155,6 +153,7 @@ impl Volumes {
         error: &Ec2Error,
     ) -> Result<Option<Volume>, Failure> {
         if error.may_have_happened() {
+            self.doubtful.put(&request.name, (), DOUBT);
             return Err(failure_as(Condition::OperationPending, error));
         }
         // The quota counts as one that may hide a volume, though its code is not final: EC2 tests it before the token.
@@ -165,7 +164,11 @@ impl Volumes {
         if condition(error).may_be_in_progress() && !hides {
             return Ok(None);
         }
-        match find(ec2, request, Duration::ZERO).await {
+        let lag = match self.doubtful.get(&request.name) {
+            Some(()) => TAG_LAG,
+            None => Duration::ZERO,
+        };
+        match find(ec2, request, lag).await {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),
             Ok(Found::Nothing) => Ok(None),
@@ -174,200 +177,6 @@ impl Volumes {
                 format!("{error}; whether a volume of this name exists is not known: {unknown}"),
             )),
         }
-    }
-
-    async fn plan(&self, ec2: &Ec2, request: &CreateVolume) -> Result<Plan, Failure> {
-        let kind = request.volume_type().to_owned();
-        let tags = self
-            .tags
-            .of_volume(&request.name, &request.class, &request.attributes)?;
-        let throughput = request.attributes.throughput.or(request.class.throughput);
-        if let Some(Source::Volume(source)) = &request.source {
-            let source = self.copy_source(ec2, request, source).await?;
-            let placement = Placement {
-                zone: Some(source.zone.clone()),
-                ..Default::default()
-            };
-            return Ok(Plan::Copy(ec2::CopyVolume {
-                client_token: String::new(),
-                iops: self.iops(ec2, request, &placement).await?,
-                source: source.id,
-                size: request.size,
-                kind,
-                throughput,
-                multi_attach: request.multi_attach,
-                tags,
-            }));
-        }
-        let snapshot = match &request.source {
-            Some(Source::Snapshot(snapshot)) => Some(snapshot.clone()),
-            _ => None,
-        };
-        if let (Some(snapshot), Some(limit)) = (&snapshot, request.range.limit) {
-            // EC2 raises the size to the snapshot's without a word.
-            let found = ec2
-                .look_snapshot(snapshot)
-                .await
-                .known()
-                .map_err(|e| create_failure(&e))?;
-            if let Some(found) = found.filter(|found| found.size.to_bytes() > limit) {
-                return Err(Failure::new(
-                    Condition::CapacityOutOfRange,
-                    format!(
-                        "snapshot {snapshot} has {}, which is more than limit_bytes {}",
-                        found.size, limit.0
-                    ),
-                ));
-            }
-        }
-        let placement = match &request.placement {
-            Some(placement) => placement.clone(),
-            None => self.any_zone(ec2, &request.name).await?,
-        };
-        Ok(Plan::Create(ec2::CreateVolume {
-            client_token: String::new(),
-            size: request.size,
-            kind,
-            iops: self.iops(ec2, request, &placement).await?,
-            zone: placement.zone,
-            zone_id: placement.zone_id,
-            outpost_arn: placement.outpost,
-            encrypted: request.class.encrypted == Some(true) || request.class.kms_key.is_some(),
-            kms_key_id: request.class.kms_key.clone(),
-            throughput,
-            snapshot,
-            initialization_rate: request.class.initialization_rate,
-            multi_attach: request.multi_attach,
-            tags,
-        }))
-    }
-
-    /// The volume to copy, when it exists and may be copied to where the request wants it.
-    async fn copy_source(
-        &self,
-        ec2: &Ec2,
-        request: &CreateVolume,
-        id: &ebs_csi_wire::VolumeId,
-    ) -> Result<Volume, Failure> {
-        let source = ec2
-            .look_volume(id)
-            .await
-            .known()
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?
-            .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
-            .ok_or_else(|| Failure::not_found("source volume", id))?;
-        topology::check(
-            request.requirement.as_ref(),
-            &source.zone,
-            source.zone_id.as_deref(),
-            source.outpost_arn.as_deref(),
-        )?;
-        if let Some(key) = &request.class.kms_key
-            && source.kms_key_id.as_ref() != Some(key)
-        {
-            return Err(Failure::invalid(
-                "parameters.kmsKeyId",
-                format!(
-                    "a copy has the key of its source, {}; give that ARN or leave it out",
-                    source.kms_key_id.as_deref().unwrap_or("none")
-                ),
-            ));
-        }
-        if request.size < source.size {
-            return Err(Failure::new(
-                Condition::CapacityOutOfRange,
-                format!(
-                    "capacity_range: the source volume has {}, a copy cannot be smaller",
-                    source.size
-                ),
-            ));
-        }
-        Ok(source)
-    }
-
-    /// A zone for a request that leaves it open: the same for the same name, so that a repeated create is the same create.
-    async fn any_zone(&self, ec2: &Ec2, name: &str) -> Result<Placement, Failure> {
-        let zones = ec2
-            .availability_zones()
-            .await
-            .map_err(|e| create_failure(&e))?;
-        let zones: Vec<&str> = zones
-            .iter()
-            .filter(|zone| zone.kind == ZoneKind::AvailabilityZone && zone.available)
-            .map(|zone| zone.name.as_str())
-            .collect();
-        match topology::pick(&zones, name) {
-            Some(zone) => Ok(Placement {
-                zone: Some(zone.to_owned()),
-                ..Default::default()
-            }),
-            None => Err(Failure::new(
-                Condition::NoCapacityInTopology,
-                "the request names no zone, and EC2 lists no available zone for this account and Region",
-            )),
-        }
-    }
-
-    /// The IOPS to ask for: explicit, or by size, within what the type and zone allow. A VolumeAttributesClass's word ends the StorageClass's.
-    async fn iops(
-        &self,
-        ec2: &Ec2,
-        request: &CreateVolume,
-        placement: &Placement,
-    ) -> Result<Option<u32>, Failure> {
-        let (explicit, ratio) = match (request.attributes.iops, request.attributes.iops_per_gib) {
-            (None, None) => (request.class.iops, request.class.iops_per_gib),
-            attributes => attributes,
-        };
-        let Some(wanted) = wanted_iops(explicit, ratio, request.size)? else {
-            return Ok(None);
-        };
-        let limits = self
-            .limits(ec2, request.volume_type(), placement, wanted)
-            .await;
-        Ok(Some(limits.fit(
-            wanted,
-            request.size,
-            request.class.raise_iops,
-        )))
-    }
-
-    async fn limits(
-        &self,
-        ec2: &Ec2,
-        kind: &str,
-        placement: &Placement,
-        wanted: u32,
-    ) -> IopsLimits {
-        let question = IopsQuestion {
-            kind: kind.to_owned(),
-            zone: placement.zone.clone(),
-            zone_id: placement.zone_id.clone(),
-            outpost_arn: placement.outpost.clone(),
-            tags: self.tags.identity(),
-        };
-        self.ceilings.limits(ec2, question, wanted).await
-    }
-}
-
-/// Explicit IOPS, or the ratio's.
-pub(crate) fn wanted_iops(
-    explicit: Option<u32>,
-    ratio: Option<u32>,
-    size: GiB,
-) -> Result<Option<u32>, Failure> {
-    match (explicit, ratio) {
-        (Some(iops), _) => Ok(Some(iops)),
-        (None, Some(ratio)) => per_gib(ratio, size).map(Some).ok_or_else(|| {
-            Failure::invalid(
-                "iopsPerGB",
-                format!(
-                    "{ratio} for each of {} is more IOPS than EC2 can express; lower it",
-                    size
-                ),
-            )
-        }),
-        (None, None) => Ok(None),
     }
 }
 
@@ -422,7 +231,7 @@ fn incompatible(request: &CreateVolume, text: &str) -> Failure {
 }
 
 /// Errors of a create. The sources of a copy or restore are not found, not wrong.
-fn create_failure(error: &Ec2Error) -> Failure {
+pub(super) fn create_failure(error: &Ec2Error) -> Failure {
     match error.kind {
         Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => {
             failure_as(Condition::OperationPending, error)

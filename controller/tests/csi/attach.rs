@@ -236,3 +236,61 @@ async fn a_full_instance_is_named_as_full() {
     assert_eq!(full.code(), Code::ResourceExhausted);
     assert!(full.message().contains("27 devices"), "{full}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_volume_that_does_not_exist_spoils_no_other_call() {
+    let driver = Driver::in_world(json!({ "latency": { "detach": { "fixed_ms": 600 } } })).await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let strangers = async {
+        for n in 0..8 {
+            driver
+                .unpublish(&format!("vol-0000000000000{n:04x}"), NODE_1)
+                .await
+                .unwrap();
+        }
+    };
+    let (detached, ()) = tokio::join!(driver.unpublish(&id, NODE_1), strangers);
+    detached.unwrap();
+    assert_eq!(driver.live("attachments"), 0);
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_known_is_never_read_as_detached() {
+    let driver = Driver::new().await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    driver
+        .world
+        .fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
+    let unknown = driver.unpublish(&id, NODE_1).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::PermissionDenied, "{unknown}");
+    // Without the facts nothing is sent.
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    driver.world.no_faults();
+    driver.world.fault(
+        json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": {
+        "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 } }),
+    );
+    let mut request = tonic::Request::new(csi::ControllerUnpublishVolumeRequest {
+        volume_id: id.clone(),
+        node_id: NODE_1.to_owned(),
+        ..Default::default()
+    });
+    request.set_timeout(Duration::from_millis(1000));
+    let contradicted = driver
+        .client
+        .clone()
+        .controller_unpublish_volume(request)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        contradicted.code(),
+        Code::DeadlineExceeded,
+        "{contradicted}"
+    );
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.live("attachments"), 0);
+}

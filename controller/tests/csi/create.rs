@@ -261,3 +261,43 @@ async fn without_a_zone_one_is_chosen_and_with_an_id_its_name_is_answered() {
         .unwrap();
     assert_eq!(offered.into_inner().capabilities.len(), 9);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_controllers_that_do_not_know_of_each_other_make_one_volume() {
+    let driver = Driver::new().await;
+    let other = driver.another().await;
+    let (a, b) = tokio::join!(
+        driver.create(volume("pvc-1", 1)),
+        other.create(volume("pvc-1", 1))
+    );
+    assert_eq!(a.unwrap().volume_id, b.unwrap().volume_id);
+    // Another configuration makes other tags, and so another request in EC2's eyes.
+    let tagged = csi::CreateVolumeRequest {
+        parameters: map(&[("tagSpecification_1", "release=2")]),
+        ..volume("pvc-1", 1)
+    };
+    other.create(tagged).await.unwrap();
+    assert_eq!(driver.live("volumes"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_of_the_look_up_is_never_read_as_no_volume() {
+    let driver = Driver::new().await;
+    driver.create(volume("pvc-1", 1)).await.unwrap();
+    driver
+        .world
+        .fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
+    let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
+    assert_eq!(larger.code(), Code::Aborted, "{larger}");
+    assert!(larger.message().contains("ec2:DescribeVolumes"), "{larger}");
+    let wrong = csi::CreateVolumeRequest {
+        parameters: map(&[("type", "gp9")]),
+        ..volume("pvc-1", 1)
+    };
+    assert_eq!(
+        driver.create(wrong).await.unwrap_err().code(),
+        Code::Aborted
+    );
+    assert_eq!(driver.live("volumes"), 1);
+}

@@ -1,9 +1,10 @@
 //! The service on a unix socket, a client, and requests as sidecars send them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::Settings as Ec2Settings;
+use ebs_csi_controller::ec2::{Ec2, Settings as Ec2Settings};
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::Endpoint;
@@ -18,7 +19,7 @@ use tonic::service::Routes;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use crate::world::World;
+use crate::world::{World, access};
 
 /// Two instances in zone a, one in zone b.
 pub(crate) const NODE_1: &str = "i-0aaaaaaaaaaaaaaa1";
@@ -27,7 +28,7 @@ pub(crate) const NODE_B: &str = "i-0bbbbbbbbbbbbbbb1";
 
 /// The service, its client and the world that it acts on.
 pub(crate) struct Driver {
-    pub(crate) world: World,
+    pub(crate) world: Arc<World>,
     pub(crate) controller: Controller,
     pub(crate) client: ControllerClient<Channel>,
     _stop: tokio::sync::oneshot::Sender<()>,
@@ -53,11 +54,18 @@ impl Driver {
         if let (Value::Object(whole), Value::Object(more)) = (&mut whole, scenario) {
             whole.extend(more);
         }
-        Self::over(World::with(whole, Ec2Settings::default()).await).await
+        let world = Arc::new(World::with(whole, Ec2Settings::default()).await);
+        let ec2 = world.ec2.clone();
+        Self::over(world, ec2).await
     }
 
-    /// A service of its own over a world: what another replica would be, or the same after a restart.
-    pub(crate) async fn over(world: World) -> Self {
+    /// Another process over the same EC2: a replica, or this one after a restart.
+    pub(crate) async fn another(&self) -> Self {
+        let ec2 = access(&self.world.server.ec2(), Ec2Settings::default()).await;
+        Self::over(Arc::clone(&self.world), ec2).await
+    }
+
+    async fn over(world: Arc<World>, ec2: Ec2) -> Self {
         let settings = Settings {
             tags: TagSettings {
                 cluster_id: Some("test".to_owned()),
@@ -65,7 +73,7 @@ impl Driver {
             },
             modify_window: Duration::from_millis(300),
         };
-        let controller = Controller::new(world.ec2.clone(), settings);
+        let controller = Controller::new(ec2, settings, Arc::default());
         let dir = tempfile::tempdir().unwrap();
         let endpoint: Endpoint = format!("unix://{}/csi.sock", dir.path().display())
             .parse()

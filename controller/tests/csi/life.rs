@@ -171,3 +171,33 @@ async fn a_volume_is_validated_against_what_it_is() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_without_a_size_has_its_sources_and_never_less() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 120)).await.unwrap().volume_id;
+    let copy = |name: &str, range| csi::CreateVolumeRequest {
+        volume_content_source: Some(from_volume(&source)),
+        capacity_range: range,
+        ..volume(name, 0)
+    };
+    let range = |required_bytes, limit_bytes| {
+        Some(csi::CapacityRange {
+            required_bytes,
+            limit_bytes,
+        })
+    };
+    let made = driver.create(copy("pvc-2", None)).await.unwrap();
+    assert_eq!(made.capacity_bytes, 120 << 30);
+    for range in [range(1 << 30, 0), range(0, 110 << 30)] {
+        let refused = driver.create(copy("pvc-3", range)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    }
+    let elsewhere = csi::CreateVolumeRequest {
+        accessibility_requirements: Some(crate::driver::in_zone("us-east-1b")),
+        ..copy("pvc-4", None)
+    };
+    let refused = driver.create(elsewhere).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert_eq!(driver.live("volumes"), 2);
+}

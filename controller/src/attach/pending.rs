@@ -1,0 +1,52 @@
+//! The metric of detaches that do not end.
+
+use tokio::time::Instant;
+
+use crate::ec2::{AttachmentState, Seen, Volume};
+use crate::metrics::Metrics;
+use crate::request::Pair;
+
+/// Shows one detach as pending while it lives.
+pub(super) struct PendingDetach<'a> {
+    pair: &'a Pair,
+    metrics: &'a Metrics,
+    since: Instant,
+}
+
+impl<'a> PendingDetach<'a> {
+    pub(super) fn new(pair: &'a Pair, metrics: &'a Metrics) -> Self {
+        Self {
+            pair,
+            metrics,
+            since: Instant::now(),
+        }
+    }
+
+    /// The state in which a look shows the attachment.
+    pub(super) fn see(&self, seen: &Seen<Volume>) {
+        let Some(attachment) = seen
+            .present()
+            .and_then(|volume| volume.attachment(&self.pair.node))
+        else {
+            return;
+        };
+        let state = match &attachment.state {
+            AttachmentState::Attaching => "attaching",
+            AttachmentState::Attached => "attached",
+            AttachmentState::Detaching => "detaching",
+            AttachmentState::Detached => "detached",
+            AttachmentState::Busy => "busy",
+            AttachmentState::Other(other) => other,
+        };
+        let Pair { volume, node } = self.pair;
+        self.metrics
+            .detach_pending(volume.as_str(), node.as_str(), state, self.since);
+    }
+}
+
+impl Drop for PendingDetach<'_> {
+    fn drop(&mut self) {
+        let Pair { volume, node } = self.pair;
+        self.metrics.detach_ended(volume.as_str(), node.as_str());
+    }
+}

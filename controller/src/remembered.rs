@@ -1,0 +1,75 @@
+//! What was learnt about a name a while ago. Forgetting costs a call to EC2, never correctness.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Names that are remembered at most, over all that is known about them.
+const MOST_NAMES: usize = 10_000;
+
+/// A value for each name, each for its own time. Reading does not prolong it.
+#[derive(Clone, Debug)]
+pub(crate) struct Remembered<V>(Arc<Mutex<HashMap<String, (V, Instant)>>>);
+
+impl<V> Default for Remembered<V> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<V: Clone> Remembered<V> {
+    /// Remembers the value for so long. When too many names are remembered, new ones are not.
+    pub(crate) fn put(&self, name: &str, value: V, span: Duration) {
+        let now = Instant::now();
+        let mut map = self.lock();
+        if map.len() >= MOST_NAMES {
+            map.retain(|_, (_, until)| *until > now);
+        }
+        if map.len() < MOST_NAMES || map.contains_key(name) {
+            map.insert(name.to_owned(), (value, now + span));
+        }
+    }
+
+    /// The value, when its time has not passed.
+    pub(crate) fn get(&self, name: &str) -> Option<V> {
+        let map = self.lock();
+        let (value, until) = map.get(name)?;
+        (*until > Instant::now()).then(|| value.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (V, Instant)>> {
+        // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_is_remembered_for_its_time_however_often_it_is_read() {
+        let names = Remembered::default();
+        names.put("a", 1, Duration::from_secs(60));
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!((names.get("a"), names.get("b")), (Some(1), None));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(names.get("a"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_bounded() {
+        let names = Remembered::default();
+        for n in 0..MOST_NAMES + 100 {
+            names.put(&n.to_string(), n, Duration::from_secs(60));
+        }
+        assert_eq!(names.lock().len(), MOST_NAMES);
+        names.put("0", 7, Duration::from_secs(60));
+        assert_eq!(names.get("0"), Some(7));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        names.put("new", 1, Duration::from_secs(60));
+        assert_eq!(names.lock().len(), 1);
+    }
+}

@@ -1,0 +1,227 @@
+//! From a request to what EC2 is asked for: place, size, IOPS, source, tags.
+
+use ebs_csi_proto::{Condition, Failure, GiB};
+use ebs_csi_wire::VolumeId;
+
+use super::Volumes;
+use super::create::create_failure;
+use crate::ec2::{self, Ec2, IopsQuestion, Volume, VolumeState, ZoneKind};
+use crate::ec2_failure::failure_as;
+use crate::iops::{IopsLimits, per_gib};
+use crate::request::{CreateVolume, Source};
+use crate::topology::{self, Placement};
+
+/// What to send, but for the token.
+pub(super) enum Plan {
+    /// A volume that is empty or restored from a snapshot.
+    Create(ec2::CreateVolume),
+    /// A copy of a volume.
+    Copy(ec2::CopyVolume),
+}
+
+impl Volumes {
+    /// What to ask EC2 for. The same request gives the same plan.
+    pub(super) async fn plan(&self, ec2: &Ec2, request: &CreateVolume) -> Result<Plan, Failure> {
+        let kind = request.volume_type().to_owned();
+        let tags = self
+            .tags
+            .of_volume(&request.name, &request.class, &request.attributes)?;
+        let throughput = request.attributes.throughput.or(request.class.throughput);
+        if let Some(Source::Volume(source)) = &request.source {
+            let source = self.copy_source(ec2, request, source).await?;
+            let size = copy_size(request, source.size)?;
+            let placement = Placement {
+                zone: Some(source.zone.clone()),
+                ..Default::default()
+            };
+            return Ok(Plan::Copy(ec2::CopyVolume {
+                client_token: String::new(),
+                iops: self.iops(ec2, request, size, &placement).await?,
+                source: source.id,
+                size,
+                kind,
+                throughput,
+                multi_attach: request.multi_attach,
+                tags,
+            }));
+        }
+        let snapshot = match &request.source {
+            Some(Source::Snapshot(snapshot)) => Some(snapshot.clone()),
+            _ => None,
+        };
+        if let (Some(snapshot), Some(limit)) = (&snapshot, request.range.limit) {
+            // EC2 raises the size to the snapshot's without a word.
+            let found = ec2
+                .look_snapshot(snapshot)
+                .await
+                .known()
+                .map_err(|e| create_failure(&e))?;
+            if let Some(found) = found.filter(|found| found.size.to_bytes() > limit) {
+                return Err(Failure::new(
+                    Condition::CapacityOutOfRange,
+                    format!(
+                        "snapshot {snapshot} has {}, which is more than limit_bytes {}",
+                        found.size, limit.0
+                    ),
+                ));
+            }
+        }
+        let placement = match &request.placement {
+            Some(placement) => placement.clone(),
+            None => self.any_zone(ec2, &request.name).await?,
+        };
+        Ok(Plan::Create(ec2::CreateVolume {
+            client_token: String::new(),
+            size: request.size,
+            kind,
+            iops: self.iops(ec2, request, request.size, &placement).await?,
+            zone: placement.zone,
+            zone_id: placement.zone_id,
+            outpost_arn: placement.outpost,
+            encrypted: request.class.encrypted == Some(true) || request.class.kms_key.is_some(),
+            kms_key_id: request.class.kms_key.clone(),
+            throughput,
+            snapshot,
+            initialization_rate: request.class.initialization_rate,
+            multi_attach: request.multi_attach,
+            tags,
+        }))
+    }
+
+    /// The volume to copy, when it exists and may be copied to where the request wants it.
+    async fn copy_source(
+        &self,
+        ec2: &Ec2,
+        request: &CreateVolume,
+        id: &VolumeId,
+    ) -> Result<Volume, Failure> {
+        let source = ec2
+            .look_volume(id)
+            .await
+            .known()
+            .map_err(|error| failure_as(Condition::OperationPending, &error))?
+            .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
+            .ok_or_else(|| Failure::not_found("source volume", id))?;
+        topology::check(
+            request.requirement.as_ref(),
+            &source.zone,
+            source.zone_id.as_deref(),
+            source.outpost_arn.as_deref(),
+        )?;
+        if let Some(key) = &request.class.kms_key
+            && source.kms_key_id.as_ref() != Some(key)
+        {
+            return Err(Failure::invalid(
+                "parameters.kmsKeyId",
+                format!(
+                    "a copy has the key of its source, {}; give that ARN or leave it out",
+                    source.kms_key_id.as_deref().unwrap_or("none")
+                ),
+            ));
+        }
+        Ok(source)
+    }
+
+    /// A zone for a request that leaves it open: the same for the same name, so that a repeated create is the same create.
+    async fn any_zone(&self, ec2: &Ec2, name: &str) -> Result<Placement, Failure> {
+        let zones = ec2
+            .availability_zones()
+            .await
+            .map_err(|e| create_failure(&e))?;
+        let zones: Vec<&str> = zones
+            .iter()
+            .filter(|zone| zone.kind == ZoneKind::AvailabilityZone && zone.available)
+            .map(|zone| zone.name.as_str())
+            .collect();
+        match topology::pick(&zones, name) {
+            Some(zone) => Ok(Placement {
+                zone: Some(zone.to_owned()),
+                ..Default::default()
+            }),
+            None => Err(Failure::new(
+                Condition::NoCapacityInTopology,
+                "the request names no zone, and EC2 lists no available zone for this account and Region",
+            )),
+        }
+    }
+
+    /// The IOPS to ask for: explicit, or by size, within what the type and zone allow. A VolumeAttributesClass's word ends the StorageClass's.
+    async fn iops(
+        &self,
+        ec2: &Ec2,
+        request: &CreateVolume,
+        size: GiB,
+        placement: &Placement,
+    ) -> Result<Option<u32>, Failure> {
+        let (explicit, ratio) = match (request.attributes.iops, request.attributes.iops_per_gib) {
+            (None, None) => (request.class.iops, request.class.iops_per_gib),
+            attributes => attributes,
+        };
+        let Some(wanted) = wanted_iops(explicit, ratio, size)? else {
+            return Ok(None);
+        };
+        let limits = self
+            .limits(ec2, request.volume_type(), placement, wanted)
+            .await;
+        Ok(Some(limits.fit(wanted, size, request.class.raise_iops)))
+    }
+
+    async fn limits(
+        &self,
+        ec2: &Ec2,
+        kind: &str,
+        placement: &Placement,
+        wanted: u32,
+    ) -> IopsLimits {
+        let question = IopsQuestion {
+            kind: kind.to_owned(),
+            zone: placement.zone.clone(),
+            zone_id: placement.zone_id.clone(),
+            outpost_arn: placement.outpost.clone(),
+            tags: self.tags.identity(),
+        };
+        self.ceilings.limits(ec2, question, wanted).await
+    }
+}
+
+/// A copy is at least as large as its source; a request that names no size takes the source's.
+fn copy_size(request: &CreateVolume, source: GiB) -> Result<GiB, Failure> {
+    let size = match request.range.required.0 {
+        0 => request.size.max(source),
+        _ => request.size,
+    };
+    let refuse = |text: String| Err(Failure::new(Condition::CapacityOutOfRange, text));
+    if size < source {
+        return refuse(format!(
+            "capacity_range: the source volume has {source}, a copy cannot be smaller"
+        ));
+    }
+    match request.range.limit {
+        Some(limit) if size.to_bytes() > limit => refuse(format!(
+            "capacity_range: the source volume has {source}, which is more than limit_bytes {}",
+            limit.0
+        )),
+        _ => Ok(size),
+    }
+}
+
+/// Explicit IOPS, or the ratio's.
+pub(crate) fn wanted_iops(
+    explicit: Option<u32>,
+    ratio: Option<u32>,
+    size: GiB,
+) -> Result<Option<u32>, Failure> {
+    match (explicit, ratio) {
+        (Some(iops), _) => Ok(Some(iops)),
+        (None, Some(ratio)) => per_gib(ratio, size).map(Some).ok_or_else(|| {
+            Failure::invalid(
+                "iopsPerGB",
+                format!(
+                    "{ratio} for each of {} is more IOPS than EC2 can express; lower it",
+                    size
+                ),
+            )
+        }),
+        (None, None) => Ok(None),
+    }
+}
