@@ -22,7 +22,7 @@ pub fn broker() -> Result<Entering, Fault> {
 }
 
 /// The directories process, from the first step to the last.
-pub fn directories(root: &Root) -> Result<Enforced, Fault> {
+pub fn directories(root: &Root, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
     let held = root
         .held()
         .as_fd()
@@ -32,7 +32,11 @@ pub fn directories(root: &Root) -> Result<Enforced, Fault> {
             source,
         })?;
     let places = Places::new().with_descriptor("kubelet-root", held);
-    ebs_csi_confine::enter(profile::DIRECTORIES, &places)
+    Entering::begin(profile::DIRECTORIES)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&places)?
+        .calls()
 }
 
 /// The supervisor, from the first step to the last; every runner inherits it.

@@ -226,14 +226,15 @@ impl DiskRoots {
             .map_err(|_| Errno::ILSEQ)
     }
 
-    /// Links are followed here, beneath `/sys` only: sysfs is the kernel's own, and `/sys/block` consists of links.
+    /// Links are followed here: sysfs is the kernel's own, and `/sys/block` consists of links that lead upwards. A fence
+    /// (RESOLVE_BENEATH) would have each of them fail while anything is mounted anywhere (openat2(2), EAGAIN).
     fn open_sysfs(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         openat2(
             &self.sysfs,
             path,
             flags | OFlags::CLOEXEC,
             Mode::empty(),
-            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+            ResolveFlags::NO_MAGICLINKS,
         )
     }
 }

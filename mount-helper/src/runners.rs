@@ -5,16 +5,35 @@ use crate::supervisor::RUNNER_WANTED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A supervisor or a runner that takes longer than this beyond a tool's own deadline is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Tools that run at once. Each may take memory by the size of its disk; the rest wait for a place.
+const TOOLS: usize = 4;
+
 /// The socket to the supervisor.
 #[derive(Debug)]
 pub struct Runners {
     supervisor: Mutex<OwnedFd>,
+    running: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// A place among the tools that run.
+struct Place<'r>(&'r Runners);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *self
+            .0
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.ended.notify_one();
+    }
 }
 
 impl Runners {
@@ -22,12 +41,15 @@ impl Runners {
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             supervisor: Mutex::new(socket),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
         }
     }
 
     /// Run one job on a claimed disk and wait for its end. A runner that is lost is an error: whether the tool did
     /// its work is then unknown, and the disk is looked at again before anything else happens.
     pub fn run(&self, job: &Job, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
+        let _place = self.place();
         let runner = self.take()?;
         channel::send(&runner, &job.encode(), &[disk.as_fd()])?;
         if !readable(&runner, deadline + PATIENCE)? {
@@ -35,6 +57,18 @@ impl Runners {
         }
         let (answer, _) = channel::receive(&runner)?;
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn place(&self) -> Place<'_> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while *running >= TOOLS {
+            running = self
+                .ended
+                .wait(running)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *running += 1;
+        Place(self)
     }
 
     fn take(&self) -> io::Result<OwnedFd> {

@@ -16,7 +16,7 @@ Options:
                              or anywhere in plugins/ and pods/ [default: kubernetes]
   --grace SECONDS            time for running operations after SIGTERM [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
-  --allow-missing-landlock   run tools without Landlock where the kernel has none
+  --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
   --sandbox                  recognise simulated disks (loop devices) instead of EBS disks; for tests
   --help                     print this
   --version                  print the version and the policy's digest

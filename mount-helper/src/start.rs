@@ -219,6 +219,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
         Fork::Child => {
             drop((jobs, broker_life, directories_life, signals));
             return Ok(be_directories(
+                settings,
                 opened,
                 &names_directories,
                 life_of_directories,
@@ -310,14 +311,14 @@ fn be_broker(
     broker::watch(&broker, &life, settings.grace)
 }
 
-fn be_directories(opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
+fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
     journal::set_role("directories");
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let Opened { root, .. } = opened;
     // The listener and the device directories are the broker's.
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    match confinement::directories(&root) {
+    match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::confirmed(&enforced),
         Err(fault) => return not_confined(&fault),
     }

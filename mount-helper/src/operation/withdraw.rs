@@ -16,6 +16,9 @@ use std::time::Duration;
 /// Mounts may lie on one another where another driver stacked them; each is looked at before it goes.
 const DEEPEST_STACK: usize = 8;
 
+/// Times that a busy mount is tried again, 20 ms apart.
+const PASSERS_BY: usize = 10;
+
 /// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
 pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     let relative = world.relative(&asked.staging)?;
@@ -119,10 +122,18 @@ fn write_back(world: &World, relative: &str) -> Done<()> {
 
 fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {
     let (parent, name) = world.root.hold_parent(relative)?;
-    match mounts::detach(permit, &parent, name) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(Refusal::StillHeld.into()),
-        Err(errno) => Err(failed(Step::Unmount, errno)),
+    let mut tries = 0;
+    loop {
+        match mounts::detach(permit, &parent, name) {
+            Ok(()) => return Ok(()),
+            // Whoever walks over a mount, to look or to count, holds it for that moment.
+            Err(Errno::BUSY) if tries < PASSERS_BY => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(Errno::BUSY) => return Err(Refusal::StillHeld.into()),
+            Err(errno) => return Err(failed(Step::Unmount, errno)),
+        }
     }
 }
 

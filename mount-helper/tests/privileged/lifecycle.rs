@@ -162,6 +162,32 @@ fn xfs_grows_while_it_is_used() {
     done(rig.unstage(&volume));
 }
 
+#[test]
+fn many_volumes_are_staged_at_once() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volumes: Vec<_> = (0..20).map(|_| volume()).collect();
+    let attached: Vec<_> = volumes
+        .iter()
+        .map(|volume| rig.attach(volume, 64 * MIB))
+        .collect();
+    std::thread::scope(|scope| {
+        for volume in &volumes {
+            scope.spawn(|| {
+                assert!(staged(rig.stage(volume, FsType::Ext4)).formatted);
+                assert!(!done(rig.publish(volume, "one")));
+            });
+        }
+    });
+    for (volume, attached) in volumes.iter().zip(&attached) {
+        assert_eq!(rig.mounts(attached), 2);
+        done(rig.unpublish(volume, &target(volume, "one")));
+        done(rig.unstage(volume));
+    }
+}
+
 /// The kernel ties this to CAP_SYS_RESOURCE alone, which a host need not grant.
 #[test]
 fn ext4_grows_while_it_is_used_where_the_host_allows_it() {
