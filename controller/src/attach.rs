@@ -3,6 +3,7 @@
 mod attaching;
 mod cards;
 mod detaching;
+mod initialized;
 mod pending;
 
 use std::fmt;
@@ -15,10 +16,9 @@ use tokio::time::Instant;
 
 use crate::device_name::{DeviceNames, Mapped, NoNameLeft, Reservation};
 use crate::ec2::{
-    AttachmentState, Ec2, Ec2ErrorKind, Force, Initialization, Instance, InstanceState, Timestamp,
-    Volume,
+    AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Timestamp, Volume,
 };
-use crate::ec2_failure::{failure, failure_as};
+use crate::ec2_failure::failure;
 use crate::operations::{Conflict, Operations, Superseded};
 use crate::request::{Pair, Publish};
 use crate::tally::Tally;
@@ -26,15 +26,13 @@ use crate::tally::Tally;
 use attaching::{Attaching, Step};
 use cards::Cards;
 use detaching::Detaching;
+use initialized::wait_until_initialized;
 use pending::PendingDetach;
 
 /// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.
 const OPERATION_TIME: Duration = Duration::from_secs(360);
 /// Names that one attach tries when EC2 says "already in use".
 const NAMES_TRIED: u32 = 8;
-/// EC2 renews what it says about initialization every few minutes.
-const INITIALIZATION_LOOKS: Duration = Duration::from_secs(15);
-
 /// A volume at its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
@@ -352,102 +350,5 @@ fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {
     })
 }
 
-/// Waits until all data of a restored volume is on it. Nothing is held meanwhile: a detach takes its place at once.
-async fn wait_until_initialized(
-    ec2: &Ec2,
-    volume: &VolumeId,
-    deadline: Instant,
-    superseded: &Superseded,
-) -> Result<(), Failure> {
-    loop {
-        let status = ec2
-            .look_volume_status(volume)
-            .await
-            .known()
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
-        let progress = match status.map(|status| status.initialization) {
-            None | Some(Initialization::Complete) => return Ok(()),
-            Some(Initialization::Running { progress, .. }) => progress.unwrap_or(0),
-        };
-        if Instant::now() + INITIALIZATION_LOOKS >= deadline {
-            return Err(Failure::new(
-                Condition::OperationPending,
-                format!(
-                    "volume {volume} is attached and {progress} % of its data has come from its source; blockAttachUntilInitialized waits for the rest"
-                ),
-            ));
-        }
-        for _ in 0..INITIALIZATION_LOOKS.as_secs() {
-            if superseded.is_set() {
-                return Err(Superseded::failure());
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    }
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::collections::BTreeMap;
-
-    use ebs_csi_proto::GiB;
-
-    use super::*;
-    use crate::ec2::{Action, Attachment, Ec2Error, Seen, Sent, VolumeState};
-
-    pub(crate) fn node() -> InstanceId {
-        InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
-    }
-
-    pub(crate) fn other_node() -> InstanceId {
-        InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap()
-    }
-
-    pub(crate) fn volume() -> Volume {
-        Volume {
-            id: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
-            state: VolumeState::Available,
-            size: GiB(1),
-            kind: "gp3".to_owned(),
-            zone: "us-east-1a".to_owned(),
-            zone_id: None,
-            outpost_arn: None,
-            iops: None,
-            throughput: None,
-            encrypted: false,
-            kms_key_id: None,
-            snapshot: None,
-            source_volume: None,
-            multi_attach: false,
-            created: None,
-            attachments: Vec::new(),
-            tags: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {
-        Attachment {
-            holder: node.to_string(),
-            instance: Some(node),
-            state,
-            device: "/dev/xvdaa".to_owned(),
-            attached: None,
-            card: None,
-        }
-    }
-
-    pub(crate) fn error(kind: Ec2ErrorKind) -> Ec2Error {
-        Ec2Error {
-            kind,
-            action: Action::DescribeVolumes,
-            code: None,
-            message: "why".to_owned(),
-            request_id: None,
-            sent: Sent::Answered,
-        }
-    }
-
-    pub(crate) fn unknown(kind: Ec2ErrorKind) -> Seen<Volume> {
-        Seen::Unknown(error(kind))
-    }
-}
+pub(crate) mod tests;

@@ -201,6 +201,18 @@ impl Driver {
         Ok(answer.into_inner().snapshot.expect("a snapshot"))
     }
 
+    pub(crate) async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
+        let request = csi::DeleteSnapshotRequest {
+            snapshot_id: id.to_owned(),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .delete_snapshot(within(request, 30))
+            .await
+            .map(drop)
+    }
+
     pub(crate) async fn ready_snapshot(&self, name: &str, volume: &str) -> csi::Snapshot {
         for _ in 0..200 {
             let snapshot = self.snapshot(name, volume).await.unwrap();

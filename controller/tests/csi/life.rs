@@ -78,16 +78,7 @@ async fn a_volume_lives_from_create_to_delete() {
         driver.delete(id).await.unwrap();
     }
     for _ in 0..2 {
-        let request = csi::DeleteSnapshotRequest {
-            snapshot_id: snapshot.snapshot_id.clone(),
-            ..Default::default()
-        };
-        driver
-            .client
-            .clone()
-            .delete_snapshot(within(request, 10))
-            .await
-            .unwrap();
+        driver.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
     }
     assert_eq!(
         (

@@ -3,6 +3,7 @@
 mod attach;
 mod create;
 mod driver;
+mod history;
 mod life;
 mod modify;
 mod refuse;

@@ -1,0 +1,167 @@
+use super::*;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+
+fn capability(block: bool, mode: Mode) -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(if block {
+            AccessType::Block(BlockVolume {})
+        } else {
+            AccessType::Mount(MountVolume {
+                fs_type: "ext4".to_owned(),
+                ..Default::default()
+            })
+        }),
+        access_mode: Some(AccessMode { mode: mode as i32 }),
+    }
+}
+
+fn create() -> csi::CreateVolumeRequest {
+    csi::CreateVolumeRequest {
+        name: "pvc-1".to_owned(),
+        volume_capabilities: vec![capability(false, Mode::SingleNodeWriter)],
+        ..Default::default()
+    }
+}
+
+fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
+    entries
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_plain_create_has_the_defaults() {
+    let request = CreateVolume::parse(&create()).unwrap();
+    assert_eq!((request.size, request.volume_type()), (GiB(100), "gp3"));
+    assert!(!request.multi_attach && request.source.is_none() && request.placement.is_none());
+}
+
+#[test]
+fn a_bad_create_is_refused_with_the_field() {
+    let shared = || capability(true, Mode::MultiNodeMultiWriter);
+    type Change = fn(&mut csi::CreateVolumeRequest);
+    let rows: [(Change, Condition, &str); 7] = [
+        (|r| r.name.clear(), Condition::MissingField, "name"),
+        (
+            |r| r.volume_capabilities.clear(),
+            Condition::MissingField,
+            "volume_capabilities",
+        ),
+        (
+            |r| r.volume_capabilities = vec![capability(false, Mode::MultiNodeMultiWriter)],
+            Condition::Unsupported,
+            "MULTI_NODE_MULTI_WRITER",
+        ),
+        (
+            |r| {
+                r.capacity_range = Some(csi::CapacityRange {
+                    required_bytes: 5 << 30,
+                    limit_bytes: 1 << 30,
+                });
+            },
+            Condition::CapacityOutOfRange,
+            "limit_bytes",
+        ),
+        (
+            |r| r.parameters = map(&[("colour", "red")]),
+            Condition::InvalidField,
+            "colour",
+        ),
+        (
+            |r| r.volume_content_source = Some(csi::VolumeContentSource::default()),
+            Condition::MissingField,
+            "volume_content_source",
+        ),
+        (
+            |r| {
+                r.volume_content_source = Some(csi::VolumeContentSource {
+                    r#type: Some(SourceType::Snapshot(
+                        csi::volume_content_source::SnapshotSource {
+                            snapshot_id: "not-a-snapshot".to_owned(),
+                        },
+                    )),
+                });
+            },
+            Condition::NotFound,
+            "snapshot_id",
+        ),
+    ];
+    for (change, condition, word) in rows {
+        let mut request = create();
+        change(&mut request);
+        let failure = CreateVolume::parse(&request).unwrap_err();
+        assert_eq!(failure.condition(), condition, "{failure}");
+        assert!(failure.text().contains(word), "{failure}");
+    }
+    let mut request = create();
+    request.volume_capabilities = vec![shared()];
+    let failure = CreateVolume::parse(&request).unwrap_err();
+    assert!(failure.text().contains("io2"), "{failure}");
+    request.mutable_parameters = map(&[("type", "io2"), ("iops", "1000")]);
+    assert!(CreateVolume::parse(&request).unwrap().multi_attach);
+}
+
+#[test]
+fn a_copy_is_encrypted_as_its_source() {
+    let mut request = create();
+    request.volume_content_source =
+        Some(Source::Volume(VolumeId::parse("vol-0123456789abcdef0").unwrap()).to_wire());
+    for (value, ok) in [("true", true), ("false", false), ("yes", false)] {
+        request.parameters = map(&[("encrypted", value)]);
+        assert_eq!(CreateVolume::parse(&request).is_ok(), ok, "{value}");
+    }
+}
+
+#[test]
+fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
+    let gone = csi::ControllerUnpublishVolumeRequest {
+        volume_id: "vol-impossible".to_owned(),
+        node_id: "i-0123456789abcdef0".to_owned(),
+        ..Default::default()
+    };
+    assert_eq!(unpublish(&gone), Ok(None));
+    assert_eq!(delete::<VolumeId>("volume_id", "nope"), Ok(None));
+    assert!(delete::<VolumeId>("volume_id", "").is_err());
+    assert_eq!(
+        volume_id("volume_id", "nope").unwrap_err().condition(),
+        Condition::NotFound
+    );
+    let mut publish = csi::ControllerPublishVolumeRequest {
+        volume_id: "vol-0123456789abcdef0".to_owned(),
+        node_id: "some-fake-node-id".to_owned(),
+        volume_capability: Some(capability(false, Mode::SingleNodeWriter)),
+        ..Default::default()
+    };
+    assert_eq!(
+        Publish::parse(&publish).unwrap_err().condition(),
+        Condition::NotFound
+    );
+    publish.node_id = "i-0123456789abcdef0".to_owned();
+    assert!(!Publish::parse(&publish).unwrap().wait_until_initialized);
+    publish.volume_context = map(&[("blockattachuntilinitialized", "true")]);
+    assert!(Publish::parse(&publish).unwrap().wait_until_initialized);
+}
+
+#[test]
+fn an_expansion_without_a_size_asks_for_none() {
+    let expand = |required_bytes, limit_bytes| {
+        Expand::parse(&csi::ControllerExpandVolumeRequest {
+            volume_id: "vol-0123456789abcdef0".to_owned(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes,
+                limit_bytes,
+            }),
+            ..Default::default()
+        })
+    };
+    assert_eq!(expand(0, 0).unwrap().size, None);
+    assert_eq!(expand((1 << 30) + 1, 0).unwrap().size, Some(GiB(2)));
+    assert_eq!(
+        expand((1 << 30) + 1, (1 << 30) + 2)
+            .unwrap_err()
+            .condition(),
+        Condition::CapacityOutOfRange
+    );
+}
