@@ -269,3 +269,72 @@ fn an_inventory_names_what_is_staged_and_published() {
     );
     assert!(!inventory.more);
 }
+
+#[test]
+fn a_new_agent_finds_the_work_that_runs_and_looks_do_not_wait_for_it() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
+    let (held, other) = (volume(), volume());
+    let _attached = [rig.attach(&held, 64 << 20), rig.attach(&other, 64 << 20)];
+    let mut first = rig.client();
+    let asked = Operation::Stage(rig.staging(&held, FsType::Ext4));
+    first.send(asked.clone(), Duration::ZERO);
+    assert_eq!(first.receive(), Some(Outcome::Pending));
+    drop(first);
+    rig.wait_for("fault-point name=stage-looked");
+    let mut second = rig.client();
+    let Outcome::Inventory(inventory) =
+        second.ask(Operation::Inspect(Inspect::default()), Duration::ZERO)
+    else {
+        panic!("inventory expected");
+    };
+    assert_eq!(inventory.operations.len(), 1);
+    assert_eq!(inventory.operations[0].volume, held);
+    assert_eq!(
+        inventory.operations[0].kind,
+        ebs_csi_wire::OperationKind::Stage
+    );
+    // The same request joins it, another one for the volume does not get past it, a look does.
+    assert_eq!(
+        second.ask(asked, Duration::from_millis(10)),
+        Outcome::Pending
+    );
+    let unstage = Operation::Unstage(ebs_csi_wire::Unstage {
+        volume: held.clone(),
+        staging: rig.kubelet(&staging(&held)),
+    });
+    assert_eq!(
+        refused(second.ask(unstage, Duration::from_millis(10))),
+        Refusal::Busy
+    );
+    assert_eq!(
+        refused(rig.stats(&held, &staging(&held))),
+        Refusal::VolumeNotAtPath
+    );
+    // Another volume is not concerned at all.
+    assert!(done(rig.unpublish(&other, &target(&other, "p"))));
+}
+
+#[test]
+fn a_file_that_a_pod_keeps_open_keeps_its_mount() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.publish(&volume, "p"));
+    let path = rig.inside(&rig.kubelet(&target(&volume, "p"))).join("open");
+    let file = fs::File::create(&path).expect("create");
+    assert_eq!(
+        refused(rig.unpublish(&volume, &target(&volume, "p"))),
+        Refusal::StillHeld
+    );
+    assert_eq!(rig.mounts(&attached), 2);
+    drop(file);
+    done(rig.unpublish(&volume, &target(&volume, "p")));
+    done(rig.unstage(&volume));
+}
