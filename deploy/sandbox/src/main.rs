@@ -163,6 +163,8 @@ async fn demo(mut options: WorldOptions) -> Result<(), String> {
 async fn up(mut options: WorldOptions) -> Result<(), String> {
     // csi-sanity and people choose paths of their own beneath the kubelet directory.
     options.helper_arguments = vec!["--paths=any".to_owned()];
+    // csi-sanity names no zone.
+    options.one_zone = true;
     let stop = interrupted();
     tokio::pin!(stop);
     let mut world = tokio::select! {

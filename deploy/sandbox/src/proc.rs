@@ -87,6 +87,31 @@ pub(crate) fn family(roots: &[Identity]) -> Vec<Identity> {
     found
 }
 
+/// `root` and everything that descends from it, parents first, from the kernel's lists of children (proc_tid_children(5)): faster than
+/// [`family`] and, while processes come and go, not complete. Falls back on it where the kernel has no such lists.
+pub(crate) fn family_now(root: Identity) -> Vec<Identity> {
+    if !Path::new("/proc/thread-self/children").exists() {
+        return family(&[root]);
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        next += 1;
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", parent.pid)) else {
+            continue;
+        };
+        for task in tasks.flatten() {
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let pids = children
+                .split_ascii_whitespace()
+                .filter_map(|pid| pid.parse().ok());
+            found.extend(pids.filter_map(Identity::of));
+        }
+    }
+    found
+}
+
 /// Processes whose `/dev` is a directory of the state directory `state_dir`: those inside a simulated node, orphans too.
 pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
     let Some(name) = state_dir.file_name().and_then(|name| name.to_str()) else {
@@ -145,6 +170,7 @@ mod tests {
         let found = family(&[own]);
         let child_identity = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(found.contains(&child_identity));
+        assert!(family_now(own).contains(&child_identity));
         child_identity.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(!child_identity.alive());

@@ -38,6 +38,8 @@ pub struct WorldOptions {
     pub driver: Option<Binaries>,
     /// The nodes that run the driver. Volumes move only between nodes of one zone.
     pub nodes: Vec<NodeOptions>,
+    /// One zone, so that a volume asked for without a zone can go to every node; else two, with an instance that no volume of the nodes can go to.
+    pub one_zone: bool,
     /// `loop` (real block devices), `file` or `none`. Without `loop` no node process is started.
     pub devices: String,
     /// TOML appended to the simulator's scenario, for example `[latency]`.
@@ -62,6 +64,7 @@ impl WorldOptions {
                 NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE),
                 NodeOptions::new("node-b", "i-0aaaaaaaaaaaaaaa2", ZONE),
             ],
+            one_zone: false,
             devices: "loop".to_owned(),
             scenario: String::new(),
             controller_arguments: Vec::new(),
@@ -77,10 +80,13 @@ impl WorldOptions {
     }
 
     pub(crate) fn scenario(&self) -> String {
-        let mut text = String::from(
-            "seed = 1\naccount = \"111122223333\"\nregion = \"us-east-1\"\n\
-             zones = [ { name = \"us-east-1a\", id = \"use1-az6\" }, { name = \"us-east-1b\", id = \"use1-az1\" } ]\n",
-        );
+        let mut text =
+            String::from("seed = 1\naccount = \"111122223333\"\nregion = \"us-east-1\"\n");
+        let mut zones = vec![format!("{{ name = \"{ZONE}\", id = \"use1-az6\" }}")];
+        if !self.one_zone {
+            zones.push("{ name = \"us-east-1b\", id = \"use1-az1\" }".to_owned());
+        }
+        let _ = writeln!(text, "zones = [ {} ]", zones.join(", "));
         // Top-level keys of the addition must come before the first table.
         let (keys, tables) = match self.scenario.find("\n[") {
             _ if self.scenario.starts_with('[') => ("", self.scenario.as_str()),
@@ -89,7 +95,8 @@ impl WorldOptions {
         };
         text.push_str(keys);
         let elsewhere = NodeOptions::new("elsewhere", "i-0bbbbbbbbbbbbbbb1", "us-east-1b");
-        for node in self.nodes.iter().chain([&elsewhere]) {
+        let elsewhere = (!self.one_zone).then_some(&elsewhere);
+        for node in self.nodes.iter().chain(elsewhere) {
             let _ = write!(
                 text,
                 "\n[[instances]]\nid = \"{}\"\ntype = \"{}\"\nzone = \"{}\"\ntags = {{ Name = \"{}\" }}\n",

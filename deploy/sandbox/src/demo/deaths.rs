@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use super::data;
 use super::{DemoError, InUse, Scene, prove};
 use crate::audit::{self, Tier};
-use crate::co::{Claim, Volume};
-use crate::proc::Identity;
+use crate::co::{Claim, CoError, Staged, Volume};
+use crate::proc::{self, Identity};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("kill -9 in the middle");
@@ -103,16 +104,20 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
     Ok(())
 }
 
-/// Waits for a tool at work on `node`, and stops it there.
-async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<Identity, DemoError> {
-    for _ in 0..20_000 {
-        let helper = &scene.world.nodes[node].helper;
-        let family = helper.identities();
-        let supervisor = family.first().map_or(0, |first| first.pid);
-        if let Some(tool) = family
+/// Waits for a tool at work on `node`, and stops it there, as early as it can be seen.
+async fn catch_tool(
+    scene: &mut Scene<'_>,
+    node: usize,
+    staging: &JoinHandle<Result<Staged, CoError>>,
+) -> Result<Identity, DemoError> {
+    let supervisor = scene.world.nodes[node].helper.identities().first().copied();
+    let supervisor =
+        supervisor.ok_or_else(|| DemoError::Unproved("the helper does not run".to_owned()))?;
+    while !staging.is_finished() {
+        let tool = proc::family_now(supervisor)
             .into_iter()
-            .find(|member| audit::tier(member.pid, supervisor) == Some(Tier::Tool))
-        {
+            .find(|member| audit::tier(member.pid, supervisor.pid) == Some(Tier::Tool));
+        if let Some(tool) = tool {
             tool.signal(Signal::STOP)?;
             let name = scene.node_name(node);
             let seen = audit::look(Tier::Tool, &name, tool.pid)?;
@@ -122,10 +127,11 @@ async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<Identity, Demo
             scene.tools.push(seen);
             return Ok(tool);
         }
-        tokio::time::sleep(Duration::from_micros(500)).await;
+        tokio::time::sleep(Duration::from_micros(100)).await;
     }
     Err(DemoError::Unproved(
-        "no tool was seen at work on the node".to_owned(),
+        "staging ended before a tool was seen at work; the machine is too busy to show this"
+            .to_owned(),
     ))
 }
 
@@ -141,7 +147,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         attachment.clone(),
     );
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
-    catch_tool(scene, 0).await?;
+    catch_tool(scene, 0, &staging).await?;
     let family = scene.world.nodes[0].helper.identities();
     scene.world.nodes[0].helper.kill().await?;
     for _ in 0..1_000 {
@@ -195,7 +201,7 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         attachment.clone(),
     );
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
-    let tool = catch_tool(scene, 1).await?;
+    let tool = catch_tool(scene, 1, &staging).await?;
     scene.world.nodes[1].agent.kill().await?;
     scene.world.start_agent(1).await?;
     prove(tool.alive(), || {
