@@ -7,7 +7,9 @@ use std::time::Duration;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::{World, WorldOptions};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 
 /// Options for a world of the built programs; `None`, with the reason printed, where there can be none.
 fn options(needed: &[&str]) -> Option<WorldOptions> {
@@ -100,8 +102,8 @@ async fn a_world_that_is_dropped_is_cleaned_by_its_keeper() {
     assert_eq!(traces(&directory), Vec::<String>::new());
 }
 
-/// `ebs-csi-sandbox up`, killed by `signal` when it is up; answers its state directory and exit code.
-async fn killed_by(signal: rustix::process::Signal) -> Option<(PathBuf, Option<i32>)> {
+/// `ebs-csi-sandbox up`, which has come up; with its state directory.
+async fn up() -> Option<(Child, PathBuf)> {
     let options = options(&ALL)?;
     let program = options.binaries.path("ebs-csi-sandbox").unwrap();
     let mut child = tokio::process::Command::new(program)
@@ -122,15 +124,25 @@ async fn killed_by(signal: rustix::process::Signal) -> Option<(PathBuf, Option<i
     }
     let directory = directory.expect("up prints where the logs are");
     assert!(!traces(&directory).is_empty());
-    let pid = i32::try_from(child.id().unwrap()).unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+    Some((child, directory))
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// A world that came up and was then ended by `signal`: its state directory and exit code.
+async fn killed_by(signal: Signal) -> Option<(PathBuf, Option<i32>)> {
+    let (mut child, directory) = up().await?;
+    send(child.id().unwrap(), signal);
     let status = child.wait().await.unwrap();
     Some((directory, status.code()))
 }
 
 #[tokio::test]
 async fn a_world_that_is_interrupted_ends_without_a_trace() {
-    let Some((directory, code)) = killed_by(rustix::process::Signal::TERM).await else {
+    let Some((directory, code)) = killed_by(Signal::TERM).await else {
         return;
     };
     assert_eq!(code, Some(0));
@@ -139,7 +151,7 @@ async fn a_world_that_is_interrupted_ends_without_a_trace() {
 
 #[tokio::test]
 async fn a_world_whose_maker_is_killed_is_cleaned_by_its_keeper() {
-    let Some((directory, code)) = killed_by(rustix::process::Signal::KILL).await else {
+    let Some((directory, code)) = killed_by(Signal::KILL).await else {
         return;
     };
     assert_eq!(code, None);
@@ -152,4 +164,40 @@ async fn a_world_whose_maker_is_killed_is_cleaned_by_its_keeper() {
         left = traces(&directory);
     }
     panic!("left: {left:?}");
+}
+
+#[tokio::test]
+async fn what_even_the_keeper_left_is_removed_by_clean() {
+    let Some((mut child, directory)) = up().await else {
+        return;
+    };
+    let maker = child.id().unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{maker}/task/{maker}/children")).unwrap();
+    let keeper = children
+        .split_ascii_whitespace()
+        .map(|pid| pid.parse::<u32>().unwrap())
+        .find(|pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+            String::from_utf8_lossy(&words).contains("keep")
+        })
+        .expect("the keeper is a child");
+    send(keeper, Signal::KILL);
+    send(maker, Signal::KILL);
+    child.wait().await.unwrap();
+    assert!(
+        !traces(&directory).is_empty(),
+        "processes and mounts outlive both"
+    );
+    let program = Binaries::beside_this_program()
+        .unwrap()
+        .path("ebs-csi-sandbox")
+        .unwrap();
+    let output = tokio::process::Command::new(program)
+        .arg("clean")
+        .arg(&directory)
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(traces(&directory), Vec::<String>::new());
 }
