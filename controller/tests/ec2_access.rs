@@ -444,6 +444,51 @@ async fn a_bucket_that_others_have_emptied_is_learned_and_every_call_succeeds() 
 }
 
 #[tokio::test]
+async fn an_attach_does_not_wait_behind_detaches() {
+    let slow = Rate {
+        capacity: 2.0,
+        refill: 1.0,
+    };
+    let settings = Settings {
+        rates: BTreeMap::from([(Action::DetachVolume, slow)]),
+        ..Settings::default()
+    };
+    let world = World::with(json!({ "profile": "instant" }), settings).await;
+    let volume = world.volume("a").await;
+    let detaches: Vec<_> = (0..300)
+        .map(|_| {
+            let (ec2, id) = (world.ec2.clone(), volume.id.clone());
+            tokio::spawn(
+                async move { ec2.detach_volume(&id, &node_a(), Force::No).await.map(drop) },
+            )
+        })
+        .collect();
+    // Until all have taken their place.
+    let waiting = |action| {
+        let levels = world.ec2.levels();
+        levels
+            .into_iter()
+            .find(|(a, _)| *a == action)
+            .map_or(0, |(_, level)| level.waiting)
+    };
+    while waiting(Action::DetachVolume) < 290 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world
+        .ec2
+        .attach_volume(&volume.id, &node_a(), &device(), None)
+        .await
+        .unwrap();
+    assert!(
+        waiting(Action::DetachVolume) > 200,
+        "the detaches were still waiting"
+    );
+    for detach in detaches {
+        detach.abort();
+    }
+}
+
+#[tokio::test]
 async fn waiting_for_a_turn_ends_at_the_deadline_and_nothing_is_sent() {
     let rate = Rate {
         capacity: 1.0,

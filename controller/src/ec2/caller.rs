@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use super::agent::ExecutionEnvironment;
 use super::client::Ec2;
 
 /// The answer of sts:GetCallerIdentity.
@@ -19,7 +20,8 @@ impl Ec2 {
     /// # Errors
     /// Why not, in words.
     pub async fn caller(&self) -> Result<Caller, String> {
-        let mut config = aws_sdk_sts::config::Builder::from(self.sdk());
+        let agent = ExecutionEnvironment::new(&self.core.settings.execution_environment);
+        let mut config = aws_sdk_sts::config::Builder::from(self.sdk()).interceptor(agent);
         if let Some(endpoint) = &self.core.settings.sts_endpoint {
             config = config.endpoint_url(endpoint);
         }

@@ -5,8 +5,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_smithy_http_client::{Builder, ConnectorBuilder};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
     SharedHttpConnector,
@@ -24,7 +25,7 @@ pub(super) struct ByScheme {
 impl Default for ByScheme {
     fn default() -> Self {
         Self {
-            plain: Builder::new().build_http(),
+            plain: client(false),
             tls: Arc::default(),
         }
     }
@@ -58,12 +59,27 @@ impl HttpConnector for Choice {
         if request.uri().starts_with("http://") {
             return self.plain.call(request);
         }
-        let tls = self.tls.get_or_init(|| {
-            Builder::new()
-                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-                .build_https()
-        });
+        let tls = self.tls.get_or_init(|| client(true));
         tls.http_connector(&self.settings, &self.components)
             .call(request)
     }
+}
+
+/// A client that, like the SDK's own, takes proxies from the environment.
+fn client(tls: bool) -> SharedHttpClient {
+    Builder::new().build_with_connector_fn(move |settings, components| {
+        let mut connector = ConnectorBuilder::default();
+        connector.set_connector_settings(settings.cloned());
+        connector.set_proxy_config(Some(ProxyConfig::from_env()));
+        if let Some(components) = components {
+            connector.set_sleep_impl(components.sleep_impl());
+        }
+        if tls {
+            connector
+                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+                .build()
+        } else {
+            connector.build_http()
+        }
+    })
 }

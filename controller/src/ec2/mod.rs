@@ -1,7 +1,7 @@
 //! EC2 as the controller sees it: asked little and at once, answered in three ways, changed once.
 //!
-//! No type of the AWS SDK leaves this module. Reads go through shared pollers, one per Describe API ([`poller`]); every call goes
-//! through its action's [`lane`], whose [`bucket`] keeps EC2's own limits; the SDK sends each request once, and [`retry`] decides whether
+//! No type of the AWS SDK leaves this module. Reads go through shared pollers, one per Describe API (`poller.rs`); every call goes
+//! through its action's lane (`lane.rs`), whose bucket keeps EC2's own limits; the SDK sends each request once, and `retry.rs` decides whether
 //! it is sent again.
 
 mod action;

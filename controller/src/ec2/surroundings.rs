@@ -47,7 +47,7 @@ impl Default for Settings {
             profile_files: true,
             execution_environment: format!("aws-ebs-csi-driver-v{}", env!("CARGO_PKG_VERSION")),
             rates: BTreeMap::new(),
-            calls_in_flight: 32,
+            calls_in_flight: 100,
             connect_timeout: Duration::from_secs(3),
             call_timeout: Duration::from_secs(15),
             patience: Duration::from_secs(60),

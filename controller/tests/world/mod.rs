@@ -1,4 +1,5 @@
 //! A simulated EC2 and a controller's access to it.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use ebs_csi_controller::ec2::{
     CreateVolume, Ec2, Seen, Settings, Surroundings, Tags, Volume, VolumeState,
