@@ -5,7 +5,10 @@ use std::io;
 
 use crate::container::capability;
 use crate::proc;
+use crate::process_status::{mask, numbers, odd_threads};
 use crate::world::World;
+
+pub use crate::process_status::pss_kib;
 
 /// The design's kinds of process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -171,64 +174,6 @@ fn deviations(seen: &Seen) -> Vec<String> {
         ));
     }
     found
-}
-
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(str::trim)
-}
-
-fn numbers(status: &str, name: &str) -> Vec<u32> {
-    field(status, name)
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect()
-}
-
-fn mask(status: &str, name: &str) -> io::Result<u64> {
-    field(status, name)
-        .and_then(|text| u64::from_str_radix(text, 16).ok())
-        .ok_or_else(|| io::Error::other(format!("/proc/PID/status shows no {name}")))
-}
-
-fn odd_threads(pid: i32, main: &str) -> usize {
-    let confinement = |status: &str| -> Vec<String> {
-        [
-            "Uid",
-            "Gid",
-            "CapEff",
-            "CapPrm",
-            "CapBnd",
-            "Seccomp",
-            "NoNewPrivs",
-        ]
-        .iter()
-        .map(|name| field(status, name).unwrap_or_default().to_owned())
-        .collect()
-    };
-    let expected = confinement(main);
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        return 0;
-    };
-    tasks
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
-        .filter(|status| confinement(status) != expected)
-        .count()
-}
-
-/// Proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
-///
-/// # Errors
-/// When it ends meanwhile.
-pub fn pss_kib(pid: i32) -> io::Result<u64> {
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    Ok(field(&rollup, "Pss")
-        .and_then(|text| text.split(' ').next()?.parse().ok())
-        .unwrap_or(0))
 }
 
 /// The bounding set of this process: what the machine has to give.

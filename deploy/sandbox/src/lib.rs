@@ -18,6 +18,7 @@ mod node;
 mod node_namespace;
 mod proc;
 pub mod process;
+mod process_status;
 mod simulator;
 mod state_dir;
 mod sys;

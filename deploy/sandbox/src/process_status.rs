@@ -1,0 +1,65 @@
+//! Fields of `/proc/PID/status` and `smaps_rollup` (proc_pid_status(5)).
+
+use std::io;
+
+/// The text behind `name:`.
+pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
+}
+
+/// The numbers behind `name:`.
+pub(crate) fn numbers(status: &str, name: &str) -> Vec<u32> {
+    field(status, name)
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+/// The hexadecimal set behind `name:`.
+pub(crate) fn mask(status: &str, name: &str) -> io::Result<u64> {
+    field(status, name)
+        .and_then(|text| u64::from_str_radix(text, 16).ok())
+        .ok_or_else(|| io::Error::other(format!("/proc/PID/status shows no {name}")))
+}
+
+/// How many threads of `pid` are confined in another way than its main thread, whose status is `main`.
+pub(crate) fn odd_threads(pid: i32, main: &str) -> usize {
+    let confinement = |status: &str| -> Vec<String> {
+        [
+            "Uid",
+            "Gid",
+            "CapEff",
+            "CapPrm",
+            "CapBnd",
+            "Seccomp",
+            "NoNewPrivs",
+        ]
+        .iter()
+        .map(|name| field(status, name).unwrap_or_default().to_owned())
+        .collect()
+    };
+    let expected = confinement(main);
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
+        .filter(|status| confinement(status) != expected)
+        .count()
+}
+
+/// Proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
+///
+/// # Errors
+/// When it ends meanwhile.
+pub fn pss_kib(pid: i32) -> io::Result<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    Ok(field(&rollup, "Pss")
+        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .unwrap_or(0))
+}
