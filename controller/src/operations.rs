@@ -69,6 +69,15 @@ impl Superseded {
         *self.0.borrow()
     }
 
+    /// Returns when it is time to give up; never, when no later intent comes.
+    pub async fn set(&self) {
+        let mut told = self.0.clone();
+        // The teller is gone once the operation has left the table: then nobody tells any more.
+        if told.wait_for(|superseded| *superseded).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// What an operation that gave up ends with.
     pub fn failure() -> Failure {
         Failure::new(

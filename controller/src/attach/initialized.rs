@@ -10,8 +10,9 @@ use crate::ec2::{Ec2, Initialization};
 use crate::ec2_failure::failure_as;
 use crate::operations::Superseded;
 
-/// EC2 renews what it says about initialization every few minutes.
-const INITIALIZATION_LOOKS: Duration = Duration::from_secs(15);
+/// EC2 renews what it says about initialization every few minutes; a small volume is done in seconds.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const SLOWEST_LOOK: Duration = Duration::from_secs(30);
 
 /// Waits until all data of a restored volume is on it. Nothing is held meanwhile: a detach takes its place at once.
 pub(super) async fn wait_until_initialized(
@@ -20,29 +21,31 @@ pub(super) async fn wait_until_initialized(
     deadline: Instant,
     superseded: &Superseded,
 ) -> Result<(), Failure> {
+    let mut pause = FIRST_LOOK;
     loop {
         let status = ec2
             .look_volume_status(volume)
             .await
             .known()
             .map_err(|error| failure_as(Condition::OperationPending, &error))?;
-        let progress = match status.map(|status| status.initialization) {
-            None | Some(Initialization::Complete) => return Ok(()),
-            Some(Initialization::Running { progress, .. }) => progress.unwrap_or(0),
+        let come = match status.map(|status| status.initialization) {
+            Some(Initialization::Complete) => return Ok(()),
+            Some(Initialization::Running { progress, .. }) => progress.map(|p| format!("{p} %")),
+            // EC2's status of a volume lags behind the volume.
+            None => None,
         };
-        if Instant::now() + INITIALIZATION_LOOKS >= deadline {
+        if Instant::now() + pause >= deadline {
             return Err(Failure::new(
                 Condition::OperationPending,
                 format!(
-                    "volume {volume} is attached and {progress} % of its data has come from its source; blockAttachUntilInitialized waits for the rest"
+                    "volume {volume} is attached and {} of its data has come from its source; blockAttachUntilInitialized waits for the rest",
+                    come.as_deref().unwrap_or("a part")
                 ),
             ));
         }
-        for _ in 0..INITIALIZATION_LOOKS.as_secs() {
-            if superseded.is_set() {
-                return Err(Superseded::failure());
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+        if tokio::time::timeout(pause, superseded.set()).await.is_ok() {
+            return Err(Superseded::failure());
         }
+        pause = (pause * 2).min(SLOWEST_LOOK);
     }
 }

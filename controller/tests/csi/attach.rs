@@ -7,7 +7,7 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, block, map, publish, volume, within};
+use crate::driver::{Driver, NODE_1, NODE_2, block, from_snapshot, map, publish, volume, within};
 
 async fn one_volume(driver: &Driver) -> String {
     driver.create(volume("pvc-1", 1)).await.unwrap().volume_id
@@ -293,4 +293,63 @@ async fn what_is_not_known_is_never_read_as_detached() {
     );
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_waits_for_the_data_of_a_restored_volume_and_holds_nothing() {
+    let driver =
+        Driver::in_world(json!({ "latency": { "initialize_per_gib": { "fixed_ms": 2000 } } }))
+            .await;
+    let source = one_volume(&driver).await;
+    let snapshot = driver.ready_snapshot("s", &source).await;
+    let restored = driver
+        .create(csi::CreateVolumeRequest {
+            volume_content_source: Some(from_snapshot(&snapshot.snapshot_id)),
+            parameters: map(&[("blockAttachUntilInitialized", "true")]),
+            ..volume("pvc-2", 1)
+        })
+        .await
+        .unwrap();
+    let waiting = || {
+        let mut request = publish(&restored.volume_id, NODE_1);
+        request.volume_context = restored.volume_context.clone();
+        within(request, 60)
+    };
+    let (mut first, mut second) = (driver.client.clone(), driver.client.clone());
+    let then = async {
+        driver.until_called("DescribeVolumeStatus", 1).await;
+        driver.unpublish(&restored.volume_id, NODE_1).await
+    };
+    let (attached, detached) = tokio::join!(first.controller_publish_volume(waiting()), then);
+    assert_eq!(attached.unwrap_err().code(), Code::Aborted);
+    detached.unwrap();
+    second.controller_publish_volume(waiting()).await.unwrap();
+    assert_eq!(driver.live("attachments"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_takes_over_what_this_one_began() {
+    let driver = Driver::in_world(
+        json!({ "latency": { "attach": { "fixed_ms": 1000 }, "detach": { "fixed_ms": 1000 } } }),
+    )
+    .await;
+    let other = driver.another().await;
+    let id = one_volume(&driver).await;
+    let (a, b) = tokio::join!(driver.publish(&id, NODE_1), async {
+        driver.until_called("AttachVolume", 1).await;
+        other.publish(&id, NODE_1).await
+    });
+    assert_eq!(a.unwrap(), b.unwrap());
+    assert_eq!(driver.world.calls("AttachVolume"), 1);
+    let (a, b) = tokio::join!(driver.unpublish(&id, NODE_1), async {
+        driver.until_called("DetachVolume", 1).await;
+        other.unpublish(&id, NODE_1).await
+    });
+    a.unwrap();
+    b.unwrap();
+    assert_eq!(driver.world.calls("DetachVolume"), 1);
+    // At once, without a look in between: EC2 takes one, and the other sees that it is there.
+    let (a, b) = tokio::join!(driver.publish(&id, NODE_1), other.publish(&id, NODE_1));
+    assert_eq!(a.unwrap(), b.unwrap());
+    driver.check_invariants();
 }
