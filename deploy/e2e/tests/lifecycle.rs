@@ -1,0 +1,164 @@
+//! A volume's whole life through the real processes, and what it asked of EC2.
+
+use std::collections::BTreeMap;
+
+use ebs_csi_e2e::life::GIB;
+use ebs_csi_e2e::{Life, Setting, Step};
+use ebs_csi_sandbox::co::{Claim, Content, Source};
+
+async fn live(claim: Claim) {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let mark = setting.requests().mark().await;
+    let mut life = Life::of(&setting, claim.clone());
+    for step in Step::ALL {
+        setting
+            .must(&format!("{step:?} of {}", claim.name), life.step(step))
+            .await;
+        match step {
+            Step::AttachElsewhere => {
+                let id = &life.volume().unwrap().id;
+                let shown = setting.requests().volume(id).await.unwrap();
+                assert_eq!(shown.instances, [setting.instance(1)], "{shown:?}");
+            }
+            Step::NodeExpand => {
+                let volume = life.volume().unwrap();
+                let shown = setting.requests().volume(&volume.id).await.unwrap();
+                assert_eq!(
+                    (shown.gib * GIB, shown.iops, shown.throughput),
+                    (volume.bytes, Some(3014), Some(153)),
+                    "{shown:?}"
+                );
+            }
+            _ => {}
+        }
+    }
+    // One call for each thing that was made, moved or removed: the volume, its restored copy and its clone.
+    let expected = BTreeMap::from([
+        ("AttachVolume", 4),
+        ("CopyVolumes", 1),
+        ("CreateSnapshot", 1),
+        ("CreateVolume", 2),
+        ("DeleteSnapshot", 1),
+        ("DeleteVolume", 3),
+        ("DetachVolume", 4),
+        ("ModifyVolume", 1),
+    ]);
+    let mut sent: BTreeMap<&str, usize> = BTreeMap::new();
+    let records = setting.requests().mutations(mark).await;
+    for record in &records {
+        *sent.entry(record["action"].as_str().unwrap()).or_default() += 1;
+    }
+    assert_eq!(sent, expected, "{records:#?}");
+    let modify = records
+        .iter()
+        .find(|record| record["action"] == "ModifyVolume")
+        .unwrap();
+    for (key, value) in [("Size", "2"), ("Iops", "3014"), ("Throughput", "153")] {
+        assert_eq!(modify["parameters"][key], value, "{modify:#}");
+    }
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn an_ext4_volume_lives_and_leaves_nothing() {
+    live(Claim::filesystem("pvc-life-ext4", "ext4", 1).parameter("type", "gp3")).await;
+}
+
+#[tokio::test]
+async fn an_xfs_volume_lives_and_leaves_nothing() {
+    live(Claim::filesystem("pvc-life-xfs", "xfs", 1).parameter("type", "gp3")).await;
+}
+
+#[tokio::test]
+async fn a_raw_block_volume_lives_and_leaves_nothing() {
+    live(Claim::block("pvc-life-block", 1).parameter("type", "gp3")).await;
+}
+
+#[tokio::test]
+async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    for kind in ["ext4", "xfs"] {
+        let name = format!("pvc-small-{kind}");
+        let mut life = Life::of(&setting, Claim::filesystem(&name, kind, 1));
+        for step in [
+            Step::Create,
+            Step::Attach,
+            Step::Stage,
+            Step::Publish,
+            Step::Unpublish,
+            Step::Unstage,
+        ] {
+            setting.must(&format!("{step:?} {kind}"), life.step(step)).await;
+        }
+        let volume = life.volume().unwrap().clone();
+        let snapshot = setting
+            .must("snapshot", setting.co.snapshot_ready(&format!("snap-{kind}"), &volume.id))
+            .await;
+        let mut claim = Claim::filesystem(&format!("pvc-large-{kind}"), kind, 3)
+            .from_source(Source::Snapshot(snapshot.id.clone()));
+        claim.content = Content::Filesystem {
+            kind: kind.to_owned(),
+            flags: vec!["noatime".to_owned()],
+        };
+        let restored = setting.must("restore", setting.co.create(&claim)).await;
+        let (kubelet, instance) = (&setting.kubelets[0], setting.instance(0));
+        let attachment = setting
+            .must("attach", setting.co.attach(&restored, &instance))
+            .await;
+        setting.must("stage", kubelet.stage(&restored, &attachment)).await;
+        let target = setting
+            .must("publish", kubelet.publish(&restored, &attachment, "pod-1", false))
+            .await;
+        ebs_csi_e2e::bytes::prove(&target.path, false, &name);
+        let found = rustix::fs::statvfs(&target.path).unwrap();
+        let size = i64::try_from(found.f_blocks * found.f_frsize).unwrap();
+        assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
+        setting.must("unpublish", kubelet.unpublish(&restored, "pod-1")).await;
+        setting.must("unstage", kubelet.unstage(&restored)).await;
+        for id in [&restored.id, &volume.id] {
+            setting.must("detach", setting.co.detach(id, &instance)).await;
+            setting.must("delete", setting.co.delete(id)).await;
+        }
+        setting.must("delete snapshot", setting.co.delete_snapshot(&snapshot.id)).await;
+    }
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_read_only_publish_cannot_be_written_and_two_pods_share_a_volume() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let mut life = Life::of(&setting, Claim::filesystem("pvc-shared", "ext4", 1));
+    for step in [Step::Create, Step::Attach, Step::Stage, Step::Publish] {
+        setting.must(&format!("{step:?}"), life.step(step)).await;
+    }
+    let volume = life.volume().unwrap().clone();
+    let (kubelet, instance) = (&setting.kubelets[0], setting.instance(0));
+    let attachment = setting
+        .must("attach again", setting.co.attach(&volume, &instance))
+        .await;
+    let second = setting
+        .must("publish to a second pod", kubelet.publish(&volume, &attachment, "pod-2", true))
+        .await;
+    ebs_csi_e2e::bytes::prove(&second.path, false, "pvc-shared");
+    let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    std::fs::write(life.published().unwrap().path.join("new"), "x").unwrap();
+    let usage = setting.must("stats", kubelet.stats(&volume, &second)).await;
+    assert!(
+        usage.iter().any(|entry| entry.total > GIB / 2),
+        "{usage:?}"
+    );
+    for pod in ["pod-1", "pod-2"] {
+        setting.must("unpublish", kubelet.unpublish(&volume, pod)).await;
+    }
+    setting.must("unstage", kubelet.unstage(&volume)).await;
+    setting.must("detach", setting.co.detach(&volume.id, &instance)).await;
+    setting.must("delete", setting.co.delete(&volume.id)).await;
+    setting.finish().await;
+}

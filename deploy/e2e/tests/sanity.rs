@@ -1,0 +1,222 @@
+//! csi-sanity, the conformance test of Kubernetes' storage group, against the driver's sockets.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::junit::{self, Verdict};
+
+/// What csi-sanity may leave out: a part of its words, and why that is right.
+const SKIPS: &[(&str, &str)] = &[
+    (
+        "GetCapacity not supported",
+        "EBS has no pool whose free space could be told",
+    ),
+    (
+        "ListVolumes not supported",
+        "a listing would show the volumes of every cluster in the account",
+    ),
+    (
+        "GetSnapshot not supported",
+        "the call is alpha; ListSnapshots by id answers the same",
+    ),
+    (
+        "ControllerPublishVolume.readonly field not supported",
+        "EC2 attaches read-write only; read-only is a mount's matter",
+    ),
+    (
+        "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported",
+        "a snapshot can be restored in every zone of its Region",
+    ),
+    (
+        "ControllerGetVolumeHealth not supported",
+        "health calls are alpha",
+    ),
+    (
+        "ControllerListVolumeHealth not supported",
+        "health calls are alpha",
+    ),
+    ("NodeGetVolumeHealth not supported", "health calls are alpha"),
+    (
+        "NodeGetStorageHealth not supported",
+        "health calls are alpha",
+    ),
+    (
+        "GroupControllerService not supported",
+        "snapshots of several volumes at once are not offered",
+    ),
+    (
+        "VolumeGroupSnapshots not supported",
+        "snapshots of several volumes at once are not offered",
+    ),
+];
+
+/// Where csi-sanity is.
+fn program() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| home.as_ref().map(|home| home.join(".cache")));
+    let mut places: Vec<PathBuf> = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).collect())
+        .unwrap_or_default();
+    places.extend(cache.map(|cache| cache.join("ebs-csi/bin")));
+    places.extend(home.map(|home| home.join("go/bin")));
+    let found = places
+        .into_iter()
+        .map(|place| place.join("csi-sanity"))
+        .find(|program| program.is_file());
+    if found.is_none() {
+        println!(
+            "skipped: csi-sanity is not installed; go install github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.6.0"
+        );
+    }
+    found
+}
+
+/// One run of csi-sanity.
+struct Run<'a> {
+    program: &'a Path,
+    /// `mount` or `block`.
+    access: &'a str,
+    controller: &'a Path,
+    node: &'a Path,
+    kubelet_root: &'a Path,
+    /// Whether a volume is attached for every slot of the node.
+    attach_limit: bool,
+}
+
+impl Run<'_> {
+    /// Runs it. Answers how many cases passed.
+    async fn passes(&self, setting: &Setting) -> usize {
+        let own = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = own.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let parameters = write("parameters.yaml", "type: gp3\niops: \"3000\"\n");
+        let changes = write("changes.yaml", "iops: \"3014\"\nthroughput: \"153\"\n");
+        let report = own.path().join("report.xml");
+        let (mounts, staging) = (
+            self.kubelet_root.join("pods/sanity-mount"),
+            self.kubelet_root
+                .join("plugins/kubernetes.io/csi/sanity-staging"),
+        );
+        std::fs::create_dir_all(staging.parent().unwrap()).unwrap();
+        let unix = |path: &Path| format!("unix://{}", path.display());
+        let mut command = tokio::process::Command::new(self.program);
+        command
+            .args(["--ginkgo.seed", "1", "--ginkgo.no-color"])
+            .arg(format!("--ginkgo.junit-report={}", report.display()))
+            .arg(format!("-csi.endpoint={}", unix(self.node)))
+            .arg(format!("-csi.controllerendpoint={}", unix(self.controller)))
+            .arg(format!("-csi.mountdir={}", mounts.display()))
+            .arg(format!("-csi.stagingdir={}", staging.display()))
+            .arg(format!("-csi.testvolumeaccesstype={}", self.access))
+            .arg(format!("-csi.testvolumesize={}", 1_i64 << 30))
+            .arg(format!("-csi.testvolumeexpandsize={}", 2_i64 << 30))
+            .arg(format!(
+                "-csi.testvolumeparameters={}",
+                parameters.display()
+            ))
+            .arg(format!(
+                "-csi.testvolumemutableparameters={}",
+                changes.display()
+            ))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        if self.attach_limit {
+            command.arg("-csi.testnodevolumeattachlimit");
+        }
+        let output = tokio::time::timeout(Duration::from_secs(400), command.output())
+            .await
+            .expect("csi-sanity ends in 400 s")
+            .unwrap();
+        let words = String::from_utf8_lossy(&output.stdout).into_owned();
+        let Ok(xml) = std::fs::read_to_string(&report) else {
+            panic!(
+                "csi-sanity ended with {} and wrote no report:\n{words}",
+                output.status
+            );
+        };
+        let cases = junit::parse(&xml).unwrap();
+        let mut passed = 0;
+        let mut wrong = Vec::new();
+        for case in &cases {
+            match &case.verdict {
+                Verdict::Passed => passed += 1,
+                Verdict::Failed(why) => wrong.push(format!("FAILED {}\n{why}", case.name)),
+                Verdict::Skipped(why) => match self.reason(why, &case.name) {
+                    Some(reason) => println!("skipped: csi-sanity {:?}: {reason}", case.name),
+                    None => wrong.push(format!(
+                        "SKIPPED for no known reason: {}: {why}",
+                        case.name
+                    )),
+                },
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "csi-sanity ({}):\n{}\n{}",
+            self.access,
+            wrong.join("\n"),
+            setting.logs()
+        );
+        assert!(output.status.success(), "csi-sanity failed:\n{words}");
+        println!("csi-sanity ({}): {passed} passed", self.access);
+        passed
+    }
+
+    fn reason(&self, words: &str, case: &str) -> Option<&'static str> {
+        if words.contains("testnodevolumeattachlimit not enabled") && !self.attach_limit {
+            return Some("one run with the attach limit is enough");
+        }
+        if words.is_empty() && case.contains("[PENDING]") {
+            return Some("csi-sanity's own authors left it out");
+        }
+        SKIPS
+            .iter()
+            .find(|(part, _)| words.contains(part))
+            .map(|(_, reason)| *reason)
+    }
+}
+
+async fn against_both_sockets(access: &str, attach_limit: bool) {
+    let Some(program) = program() else { return };
+    let Some(setting) = Setting::with(|options| {
+        options
+            .helper_arguments
+            .extend(["--paths".to_owned(), "any".to_owned()]);
+    })
+    .await
+    else {
+        return;
+    };
+    let node = &setting.world.nodes[0];
+    let passed = Run {
+        program: &program,
+        access,
+        controller: setting.world.controller_socket(),
+        node: &node.csi_socket,
+        kubelet_root: &node.kubelet_root,
+        attach_limit,
+    }
+    .passes(&setting)
+    .await;
+    assert!(passed > 60, "only {passed} cases ran");
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn csi_sanity_passes_with_file_systems() {
+    against_both_sockets("mount", true).await;
+}
+
+#[tokio::test]
+async fn csi_sanity_passes_with_raw_block_volumes() {
+    against_both_sockets("block", false).await;
+}
