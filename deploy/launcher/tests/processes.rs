@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -23,12 +24,23 @@ const PROGRAMS: [&str; 3] = [
     "ebs-csi-mount-helper",
 ];
 
+/// Held while files are written that will be executed, and while a child is between fork and exec: a child that inherits the open
+/// file would make its execution fail (ETXTBSY).
+static WRITING_OR_STARTING: Mutex<()> = Mutex::new(());
+
+fn exclusively() -> MutexGuard<'static, ()> {
+    WRITING_OR_STARTING
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Installed {
     directory: tempfile::TempDir,
 }
 
 impl Installed {
     fn new() -> Self {
+        let _alone = exclusively();
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy(
@@ -53,6 +65,7 @@ impl Installed {
         if matches!(arguments.first().map(String::as_str), Some("node" | "all")) {
             arguments.push(format!("--runtime-dir={}", self.path("sockets").display()));
         }
+        let _alone = exclusively();
         let child = Command::new(self.path("aws-ebs-csi-driver"))
             .args(arguments)
             .stdin(Stdio::null())
@@ -275,10 +288,14 @@ fn bad_usage_is_one_line_and_64_and_a_missing_program_is_named() {
         (&["--version"][..], "driverVersion"),
         (&["--help"], "pre-stop-hook"),
     ] {
-        let output = Command::new(installed.path("aws-ebs-csi-driver"))
+        let alone = exclusively();
+        let child = Command::new(installed.path("aws-ebs-csi-driver"))
             .args(arguments)
-            .output()
+            .stdout(Stdio::piped())
+            .spawn()
             .unwrap();
+        drop(alone);
+        let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
         assert!(String::from_utf8(output.stdout).unwrap().contains(says));
     }

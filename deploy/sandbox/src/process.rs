@@ -114,17 +114,29 @@ impl Process {
             }
         }
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = (self.make)()?;
-        command.stdin(Stdio::null()).stderr(log.try_clone()?);
-        command.stdout(if talking {
-            Stdio::piped()
-        } else {
-            Stdio::from(log)
-        });
-        self.started = Some(Instant::now());
-        let mut child = tokio::process::Command::from(command)
-            .spawn()
-            .map_err(|e| io::Error::new(e.kind(), format!("starting {}: {e}", self.name)))?;
+        let mut tries = 0;
+        let mut child = loop {
+            let mut command = (self.make)()?;
+            command.stdin(Stdio::null()).stderr(log.try_clone()?);
+            command.stdout(if talking {
+                Stdio::piped()
+            } else {
+                Stdio::from(log.try_clone()?)
+            });
+            self.started = Some(Instant::now());
+            match tokio::process::Command::from(command).spawn() {
+                Ok(child) => break child,
+                // The program was just copied, and a process that another thread is starting still holds the copy open.
+                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < 100 => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(e) => {
+                    let what = format!("starting {}: {e}", self.name);
+                    return Err(io::Error::new(e.kind(), what));
+                }
+            }
+        };
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         self.identity = pid.and_then(Identity::of);
         if let Some(identity) = self.identity {
