@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn lines_with_and_without_propagation_are_read_and_octal_digits_undone() {
-        let table = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - ext3 /dev/root rw,errors=continue\n\
+        let table = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - ext3 /dev/sda1 rw,errors=continue\n\
             23 29 0:22 / /proc rw,relatime - proc proc rw\nshort\n";
         let mounts = parse(table);
         assert_eq!(mounts.len(), 2);
@@ -99,7 +99,7 @@ mod tests {
                 root: "/mnt1".into(),
                 point: "/mnt 2".into(),
                 kind: "ext3".into(),
-                source: "/dev/root".into()
+                source: "/dev/sda1".into()
             }
         );
         assert_eq!(mounts[1].point, Path::new("/proc"));
