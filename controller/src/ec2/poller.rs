@@ -3,10 +3,12 @@
 //! A poller sends nothing while nobody waits. When somebody begins to wait it sends at once; later ticks ask for all that wait, as one
 //! list. An answer counts only for those who waited before its call began, so that nobody decides on what was true before they asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -24,6 +26,8 @@ use super::seen::Seen;
 pub(super) const MOST_VALUES: usize = 200;
 /// Calls of one poller that may be under way at once: a slow answer must not hold up those who came after it was asked.
 const MOST_FLIGHTS: usize = 4;
+/// How many answers one watcher may have on their way.
+const OVERLAP: usize = 3;
 /// While EC2 fails, calls come at most this many doublings apart (about 1.6 s): they are few, and its return is noticed soon.
 const SLOWEST: u32 = 5;
 /// How long one look asks again after failures that may pass.
@@ -48,6 +52,8 @@ pub(super) trait Source: Send + Sync + 'static {
 
 /// Those who wait for one key.
 struct Waiting<V> {
+    /// Differs from that of all earlier ones.
+    turn: u64,
     due: Instant,
     urgent: bool,
     askers: Vec<oneshot::Sender<Seen<V>>>,
@@ -58,6 +64,9 @@ struct State<S: Source> {
     pace: Pace,
     running: bool,
     flights: usize,
+    turns: u64,
+    /// The next call waits for the pace: whoever lines up now cannot make it earlier.
+    paced: bool,
 }
 
 struct Inner<S: Source> {
@@ -92,6 +101,8 @@ impl<S: Source> Poller<S> {
                 pace: Pace::new(rate, Instant::now()),
                 running: false,
                 flights: 0,
+                turns: 0,
+                paced: false,
             }),
             changed: Notify::new(),
         }))
@@ -102,7 +113,7 @@ impl<S: Source> Poller<S> {
         let mut made = 0;
         let mut last = None;
         loop {
-            let asked = self.ask(key.clone(), Instant::now(), true);
+            let asked = self.ask(key.clone());
             match tokio::time::timeout_at(deadline, asked).await {
                 Err(_) => {
                     return Seen::Unknown(
@@ -131,52 +142,120 @@ impl<S: Source> Poller<S> {
     ) -> Option<R> {
         let began = Instant::now();
         let mut due = began;
+        // Asked for again while an answer is on its way: a slow answer is no reason to see late. Oldest first.
+        let mut asked: VecDeque<oneshot::Receiver<Seen<S::Value>>> = VecDeque::new();
+        let mut turn = None;
         loop {
-            let asked = self.ask(key.clone(), due, due == began);
-            let seen = tokio::time::timeout_at(deadline, asked).await.ok()?;
+            let now = Instant::now();
+            if now >= deadline {
+                return None;
+            }
+            if asked.len() < OVERLAP && now >= due {
+                let gap = tick(now.duration_since(began))
+                    .mul_f64(0.9 + self.0.core.random.fraction() * 0.2);
+                if turn.is_some_and(|turn| self.is_waiting(key, turn)) {
+                    // Not sent yet: it will bring the news of now as well, and many wait.
+                    due = now + gap * 4;
+                } else {
+                    let (asking, answer) = self.register(key.clone(), now, now == began);
+                    asked.push_back(answer);
+                    turn = Some(asking);
+                    due = now + gap;
+                }
+            }
+            let next = if asked.len() < OVERLAP {
+                due.min(deadline)
+            } else {
+                deadline
+            };
+            let (place, seen) = tokio::select! {
+                answered = first_answer(&mut asked) => answered,
+                () = tokio::time::sleep_until(next) => continue,
+            };
+            // Whatever was asked before this would be older news.
+            asked.drain(..=place);
+            let seen = seen.unwrap_or_else(abandoned::<S>);
             if let ControlFlow::Break(result) = judge(&seen) {
                 return Some(result);
             }
-            let now = Instant::now();
-            due = now
-                + tick(now.duration_since(began))
-                    .mul_f64(0.9 + self.0.core.random.fraction() * 0.2);
+            due = due.min(Instant::now() + tick(began.elapsed()));
         }
     }
 
-    async fn ask(&self, key: S::Key, due: Instant, urgent: bool) -> Seen<S::Value> {
+    async fn ask(&self, key: S::Key) -> Seen<S::Value> {
+        let (_, answer) = self.register(key, Instant::now(), true);
+        answer.await.unwrap_or_else(|_| abandoned::<S>())
+    }
+
+    /// Lines up for an answer of a call that has not begun yet; also answers the turn for [`Poller::is_waiting`].
+    fn register(
+        &self,
+        key: S::Key,
+        due: Instant,
+        urgent: bool,
+    ) -> (u64, oneshot::Receiver<Seen<S::Value>>) {
         let (asker, answer) = oneshot::channel();
-        {
-            let mut state = self.0.state();
-            let waiting = state.waiting.entry(key).or_insert_with(|| Waiting {
-                due,
-                urgent: false,
-                askers: Vec::new(),
-            });
-            waiting.due = waiting.due.min(due);
-            waiting.urgent |= urgent;
-            waiting.askers.push(asker);
-            if state.running {
+        let mut state = self.0.state();
+        state.turns += 1;
+        let next = state.turns;
+        let waiting = state.waiting.entry(key).or_insert_with(|| Waiting {
+            turn: next,
+            due,
+            urgent: false,
+            askers: Vec::new(),
+        });
+        waiting.due = waiting.due.min(due);
+        waiting.urgent |= urgent;
+        waiting.askers.push(asker);
+        let turn = waiting.turn;
+        if state.running {
+            if urgent || !state.paced {
                 self.0.changed.notify_one();
-            } else {
-                state.running = true;
-                tokio::spawn(Arc::clone(&self.0).run());
             }
+        } else {
+            state.running = true;
+            tokio::spawn(Arc::clone(&self.0).run());
         }
-        answer.await.unwrap_or_else(|_| {
-            Seen::Unknown(Ec2Error {
-                kind: Ec2ErrorKind::Other,
-                action: S::ACTION,
-                code: None,
-                message: "the call that asked for it ended without an answer".to_owned(),
-                request_id: None,
-                sent: Sent::Answered,
-            })
-        })
+        (turn, answer)
+    }
+
+    /// Whether those who lined up for the key at this turn have not been asked for yet.
+    fn is_waiting(&self, key: &S::Key, turn: u64) -> bool {
+        self.0
+            .state()
+            .waiting
+            .get(key)
+            .is_some_and(|waiting| waiting.turn == turn)
     }
 }
 
-/// How long after one answer the next is wanted, by how long the wait has been. Short waits are what people feel; a long one is stuck.
+/// The first that is answered, by its place, or `None` for its value when its call ended without an answer.
+async fn first_answer<V>(asked: &mut VecDeque<oneshot::Receiver<V>>) -> (usize, Option<V>) {
+    std::future::poll_fn(|cx| {
+        // The newest counts most.
+        for (place, answer) in asked.iter_mut().enumerate().rev() {
+            if let Poll::Ready(value) = Pin::new(answer).poll(cx) {
+                return Poll::Ready((place, value.ok()));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The call panicked or the runtime is ending.
+fn abandoned<S: Source>() -> Seen<S::Value> {
+    Seen::Unknown(Ec2Error {
+        kind: Ec2ErrorKind::Other,
+        action: S::ACTION,
+        code: None,
+        message: "the call that asked for it ended without an answer".to_owned(),
+        request_id: None,
+        sent: Sent::Answered,
+    })
+}
+
+/// How long after one question the next is asked, by how long the wait has been. Short waits are what people feel; a long one is stuck.
 fn tick(waited: Duration) -> Duration {
     Duration::from_millis(match waited.as_secs() {
         0..10 => 80,
@@ -233,7 +312,9 @@ impl<S: Source> Inner<S> {
             return Step::AfterAnswer;
         }
         let urgent = state.waiting.values().any(|waiting| waiting.urgent);
-        let at = due.max(state.pace.next(now, urgent));
+        let paced = state.pace.next(now, urgent);
+        let at = due.max(paced);
+        state.paced = paced > now && at == paced;
         if at > now {
             return Step::Until(at);
         }
