@@ -1,7 +1,6 @@
 //! What each poller asks EC2, and how the answer is read.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 
 use aws_sdk_ec2::types::Filter;
@@ -14,8 +13,8 @@ use super::code::Ec2ErrorKind;
 use super::error::Ec2Error;
 use super::instance::Instance;
 use super::modification::Modification;
+use super::page::{SdkPage, all_pages, filter, literal, read_all};
 use super::poller::Source;
-use super::read::Incomplete;
 use super::seen::Seen;
 use super::snapshot::Snapshot;
 use super::split;
@@ -26,69 +25,6 @@ use super::volume::Volume;
 pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
 /// The tag by which a snapshot is found again, as the Go driver writes it.
 pub(super) const SNAPSHOT_NAME_TAG: &str = "CSIVolumeSnapshotName";
-
-/// Pages of one answer beyond which EC2 is taken to repeat itself.
-const MOST_PAGES: usize = 2000;
-
-/// A page of EC2's answer: entries, and where the next begins.
-pub(super) type SdkPage<T> = (Vec<T>, Option<String>);
-
-/// Reads pages until EC2 names no next one. A page may be empty and have a next one.
-pub(super) async fn all_pages<T, F>(
-    action: Action,
-    mut page: impl FnMut(Option<String>) -> F,
-) -> Result<Vec<T>, Ec2Error>
-where
-    F: Future<Output = Result<SdkPage<T>, Ec2Error>>,
-{
-    let mut entries = Vec::new();
-    let mut token = None;
-    for _ in 0..MOST_PAGES {
-        let (more, next) = page(token).await?;
-        entries.extend(more);
-        match next.filter(|token| !token.is_empty()) {
-            None => return Ok(entries),
-            next => token = next,
-        }
-    }
-    Err(Ec2Error::unreadable(
-        action,
-        format!("the list did not end after {MOST_PAGES} pages"),
-        None,
-    ))
-}
-
-/// Reads every entry, or none: one that is not understood makes the answer unreadable.
-pub(super) fn read_all<'a, G: 'a, T>(
-    action: Action,
-    given: impl IntoIterator<Item = &'a G>,
-    read: impl Fn(&G) -> Result<T, Incomplete>,
-) -> Result<Vec<T>, Ec2Error> {
-    given
-        .into_iter()
-        .map(read)
-        .collect::<Result<_, _>>()
-        .map_err(|incomplete| Ec2Error::unreadable(action, incomplete.to_string(), None))
-}
-
-pub(super) fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Filter {
-    Filter::builder()
-        .name(name)
-        .set_values(Some(values.into_iter().collect()))
-        .build()
-}
-
-/// Filter values know wildcards; a name is meant as it stands (EC2 API reference, "Filter": escape with a backslash).
-pub(super) fn literal(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for c in value.chars() {
-        if matches!(c, '*' | '?' | '\\') {
-            escaped.push('\\');
-        }
-        escaped.push(c);
-    }
-    escaped
-}
 
 fn strings<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(ToString::to_string).collect()
@@ -425,36 +361,4 @@ fn by_tag<T: Clone>(
         .into_iter()
         .map(|(name, entries)| (name, Seen::Present(entries)))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_never_a_pattern() {
-        assert_eq!(literal(r"pvc-*?\x"), r"pvc-\*\?\\x");
-    }
-
-    #[tokio::test]
-    async fn empty_pages_do_not_end_a_list_and_an_endless_list_is_an_error() {
-        let pages = [
-            (vec![1], Some("a")),
-            (vec![], Some("b")),
-            (vec![2, 3], None),
-        ];
-        let mut next = pages.into_iter();
-        let all = all_pages(Action::DescribeVolumes, |_| {
-            let (entries, token) = next.next().unwrap();
-            async move { Ok((entries, token.map(str::to_owned))) }
-        })
-        .await
-        .unwrap();
-        assert_eq!(all, [1, 2, 3]);
-        let endless = all_pages(Action::DescribeVolumes, |_| async {
-            Ok((vec![()], Some("a".to_owned())))
-        })
-        .await;
-        assert_eq!(endless.unwrap_err().kind, Ec2ErrorKind::Unreadable);
-    }
 }

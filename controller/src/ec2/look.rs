@@ -9,11 +9,12 @@ use super::action::Action;
 use super::call::Tries;
 use super::client::Ec2;
 use super::code::Ec2ErrorKind;
-use super::describe::{self, filter, read_all};
+use super::describe;
 use super::error::Ec2Error;
 use super::instance::{Instance, InstanceType};
 use super::lane::LaneLevel;
 use super::modification::Modification;
+use super::page::{filter, literal, read_all};
 use super::request::{ListPage, Page};
 use super::seen::Seen;
 use super::snapshot::Snapshot;
@@ -199,7 +200,7 @@ impl Ec2 {
                     .core
                     .client
                     .describe_instance_types()
-                    .filters(filter("instance-type", [describe::literal(name)]))
+                    .filters(filter("instance-type", [literal(name)]))
                     .send()
                     .await
                     .map_err(|e| Ec2Error::from_sdk(action, &e))?;

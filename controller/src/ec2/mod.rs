@@ -21,6 +21,7 @@ mod look;
 mod modification;
 mod mutate;
 mod pace;
+mod page;
 mod poller;
 mod random;
 mod read;

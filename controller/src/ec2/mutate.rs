@@ -1,21 +1,19 @@
-//! Changing EC2. Each call is sent once by the SDK; [`retry`](super::retry) says when it is sent again.
+//! Changing volumes and tags. Each call is sent once by the SDK; [`retry`](super::retry) says when it is sent again.
 
 use aws_sdk_ec2::types as sdk;
-use ebs_csi_wire::{DeviceName, InstanceId, SnapshotId, VolumeId};
+use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 
 use super::action::Action;
 use super::call::Tries;
 use super::client::Ec2;
-use super::code::Ec2ErrorKind;
-use super::error::{Ec2Error, Sent};
+use super::error::Ec2Error;
 use super::modification::Modification;
 use super::read::Incomplete;
-use super::request::{
-    CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, LockSnapshot, MaxIops,
-    ModifyVolume, Tags,
-};
-use super::snapshot::Snapshot;
+use super::request::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
 use super::volume::{Attachment, Volume};
+
+mod iops;
+mod snapshot;
 
 /// Sends one request within `Ec2::change`, turning the SDK's failure into ours.
 macro_rules! sending {
@@ -26,6 +24,8 @@ macro_rules! sending {
             .map_err(|e| Ec2Error::from_sdk($action, &e))?
     };
 }
+
+use sending;
 
 fn number(value: u32) -> i32 {
     // EC2's numbers end at i32::MAX; what lies beyond is refused there with a clear text.
@@ -138,7 +138,7 @@ impl Ec2 {
     /// Deletes a volume. It answers as soon as EC2 accepts.
     ///
     /// # Errors
-    /// [`Ec2ErrorKind::VolumeNotFound`] when it does not exist (any more), [`Ec2ErrorKind::VolumeInUse`] while attached, and as every call.
+    /// [`VolumeNotFound`](super::Ec2ErrorKind::VolumeNotFound) when it does not exist (any more), [`VolumeInUse`](super::Ec2ErrorKind::VolumeInUse) while attached, and as every call.
     pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
         let action = Action::DeleteVolume;
         self.change(action, || async {
@@ -231,117 +231,6 @@ impl Ec2 {
         .await
     }
 
-    /// Takes a snapshot of what the volume holds when EC2 answers. Sent twice, it makes two.
-    ///
-    /// # Errors
-    /// As [`Ec2Error`] says; after one that may have happened, look for it by name.
-    pub async fn create_snapshot(&self, given: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
-        let action = Action::CreateSnapshot;
-        self.change(action, || async {
-            let output = sending!(
-                action,
-                self.core
-                    .client
-                    .create_snapshot()
-                    .volume_id(given.volume.as_str())
-                    .description(&given.description)
-                    .set_outpost_arn(given.outpost_arn.clone())
-                    .set_tag_specifications(tagged(sdk::ResourceType::Snapshot, &given.tags))
-            );
-            Snapshot::read_created(&output).map_err(unreadable(action))
-        })
-        .await
-    }
-
-    /// Deletes a snapshot.
-    ///
-    /// # Errors
-    /// [`Ec2ErrorKind::SnapshotNotFound`], [`Ec2ErrorKind::SnapshotInUse`], [`Ec2ErrorKind::SnapshotLocked`], and as every call.
-    pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Ec2Error> {
-        let action = Action::DeleteSnapshot;
-        self.change(action, || async {
-            sending!(
-                action,
-                self.core.client.delete_snapshot().snapshot_id(id.as_str())
-            );
-            Ok(())
-        })
-        .await
-    }
-
-    /// Enables fast restores of a snapshot in zones (by name).
-    ///
-    /// # Errors
-    /// EC2 answers success with a list of failures; the first of them is the error here. And as every call.
-    pub async fn enable_fast_snapshot_restores(
-        &self,
-        snapshot: &SnapshotId,
-        zones: &[String],
-    ) -> Result<(), Ec2Error> {
-        let action = Action::EnableFastSnapshotRestores;
-        self.change(action, || async {
-            let output = sending!(
-                action,
-                self.core
-                    .client
-                    .enable_fast_snapshot_restores()
-                    .source_snapshot_ids(snapshot.as_str())
-                    .set_availability_zones(Some(zones.to_vec()))
-            );
-            let failed = output
-                .unsuccessful()
-                .iter()
-                .flat_map(|item| item.fast_snapshot_restore_state_errors())
-                .next();
-            let Some(failed) = failed else {
-                return if output.unsuccessful().is_empty() {
-                    Ok(())
-                } else {
-                    Err(Ec2Error::unreadable(
-                        action,
-                        "EC2 lists a failure without its reason",
-                        None,
-                    ))
-                };
-            };
-            let code = failed.error().and_then(|e| e.code()).unwrap_or_default();
-            let why = failed.error().and_then(|e| e.message()).unwrap_or_default();
-            let zone = failed.availability_zone().unwrap_or("?");
-            Err(Ec2Error {
-                kind: Ec2ErrorKind::of(code, why),
-                action,
-                code: (!code.is_empty()).then(|| code.to_owned()),
-                message: format!("zone {zone}: {why}"),
-                request_id: None,
-                sent: Sent::Answered,
-            })
-        })
-        .await
-    }
-
-    /// Locks a snapshot.
-    ///
-    /// # Errors
-    /// As every call.
-    pub async fn lock_snapshot(&self, given: &LockSnapshot) -> Result<(), Ec2Error> {
-        let action = Action::LockSnapshot;
-        self.change(action, || async {
-            sending!(
-                action,
-                self.core
-                    .client
-                    .lock_snapshot()
-                    .snapshot_id(given.snapshot.as_str())
-                    .lock_mode(sdk::LockMode::from(given.mode.as_str()))
-                    .set_lock_duration(given.duration_days.map(number))
-                    .set_expiration_date(given.expires.map(super::timestamp::Timestamp::to_sdk))
-                    .set_cool_off_period(given.cool_off_hours.map(number))
-            );
-            Ok(())
-        })
-        .await
-    }
-
     /// Sets tags of a volume or snapshot; other tags stay.
     ///
     /// # Errors
@@ -390,112 +279,5 @@ impl Ec2 {
             Ok(())
         })
         .await
-    }
-
-    /// Learns the most IOPS that EC2 grants: a dry run with too many, whose refusal names the number.
-    ///
-    /// # Errors
-    /// When the dry run failed for another reason (a missing permission, no answer).
-    pub async fn max_iops(&self, question: &IopsQuestion) -> Result<MaxIops, Ec2Error> {
-        let action = Action::CreateVolume;
-        let result: Result<(), Ec2Error> = self
-            .change(action, || async {
-                sending!(
-                    action,
-                    self.core
-                        .client
-                        .create_volume()
-                        .dry_run(true)
-                        .size(4)
-                        .iops(i32::MAX)
-                        .volume_type(sdk::VolumeType::from(question.kind.as_str()))
-                        .set_availability_zone(question.zone.clone())
-                        .set_availability_zone_id(
-                            question.zone_id.clone().filter(|_| question.zone.is_none())
-                        )
-                        .set_outpost_arn(question.outpost_arn.clone())
-                        .set_tag_specifications(tagged(sdk::ResourceType::Volume, &question.tags))
-                );
-                Ok(())
-            })
-            .await;
-        match result {
-            Ok(()) => Ok(MaxIops::NotSaid),
-            Err(error)
-                if matches!(
-                    error.kind,
-                    Ec2ErrorKind::DryRun
-                        | Ec2ErrorKind::InvalidParameter
-                        | Ec2ErrorKind::InvalidCombination
-                        | Ec2ErrorKind::UnknownVolumeType
-                        | Ec2ErrorKind::ZoneNotFound
-                ) =>
-            {
-                Ok(read_max_iops(&error.message))
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Reads the three texts with which EC2 refuses too many IOPS.
-fn read_max_iops(message: &str) -> MaxIops {
-    let lower = message.to_lowercase();
-    if lower.contains("parameter iops is not supported") {
-        return MaxIops::NotSettable;
-    }
-    let number_after = |marker: &str| -> Option<u32> {
-        let rest = &lower[lower.find(marker)? + marker.len()..];
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok()
-    };
-    if lower.contains("volume iops") && lower.contains("too high") {
-        if let Some(most) = number_after("maximum is ") {
-            return MaxIops::AtMost(most);
-        }
-    }
-    // "... greater than 64 TiB or 256K IOPS or ..."
-    let thousands = lower.find("k iops").and_then(|end| {
-        let start = lower[..end]
-            .rfind(|c: char| !c.is_ascii_digit())
-            .map_or(0, |at| at + 1);
-        lower[start..end].parse::<u32>().ok()?.checked_mul(1000)
-    });
-    thousands.map_or(MaxIops::NotSaid, MaxIops::AtMost)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_most_iops_are_read_from_ec2s_refusals() {
-        let rows = [
-            (
-                "Volume iops of 2147483647 is too high; maximum is 80000.",
-                MaxIops::AtMost(80_000),
-            ),
-            (
-                "io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB ratio are not supported",
-                MaxIops::AtMost(256_000),
-            ),
-            (
-                "The parameter iops is not supported for gp2 volumes.",
-                MaxIops::NotSettable,
-            ),
-            (
-                "Request would have succeeded, but DryRun flag is set.",
-                MaxIops::NotSaid,
-            ),
-            (
-                "Volume iops of 1 is too high; maximum is 99999999999.",
-                MaxIops::NotSaid,
-            ),
-            ("é too high K IOPS", MaxIops::NotSaid),
-            ("", MaxIops::NotSaid),
-        ];
-        for (message, want) in rows {
-            assert_eq!(read_max_iops(message), want, "{message}");
-        }
     }
 }
