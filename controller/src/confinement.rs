@@ -26,12 +26,11 @@ pub const KEPT_VARIABLES: [&str; 14] = [
 ];
 
 /// The variables that name a file or directory which the AWS SDK or its TLS reads again while the process runs.
-const CREDENTIAL_FILES: [&str; 7] = [
+const CREDENTIAL_FILES: [&str; 6] = [
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_CA_BUNDLE",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
