@@ -19,7 +19,7 @@ use crate::ec2::{
     AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Timestamp, Volume,
 };
 use crate::ec2_failure::failure;
-use crate::operations::{Conflict, Operations, Superseded};
+use crate::operations::{Conflict, Mandate, Operations};
 use crate::request::{Pair, Publish};
 use crate::tally::Tally;
 
@@ -93,17 +93,15 @@ impl Attachments {
     ) -> Result<Attached, Failure> {
         let this = self.clone();
         let key = Key(request.pair.volume.clone(), request.pair.node.clone());
-        let attached =
-            self.running
-                .run(
-                    key,
-                    Intent::Attach(request.clone()),
-                    patience,
-                    move |superseded| async move {
-                        this.attach_now(&request, &superseded).await.map(Some)
-                    },
-                )
-                .await?;
+        let attached = self
+            .running
+            .run(
+                key,
+                Intent::Attach(request.clone()),
+                patience,
+                move |mandate| async move { this.attach_now(&request, &mandate).await.map(Some) },
+            )
+            .await?;
         attached.ok_or_else(|| Failure::new(Condition::Bug, "an attach ended as a detach"))
     }
 
@@ -115,23 +113,14 @@ impl Attachments {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());
         self.running
-            .run(
-                key,
-                Intent::Detach,
-                patience,
-                move |superseded| async move {
-                    this.detach_now(&pair, &superseded).await.map(|()| None)
-                },
-            )
+            .run(key, Intent::Detach, patience, move |mandate| async move {
+                this.detach_now(&pair, &mandate).await.map(|()| None)
+            })
             .await
             .map(drop)
     }
 
-    async fn attach_now(
-        &self,
-        request: &Publish,
-        superseded: &Superseded,
-    ) -> Result<Attached, Failure> {
+    async fn attach_now(&self, request: &Publish, mandate: &Mandate) -> Result<Attached, Failure> {
         let deadline = Instant::now() + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline);
         let Pair { volume, node } = &request.pair;
@@ -142,12 +131,16 @@ impl Attachments {
         // Kept until the attachment is seen: nobody else may take the name meanwhile.
         let mut kept: Option<Reservation> = None;
         let attached = loop {
-            if superseded.is_set() {
-                return Err(Superseded::failure());
+            if mandate.is_superseded() {
+                return Err(Mandate::superseded_failure());
             }
             match step {
                 Step::Done(attached) => break *attached,
                 Step::Refuse(failure) => return Err(failure),
+                // A process that the caller has left must not act against the one that it asks now.
+                Step::Stuck | Step::Attach if !mandate.has_callers() => {
+                    return Err(Mandate::unwanted_failure());
+                }
                 Step::Stuck => return Err(self.give_up_stuck(&ec2, volume, node).await),
                 Step::Attach => {
                     let instance = match instance.take() {
@@ -173,7 +166,7 @@ impl Attachments {
             }
             let seen = ec2
                 .watch_volume(volume, deadline, |seen| {
-                    if superseded.is_set() {
+                    if mandate.is_superseded() {
                         return ControlFlow::Break(Step::Wait);
                     }
                     match machine.see(seen, Instant::now()) {
@@ -186,7 +179,7 @@ impl Attachments {
         };
         drop(kept);
         if request.wait_until_initialized {
-            wait_until_initialized(&ec2, volume, deadline, superseded).await?;
+            wait_until_initialized(&ec2, volume, deadline, mandate).await?;
         }
         Ok(attached)
     }
@@ -274,7 +267,7 @@ impl Attachments {
         )
     }
 
-    async fn detach_now(&self, pair: &Pair, superseded: &Superseded) -> Result<(), Failure> {
+    async fn detach_now(&self, pair: &Pair, mandate: &Mandate) -> Result<(), Failure> {
         let deadline = Instant::now() + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline);
         let Pair { volume, node } = pair;
@@ -284,12 +277,15 @@ impl Attachments {
         let seen = ec2.look_volume(volume).await;
         let mut step = machine.see(&seen, Instant::now());
         loop {
-            if superseded.is_set() {
-                return Err(Superseded::failure());
+            if mandate.is_superseded() {
+                return Err(Mandate::superseded_failure());
             }
             match step {
                 detaching::Step::Gone => return Ok(()),
                 detaching::Step::Refuse(failure) => return Err(failure),
+                detaching::Step::Detach if !mandate.has_callers() => {
+                    return Err(Mandate::unwanted_failure());
+                }
                 detaching::Step::Detach => {
                     let answer = ec2.detach_volume(volume, node, Force::No).await;
                     machine.sent(Instant::now());
@@ -313,7 +309,7 @@ impl Attachments {
             }
             let seen = ec2
                 .watch_volume(volume, deadline, |seen| {
-                    if superseded.is_set() {
+                    if mandate.is_superseded() {
                         return ControlFlow::Break(detaching::Step::Wait);
                     }
                     pending.see(seen);

@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,33 +58,65 @@ struct Running<I, T> {
     intent: I,
     result: watch::Receiver<Option<Result<T, Failure>>>,
     superseded: watch::Sender<bool>,
+    mandate: Mandate,
 }
 
-/// Tells an operation that a later intent has taken its place.
+/// What an operation's callers still want of it.
 #[derive(Clone, Debug)]
-pub struct Superseded(watch::Receiver<bool>);
+pub struct Mandate {
+    superseded: watch::Receiver<bool>,
+    callers: Arc<AtomicUsize>,
+}
 
-impl Superseded {
-    /// Whether to give up: begin nothing more, and end.
-    pub fn is_set(&self) -> bool {
-        *self.0.borrow()
+impl Mandate {
+    /// Whether a later intent has taken the place: begin nothing more, and end.
+    pub fn is_superseded(&self) -> bool {
+        *self.superseded.borrow()
     }
 
-    /// Returns when it is time to give up; never, when no later intent comes.
-    pub async fn set(&self) {
-        let mut told = self.0.clone();
+    /// Whether somebody waits for the result. The caller that asks next may ask another process, for the opposite: an operation that
+    /// nobody waits for looks on, and changes nothing more.
+    pub fn has_callers(&self) -> bool {
+        self.callers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns when a later intent takes the place; never, when none comes.
+    pub async fn superseded(&self) {
+        let mut told = self.superseded.clone();
         // The teller is gone once the operation has left the table: then nobody tells any more.
         if told.wait_for(|superseded| *superseded).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// What an operation that gave up ends with.
-    pub fn failure() -> Failure {
+    /// What a superseded operation ends with.
+    pub fn superseded_failure() -> Failure {
         Failure::new(
             Condition::OperationPending,
             "a later request asked for the opposite and takes its place; ask again if this is still wanted",
         )
+    }
+
+    /// What an operation ends with that would have to change something for nobody.
+    pub fn unwanted_failure() -> Failure {
+        Failure::new(
+            Condition::OperationPending,
+            "nobody waits for it any more; ask again if it is still wanted",
+        )
+    }
+
+    fn caller(&self) -> Caller {
+        self.callers.fetch_add(1, Ordering::Relaxed);
+        Caller(Arc::clone(&self.callers))
+    }
+}
+
+/// One who waits; dropped when the call ends, also when its client goes away.
+struct Caller(Arc<AtomicUsize>);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -156,10 +189,10 @@ where
         work: W,
     ) -> Result<T, Failure>
     where
-        W: FnOnce(Superseded) -> F + Send + 'static,
+        W: FnOnce(Mandate) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let (mut result, superseded) = self.join(key.clone(), intent, work)?;
+        let (mut result, mandate, _caller) = self.join(key.clone(), intent, work)?;
         let ended = async {
             match result.wait_for(Option::is_some).await {
                 Ok(value) => value.clone(),
@@ -176,8 +209,8 @@ where
             None => ended.await,
         };
         // It may have come through before it noticed: its result is out of date all the same.
-        if superseded.is_set() {
-            return Err(Superseded::failure());
+        if mandate.is_superseded() {
+            return Err(Mandate::superseded_failure());
         }
         ended.unwrap_or_else(|| {
             Err(Failure::new(
@@ -193,9 +226,9 @@ where
         key: K,
         intent: I,
         work: W,
-    ) -> Result<(watch::Receiver<Option<Result<T, Failure>>>, Superseded), Failure>
+    ) -> Result<(watch::Receiver<Option<Result<T, Failure>>>, Mandate, Caller), Failure>
     where
-        W: FnOnce(Superseded) -> F + Send + 'static,
+        W: FnOnce(Mandate) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let mut table = lock(&self.table);
@@ -203,11 +236,16 @@ where
         let number = table.started;
         let (superseded, told) = watch::channel(false);
         let (ended, result) = watch::channel(None);
+        let mandate = Mandate {
+            superseded: told,
+            callers: Arc::default(),
+        };
         let begun = Running {
             number,
             intent: intent.clone(),
             result: result.clone(),
             superseded,
+            mandate: mandate.clone(),
         };
         let before = match table.running.entry(key.clone()) {
             Entry::Vacant(free) => {
@@ -216,10 +254,9 @@ where
             }
             Entry::Occupied(taken) if taken.get().intent == intent => {
                 let running = taken.get();
-                return Ok((
-                    running.result.clone(),
-                    Superseded(running.superseded.subscribe()),
-                ));
+                let mandate = running.mandate.clone();
+                let caller = mandate.caller();
+                return Ok((running.result.clone(), mandate, caller));
             }
             Entry::Occupied(_) if self.conflict == Conflict::Refuse => {
                 return Err(Failure::new(
@@ -241,16 +278,16 @@ where
             number,
             _counted: self.tally.count(),
         };
-        let superseded = Superseded(told);
-        let noticed = superseded.clone();
+        let caller = mandate.caller();
+        let noticed = mandate.clone();
         let task = async move {
             let leave = leave;
             if let Some(mut before) = before {
                 // Ends with a result, or with an error when its task panicked: both mean that it has ended.
                 let _ = before.wait_for(Option::is_some).await;
             }
-            let value = if noticed.is_set() {
-                Err(Superseded::failure())
+            let value = if noticed.is_superseded() {
+                Err(Mandate::superseded_failure())
             } else {
                 work(noticed).await
             };
@@ -258,7 +295,7 @@ where
             ended.send_replace(Some(value));
         };
         tokio::spawn(task.instrument(tracing::Span::current()));
-        Ok((result, superseded))
+        Ok((result, mandate, caller))
     }
 }
 

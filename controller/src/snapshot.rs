@@ -64,9 +64,12 @@ impl Snapshots {
     ) -> Result<Snapshot, Failure> {
         let this = self.clone();
         self.creating
-            .run(request.name.clone(), request.clone(), patience, move |_| {
-                this.make(request)
-            })
+            .run(
+                request.name.clone(),
+                request.clone(),
+                patience,
+                move |mandate| this.make(request, mandate),
+            )
             .await
     }
 

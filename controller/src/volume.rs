@@ -67,9 +67,12 @@ impl Volumes {
     ) -> Result<Volume, Failure> {
         let this = self.clone();
         self.creating
-            .run(request.name.clone(), request.clone(), patience, move |_| {
-                this.make(request)
-            })
+            .run(
+                request.name.clone(),
+                request.clone(),
+                patience,
+                move |mandate| this.make(request, mandate),
+            )
             .await
     }
 

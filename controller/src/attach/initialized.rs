@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::ec2::{Ec2, Initialization};
 use crate::ec2_failure::failure_as;
-use crate::operations::Superseded;
+use crate::operations::Mandate;
 
 /// EC2 renews what it says about initialization every few minutes; a small volume is done in seconds.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub(super) async fn wait_until_initialized(
     ec2: &Ec2,
     volume: &VolumeId,
     deadline: Instant,
-    superseded: &Superseded,
+    mandate: &Mandate,
 ) -> Result<(), Failure> {
     let mut pause = FIRST_LOOK;
     loop {
@@ -43,8 +43,11 @@ pub(super) async fn wait_until_initialized(
                 ),
             ));
         }
-        if tokio::time::timeout(pause, superseded.set()).await.is_ok() {
-            return Err(Superseded::failure());
+        if tokio::time::timeout(pause, mandate.superseded())
+            .await
+            .is_ok()
+        {
+            return Err(Mandate::superseded_failure());
         }
         pause = (pause * 2).min(SLOWEST_LOOK);
     }

@@ -81,17 +81,17 @@ async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
     let table = Table::new(Conflict::Supersede, Tally::default());
     let alone = Arc::new(AtomicUsize::new(0));
     let work = |alone: Arc<AtomicUsize>, value| {
-        move |superseded: Superseded| async move {
+        move |mandate: Mandate| async move {
             assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0, "two run at once");
             for _ in 0..10 {
-                if superseded.is_set() {
+                if mandate.is_superseded() {
                     break;
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             alone.fetch_sub(1, Ordering::SeqCst);
-            if superseded.is_set() {
-                Err(Superseded::failure())
+            if mandate.is_superseded() {
+                Err(Mandate::superseded_failure())
             } else {
                 Ok(value)
             }
@@ -154,4 +154,43 @@ async fn keys_do_not_hinder_each_other() {
     assert_eq!(table.len(), 1);
     gate.notify_one();
     assert_eq!(waiting.await.unwrap(), Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_superseded_operation_achieved_is_not_handed_out() {
+    let table = Table::new(Conflict::Supersede, Tally::default());
+    let deaf = tokio::spawn({
+        let table = table.clone();
+        async move {
+            let work = |_| async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(1)
+            };
+            table.run(key(), 1, None, work).await
+        }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(table.run(key(), 2, None, |_| async { Ok(2) }).await, Ok(2));
+    let failure = deaf.await.unwrap().unwrap_err();
+    assert_eq!(failure.condition(), Condition::OperationPending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_knows_whether_somebody_waits_for_it() {
+    let table = Table::new(Conflict::Refuse, Tally::default());
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = |mandate: Mandate| async move {
+        assert!(mandate.has_callers());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!mandate.has_callers());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(mandate.has_callers());
+        let _ = tell.send(());
+        Ok(1)
+    };
+    assert!(table.run(key(), 1, PATIENCE, work).await.is_err());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let joined = table.run(key(), 1, None, |_| async { Ok(2) }).await;
+    assert_eq!(joined, Ok(1));
+    told.await.unwrap();
 }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::Snapshots;
 use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Snapshot, SnapshotState};
 use crate::ec2_failure::{failure, failure_as};
+use crate::operations::Mandate;
 use crate::request::CreateSnapshot;
 
 /// How long one creation may take, waiting for its turn included.
@@ -24,7 +25,11 @@ const DOUBT: Duration = Duration::from_secs(120);
 const FINISHED: Duration = Duration::from_secs(24 * 3600);
 
 impl Snapshots {
-    pub(super) async fn make(self, request: CreateSnapshot) -> Result<Snapshot, Failure> {
+    pub(super) async fn make(
+        self,
+        request: CreateSnapshot,
+        mandate: Mandate,
+    ) -> Result<Snapshot, Failure> {
         let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
         let found = match self.doubtful.get(&request.name).is_some() {
             true => find_late(&ec2, &request).await?,
@@ -47,6 +52,10 @@ impl Snapshots {
             outpost_arn: request.class.outpost.clone(),
             tags: self.tags.of_snapshot(&request.name, &request.class)?,
         };
+        // The caller may have had its snapshot from another process by now: EC2 would make a second.
+        if !mandate.has_callers() {
+            return Err(Mandate::unwanted_failure());
+        }
         let snapshot = match ec2.create_snapshot(&create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {

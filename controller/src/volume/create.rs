@@ -16,6 +16,7 @@ use super::plan::Plan;
 use super::settle::{Settled, Settling};
 use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
 use crate::ec2_failure::{condition, failure, failure_as};
+use crate::operations::Mandate;
 use crate::request::CreateVolume;
 use crate::token::{Attempt, ClientToken};
 
@@ -37,7 +38,11 @@ enum Next {
 }
 
 impl Volumes {
-    pub(super) async fn make(self, request: CreateVolume) -> Result<Volume, Failure> {
+    pub(super) async fn make(
+        self,
+        request: CreateVolume,
+        mandate: Mandate,
+    ) -> Result<Volume, Failure> {
         let deadline = Instant::now() + CREATE_TIME;
         let ec2 = self.ec2.by(deadline);
         let plan = self.plan(&ec2, &request).await?;
@@ -50,6 +55,10 @@ impl Volumes {
                 Next::Done(volume) => return Ok(volume),
                 Next::StepOver(failure) => failure,
             };
+            // The caller may have had its volume from another process, and have deleted it since.
+            if !mandate.has_callers() {
+                return Err(Mandate::unwanted_failure());
+            }
             attempt = attempt.next().ok_or_else(|| {
                 Failure::new(
                     Condition::OperationPending,

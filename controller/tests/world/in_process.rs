@@ -1,0 +1,173 @@
+//! The simulator in the driver's own thread, under virtual time: requests reach it without a socket.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_async::time::{SharedTimeSource, TimeSource};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use ebs_csi_controller::ec2::{Ec2, Settings, Surroundings};
+use ec2_sim::delivery::Delivery;
+use ec2_sim::devices::NoDevices;
+use ec2_sim::time::Millis;
+use ec2_sim::{Reply, Request, Scenario, Sim};
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// 2026-01-01T00:00:00Z.
+const BEGIN: i64 = 1_767_225_600_000;
+
+/// Virtual time as a wall clock.
+#[derive(Clone, Copy, Debug)]
+struct Clock(Instant);
+
+impl Clock {
+    fn millis(self) -> Millis {
+        Millis(BEGIN + i64::try_from(self.0.elapsed().as_millis()).unwrap())
+    }
+}
+
+impl TimeSource for Clock {
+    fn now(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(BEGIN.unsigned_abs()) + self.0.elapsed()
+    }
+}
+
+/// Carries requests to the simulator without a socket, and writes down what passed.
+#[derive(Clone)]
+pub(crate) struct InProcess {
+    sim: Arc<Mutex<Sim>>,
+    clock: Clock,
+    passed: Arc<Mutex<Vec<String>>>,
+}
+
+impl std::fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InProcess")
+    }
+}
+
+impl HttpClient for InProcess {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for InProcess {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let form = request.body().bytes().unwrap_or_default().to_vec();
+        let now = self.clock.millis();
+        let reply = self.sim.lock().unwrap().handle(
+            now,
+            &Request {
+                form: form.clone(),
+                authorization: request.headers().get("authorization").map(str::to_owned),
+                ..Request::default()
+            },
+        );
+        let line = format!(
+            "{} {} {} {:?}",
+            now.0 - BEGIN,
+            String::from_utf8_lossy(&form),
+            reply.status,
+            reply.delivery
+        );
+        self.passed.lock().unwrap().push(line);
+        HttpConnectorFuture::new(deliver(reply))
+    }
+}
+
+async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError> {
+    tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
+    let lost =
+        || ConnectorError::io(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
+    match reply.delivery {
+        Delivery::Normal | Delivery::Slow { .. } => {}
+        Delivery::Hang(how_long) => {
+            tokio::time::sleep(how_long).await;
+            return Err(lost());
+        }
+        Delivery::Close | Delivery::Reset | Delivery::Short => return Err(lost()),
+    }
+    let response = http::Response::builder()
+        .status(reply.status)
+        .header("x-amzn-requestid", reply.request_id)
+        .body(SdkBody::from(reply.body))
+        .expect("a response");
+    Ok(HttpResponse::try_from(response).expect("a response"))
+}
+
+impl InProcess {
+    /// A simulator with the default scenario and these settings over it; its time begins now. Must run under paused time.
+    pub(crate) fn new(over: Value) -> Self {
+        let clock = Clock(Instant::now());
+        let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");
+        if let (Value::Object(whole), Value::Object(over)) = (&mut whole, over) {
+            whole.extend(over);
+        }
+        let scenario: Scenario = serde_json::from_value(whole).expect("a scenario");
+        let directory = tempfile::tempdir().expect("a directory");
+        let devices = Box::new(NoDevices::new(directory.path()).expect("no devices"));
+        let sim = Sim::new(&scenario, devices, None, clock.millis()).expect("a simulator");
+        Self {
+            sim: Arc::new(Mutex::new(sim)),
+            clock,
+            passed: Arc::default(),
+        }
+    }
+
+    /// The driver's access to it.
+    pub(crate) async fn access(&self, seed: u64) -> Ec2 {
+        let credentials = Credentials::builder()
+            .access_key_id("AKIATEST")
+            .secret_access_key("secret")
+            .provider_name("test")
+            .build();
+        let settings = Settings {
+            region: Some("us-east-1".to_owned()),
+            ec2_endpoint: Some("http://ec2.test".to_owned()),
+            profile_files: false,
+            seed,
+            ..Settings::default()
+        };
+        let surroundings = Surroundings {
+            http: Some(SharedHttpClient::new(self.clone())),
+            credentials: Some(SharedCredentialsProvider::new(credentials)),
+            clock: SharedTimeSource::new(self.clock),
+            ..Surroundings::default()
+        };
+        Ec2::connect(settings, surroundings)
+            .await
+            .expect("the client is built without a call")
+    }
+
+    /// What lives in EC2 now, and which of its rules were broken.
+    pub(crate) fn report(&self) -> Value {
+        let mut sim = self.sim.lock().expect("not poisoned");
+        sim.settle(self.clock.millis());
+        sim.invariants.json(sim.realms(), &Value::Null)
+    }
+
+    /// All volumes, snapshots and tokens.
+    pub(crate) fn state(&self) -> Value {
+        let mut sim = self.sim.lock().expect("not poisoned");
+        sim.dump(self.clock.millis(), None, None)
+    }
+
+    /// Everything that passed between the driver and EC2.
+    pub(crate) fn passed(&self) -> Vec<String> {
+        self.passed.lock().expect("not poisoned").clone()
+    }
+}
