@@ -40,8 +40,6 @@ pub struct WorldOptions {
     pub nodes: Vec<NodeOptions>,
     /// One zone, so that a volume asked for without a zone can go to every node; else two, with an instance that no volume of the nodes can go to.
     pub one_zone: bool,
-    /// Whether there is a second zone, with an instance that does not run the driver.
-    pub second_zone: bool,
     /// `loop` (real block devices), `file` or `none`. Without `loop` no node process is started.
     pub devices: String,
     /// TOML appended to the simulator's scenario, for example `[latency]`.
@@ -67,7 +65,6 @@ impl WorldOptions {
                 NodeOptions::new("node-b", "i-0aaaaaaaaaaaaaaa2", ZONE),
             ],
             one_zone: false,
-            second_zone: true,
             devices: "loop".to_owned(),
             scenario: String::new(),
             controller_arguments: Vec::new(),
