@@ -138,11 +138,12 @@ impl Attachments {
                 Step::Done(attached) => break *attached,
                 Step::Refuse(failure) => return Err(failure),
                 // A process that the caller has left must not act against the one that it asks now.
-                Step::Stuck | Step::Attach if !mandate.has_callers() => {
-                    return Err(Mandate::unwanted_failure());
+                Step::Stuck => {
+                    mandate.check_wanted()?;
+                    return Err(self.give_up_stuck(&ec2, volume, node).await);
                 }
-                Step::Stuck => return Err(self.give_up_stuck(&ec2, volume, node).await),
                 Step::Attach => {
+                    mandate.check_wanted()?;
                     let instance = match instance.take() {
                         Some(instance) => instance,
                         None => alive(
@@ -283,10 +284,8 @@ impl Attachments {
             match step {
                 detaching::Step::Gone => return Ok(()),
                 detaching::Step::Refuse(failure) => return Err(failure),
-                detaching::Step::Detach if !mandate.has_callers() => {
-                    return Err(Mandate::unwanted_failure());
-                }
                 detaching::Step::Detach => {
+                    mandate.check_wanted()?;
                     let answer = ec2.detach_volume(volume, node, Force::No).await;
                     machine.sent(Instant::now());
                     match answer {

@@ -4,6 +4,7 @@
 //! [`ec2::Surroundings`] and [`ec2::Settings`].
 
 pub mod attach;
+mod callers;
 pub mod capabilities;
 pub mod config;
 pub mod confinement;

@@ -15,6 +15,7 @@ use ebs_csi_wire::VolumeId;
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
+use crate::callers::{Caller, Callers};
 use crate::ec2::{Ec2, Volume};
 use crate::iops::IopsCeilings;
 use crate::parameters::VolumeAttributes;
@@ -57,6 +58,7 @@ struct Batch {
     modifies: bool,
     /// Both parts have come.
     complete: Arc<Notify>,
+    callers: Callers,
     ended: watch::Receiver<Option<Results>>,
 }
 
@@ -135,7 +137,7 @@ impl Modifications {
         change: Change,
         patience: Option<Duration>,
     ) -> Result<Volume, Failure> {
-        let mut ended = self.join(volume, part, change)?;
+        let (mut ended, _caller) = self.join(volume, part, change)?;
         let result = async {
             match ended.wait_for(Option::is_some).await {
                 Ok(results) => results.clone(),
@@ -169,14 +171,14 @@ impl Modifications {
         volume: &VolumeId,
         part: Part,
         change: Change,
-    ) -> Result<watch::Receiver<Option<Results>>, Failure> {
+    ) -> Result<(watch::Receiver<Option<Results>>, Caller), Failure> {
         let mut slots = self.lock();
         let slot = slots.entry(volume.clone()).or_default();
         if let Some(running) = &slot.running
             && running.has(part)
             && running.change.covers(&change)
         {
-            return Ok(running.ended.clone());
+            return Ok((running.ended.clone(), running.callers.join()));
         }
         if let Some(gathering) = &mut slot.gathering {
             gathering.change.merge(&change).map_err(|field| {
@@ -189,7 +191,7 @@ impl Modifications {
             if gathering.expands && gathering.modifies {
                 gathering.complete.notify_one();
             }
-            return Ok(gathering.ended.clone());
+            return Ok((gathering.ended.clone(), gathering.callers.join()));
         }
         let (end, ended) = watch::channel(None);
         let complete = Arc::new(Notify::new());
@@ -198,8 +200,10 @@ impl Modifications {
             expands: false,
             modifies: false,
             complete: Arc::clone(&complete),
+            callers: Callers::default(),
             ended: ended.clone(),
         };
+        let caller = batch.callers.join();
         batch.take(part);
         slot.gathering = Some(batch);
         let turn = Arc::clone(&slot.turn);
@@ -223,7 +227,7 @@ impl Modifications {
             end.send_replace(Some(results));
         };
         tokio::spawn(task.instrument(tracing::Span::current()));
-        Ok(ended)
+        Ok((ended, caller))
     }
 
     /// What has gathered is what is carried out now.
@@ -235,7 +239,7 @@ impl Modifications {
     }
 
     async fn carry_out(&self, volume: &VolumeId, batch: &Batch) -> Results {
-        let whole = self.apply(volume, &batch.change).await;
+        let whole = self.apply(volume, &batch.change, &batch.callers).await;
         let wrong = |failure: &Failure| {
             matches!(
                 failure.condition(),
@@ -245,10 +249,15 @@ impl Modifications {
         match whole {
             // One of the two may be what EC2 refuses: it must not keep the other from its own answer.
             Err(failure) if batch.expands && batch.modifies && wrong(&failure) => {
-                let expand = self.apply(volume, &batch.change.size_alone()).await;
+                let expand = self
+                    .apply(volume, &batch.change.size_alone(), &batch.callers)
+                    .await;
                 let modify = match &expand {
                     Ok(_) => Err(failure),
-                    Err(_) => self.apply(volume, &batch.change.without_size()).await,
+                    Err(_) => {
+                        self.apply(volume, &batch.change.without_size(), &batch.callers)
+                            .await
+                    }
                 };
                 Results { expand, modify }
             }

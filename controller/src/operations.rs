@@ -9,7 +9,6 @@ use std::collections::hash_map::Entry;
 use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use crate::callers::{Caller, Callers};
 use crate::tally::{Counted, Tally};
 
 /// What happens to a call whose key is taken by an operation with another intent.
@@ -65,7 +65,7 @@ struct Running<I, T> {
 #[derive(Clone, Debug)]
 pub struct Mandate {
     superseded: watch::Receiver<bool>,
-    callers: Arc<AtomicUsize>,
+    callers: Callers,
 }
 
 impl Mandate {
@@ -74,10 +74,12 @@ impl Mandate {
         *self.superseded.borrow()
     }
 
-    /// Whether somebody waits for the result. The caller that asks next may ask another process, for the opposite: an operation that
-    /// nobody waits for looks on, and changes nothing more.
-    pub fn has_callers(&self) -> bool {
-        self.callers.load(Ordering::Relaxed) > 0
+    /// Checks that somebody waits for the result. To be asked before anything is begun.
+    ///
+    /// # Errors
+    /// What the operation ends with when nobody does.
+    pub fn check_wanted(&self) -> Result<(), Failure> {
+        self.callers.check()
     }
 
     /// Returns when a later intent takes the place; never, when none comes.
@@ -95,28 +97,6 @@ impl Mandate {
             Condition::OperationPending,
             "a later request asked for the opposite and takes its place; ask again if this is still wanted",
         )
-    }
-
-    /// What an operation ends with that would have to change something for nobody.
-    pub fn unwanted_failure() -> Failure {
-        Failure::new(
-            Condition::OperationPending,
-            "nobody waits for it any more; ask again if it is still wanted",
-        )
-    }
-
-    fn caller(&self) -> Caller {
-        self.callers.fetch_add(1, Ordering::Relaxed);
-        Caller(Arc::clone(&self.callers))
-    }
-}
-
-/// One who waits; dropped when the call ends, also when its client goes away.
-struct Caller(Arc<AtomicUsize>);
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -238,7 +218,7 @@ where
         let (ended, result) = watch::channel(None);
         let mandate = Mandate {
             superseded: told,
-            callers: Arc::default(),
+            callers: Callers::default(),
         };
         let begun = Running {
             number,
@@ -255,7 +235,7 @@ where
             Entry::Occupied(taken) if taken.get().intent == intent => {
                 let running = taken.get();
                 let mandate = running.mandate.clone();
-                let caller = mandate.caller();
+                let caller = mandate.callers.join();
                 return Ok((running.result.clone(), mandate, caller));
             }
             Entry::Occupied(_) if self.conflict == Conflict::Refuse => {
@@ -278,7 +258,7 @@ where
             number,
             _counted: self.tally.count(),
         };
-        let caller = mandate.caller();
+        let caller = mandate.callers.join();
         let noticed = mandate.clone();
         let task = async move {
             let leave = leave;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Modifications;
 use super::change::{Change, described, has_become};
+use crate::callers::Callers;
 use crate::ec2::{
     Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen,
     Volume, VolumeState,
@@ -23,7 +24,12 @@ const LATE: Duration = Duration::from_secs(5);
 
 impl Modifications {
     /// Makes the volume what the change asks for. Tags are set when all else is done, so that a refused change leaves nothing behind.
-    pub(super) async fn apply(&self, id: &VolumeId, change: &Change) -> Result<Volume, Failure> {
+    pub(super) async fn apply(
+        &self,
+        id: &VolumeId,
+        change: &Change,
+        callers: &Callers,
+    ) -> Result<Volume, Failure> {
         let deadline = Instant::now() + CHANGE_TIME;
         let ec2 = self.ec2.by(deadline);
         let (volume, latest) = tokio::join!(ec2.look_volume(id), ec2.look_modification(id));
@@ -42,8 +48,12 @@ impl Modifications {
             if let Some(latest) = latest.filter(|m| m.state == ModificationState::Optimizing) {
                 return Err(optimizing(&latest));
             }
+            callers.check()?;
             tracing::info!("modifying {}", described(id, &request));
             volume = self.send(&ec2, &request, deadline).await?;
+        }
+        if change.tags.is_some() || change.tag_deletions.is_some() {
+            callers.check()?;
         }
         if let Some(keys) = &change.tag_deletions {
             ec2.delete_tags(id.as_str(), keys)

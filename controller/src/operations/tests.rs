@@ -180,11 +180,11 @@ async fn an_operation_knows_whether_somebody_waits_for_it() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = |mandate: Mandate| async move {
-        assert!(mandate.has_callers());
+        assert!(mandate.check_wanted().is_ok());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(!mandate.has_callers());
+        assert!(mandate.check_wanted().is_err());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(mandate.has_callers());
+        assert!(mandate.check_wanted().is_ok());
         let _ = tell.send(());
         Ok(1)
     };

@@ -94,7 +94,7 @@ impl FormatKeys {
                 "needs ext4BigAlloc: \"true\" beside it",
             ));
         }
-        for (key, _) in &self.0 {
+        for key in self.0.keys() {
             for capability in capabilities {
                 let AccessType::Mount { fs_type, .. } = &capability.kind else {
                     return Err(Failure::invalid(

@@ -53,9 +53,7 @@ impl Snapshots {
             tags: self.tags.of_snapshot(&request.name, &request.class)?,
         };
         // The caller may have had its snapshot from another process by now: EC2 would make a second.
-        if !mandate.has_callers() {
-            return Err(Mandate::unwanted_failure());
-        }
+        mandate.check_wanted()?;
         let snapshot = match ec2.create_snapshot(&create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {

@@ -32,7 +32,7 @@ const DOUBT: Duration = Duration::from_secs(60);
 
 /// How one attempt went on.
 enum Next {
-    Done(Volume),
+    Done(Box<Volume>),
     /// The token is of no use, and no volume bears the name.
     StepOver(Failure),
 }
@@ -52,13 +52,11 @@ impl Volumes {
                 .attempt(&ec2, &request, &plan, attempt, deadline)
                 .await?
             {
-                Next::Done(volume) => return Ok(volume),
+                Next::Done(volume) => return Ok(*volume),
                 Next::StepOver(failure) => failure,
             };
             // The caller may have had its volume from another process, and have deleted it since.
-            if !mandate.has_callers() {
-                return Err(Mandate::unwanted_failure());
-            }
+            mandate.check_wanted()?;
             attempt = attempt.next().ok_or_else(|| {
                 Failure::new(
                     Condition::OperationPending,
@@ -83,7 +81,7 @@ impl Volumes {
             Plan::Create(create) => {
                 let create = ec2::CreateVolume {
                     client_token,
-                    ..create.clone()
+                    ..(**create).clone()
                 };
                 ec2.create_volume(&create).await
             }
@@ -116,7 +114,7 @@ impl Volumes {
         };
         match settle(ec2, volume, deadline).await? {
             Settled::Ready(volume) => match difference(request, &volume) {
-                None => Ok(Next::Done(volume)),
+                None => Ok(Next::Done(Box::new(volume))),
                 Some(text) => Err(incompatible(request, &text)),
             },
             Settled::Deleted => Ok(Next::StepOver(Failure::new(

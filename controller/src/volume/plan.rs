@@ -14,7 +14,7 @@ use crate::topology::{self, Placement};
 /// What to send, but for the token.
 pub(super) enum Plan {
     /// A volume that is empty or restored from a snapshot.
-    Create(ec2::CreateVolume),
+    Create(Box<ec2::CreateVolume>),
     /// A copy of a volume.
     Copy(ec2::CopyVolume),
 }
@@ -70,7 +70,7 @@ impl Volumes {
             Some(placement) => placement.clone(),
             None => self.any_zone(ec2, &request.name).await?,
         };
-        Ok(Plan::Create(ec2::CreateVolume {
+        Ok(Plan::Create(Box::new(ec2::CreateVolume {
             client_token: String::new(),
             size: request.size,
             kind,
@@ -85,7 +85,7 @@ impl Volumes {
             initialization_rate: request.class.initialization_rate,
             multi_attach: request.multi_attach,
             tags,
-        }))
+        })))
     }
 
     /// The volume to copy, when it exists and may be copied to where the request wants it.

@@ -3,7 +3,6 @@
 mod attach;
 mod create;
 mod driver;
-mod history;
 mod life;
 mod modify;
 mod refuse;
