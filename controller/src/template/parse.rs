@@ -59,18 +59,18 @@ pub(super) enum Operand {
 pub(super) fn parse(pieces: Vec<Piece>) -> Result<Vec<Node>, TemplateError> {
     let mut pieces = pieces.into_iter();
     match block(&mut pieces, 0)? {
-        (nodes, End::Template) => Ok(nodes),
-        (_, End::End) => Err(TemplateError::new(
+        (nodes, Closed::Template) => Ok(nodes),
+        (_, Closed::End) => Err(TemplateError::new(
             "{{ end }} without an if or with before it",
         )),
-        (_, End::Else(_)) => Err(TemplateError::new(
+        (_, Closed::Else(_)) => Err(TemplateError::new(
             "{{ else }} without an if or with before it",
         )),
     }
 }
 
 /// What ended a block.
-enum End {
+enum Closed {
     Template,
     End,
     /// The tokens after `else`.
@@ -79,7 +79,7 @@ enum End {
 
 type Pieces = std::vec::IntoIter<Piece>;
 
-fn block(pieces: &mut Pieces, depth: usize) -> Result<(Vec<Node>, End), TemplateError> {
+fn block(pieces: &mut Pieces, depth: usize) -> Result<(Vec<Node>, Closed), TemplateError> {
     check_depth(depth)?;
     let mut nodes = Vec::new();
     while let Some(piece) = pieces.next() {
@@ -96,10 +96,10 @@ fn block(pieces: &mut Pieces, depth: usize) -> Result<(Vec<Node>, End), Template
             Some(_) => String::new(),
         };
         match keyword.as_str() {
-            "end" if tokens.len() == 1 => return Ok((nodes, End::End)),
+            "end" if tokens.len() == 1 => return Ok((nodes, Closed::End)),
             "else" => {
                 tokens.remove(0);
-                return Ok((nodes, End::Else(tokens)));
+                return Ok((nodes, Closed::Else(tokens)));
             }
             "if" | "with" => nodes.push(branch(tokens, pieces, depth)?),
             "range" | "template" | "block" | "define" | "break" | "continue" | "end" => {
@@ -110,7 +110,7 @@ fn block(pieces: &mut Pieces, depth: usize) -> Result<(Vec<Node>, End), Template
             _ => nodes.push(Node::Print(pipeline_of(tokens)?)),
         }
     }
-    Ok((nodes, End::Template))
+    Ok((nodes, Closed::Template))
 }
 
 /// `if` or `with`, from its first token to its `end`.
@@ -123,13 +123,13 @@ fn branch(
     let condition = pipeline_of(tokens)?;
     let (then, end) = block(pieces, depth + 1)?;
     let otherwise = match end {
-        End::End => Vec::new(),
-        End::Template => return Err(TemplateError::new("an if or with has no {{ end }}")),
-        End::Else(rest) if rest.is_empty() => match block(pieces, depth + 1)? {
-            (nodes, End::End) => nodes,
+        Closed::End => Vec::new(),
+        Closed::Template => return Err(TemplateError::new("an if or with has no {{ end }}")),
+        Closed::Else(rest) if rest.is_empty() => match block(pieces, depth + 1)? {
+            (nodes, Closed::End) => nodes,
             _ => return Err(TemplateError::new("an else has no {{ end }}")),
         },
-        End::Else(rest) => match rest.first() {
+        Closed::Else(rest) => match rest.first() {
             Some(Token::Word(word)) if word == "if" || word == "with" => {
                 check_depth(depth)?;
                 vec![branch(rest, pieces, depth + 1)?]
