@@ -283,10 +283,7 @@ mod tests {
 
     #[test]
     fn a_name_whose_alias_is_taken_comes_after_the_others() {
-        let taken: Vec<String> = names()
-            .take(76)
-            .chain(["/dev/sdb".to_owned()])
-            .collect();
+        let taken: Vec<String> = names().take(76).chain(["/dev/sdb".to_owned()]).collect();
         let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
         assert_eq!(choose(&taken, |_| false).unwrap(), "/dev/xvdc");
     }
