@@ -27,7 +27,12 @@ fn attribute(tag: &BytesStart<'_>, key: &str) -> String {
     tag.attributes()
         .flatten()
         .find(|attribute| attribute.key.as_ref() == key.as_bytes())
-        .and_then(|attribute| attribute.unescape_value().ok().map(|text| text.into_owned()))
+        .and_then(|attribute| {
+            attribute
+                .unescape_value()
+                .ok()
+                .map(|text| text.into_owned())
+        })
         .unwrap_or_default()
 }
 

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use ebs_csi_sandbox::co::{
-    Attachment, Claim, Content, Published, Snapshot, Source, Volume,
-};
+use ebs_csi_sandbox::co::{Attachment, Claim, Content, Published, Snapshot, Source, Volume};
 use ebs_csi_sandbox::{Co, CoError, Kubelet};
 
 use crate::bytes;
@@ -162,7 +160,11 @@ impl Life {
             Step::Stage => self.stage(0).await,
             Step::Publish => {
                 self.publish(0).await?;
-                bytes::write(&self.path()?, self.claim.content == Content::Block, &self.claim.name);
+                bytes::write(
+                    &self.path()?,
+                    self.claim.content == Content::Block,
+                    &self.claim.name,
+                );
                 Ok(())
             }
             Step::Unpublish => self.unpublish(0).await,
@@ -200,7 +202,11 @@ impl Life {
     }
 
     fn prove_bytes(&self) -> Result<(), LifeError> {
-        bytes::prove(&self.path()?, self.claim.content == Content::Block, &self.claim.name);
+        bytes::prove(
+            &self.path()?,
+            self.claim.content == Content::Block,
+            &self.claim.name,
+        );
         Ok(())
     }
 
@@ -273,15 +279,29 @@ impl Life {
 
     async fn node_expand(&mut self) -> Result<(), LifeError> {
         let volume = happened(self.volume.as_ref(), "the creation")?;
+        if self.claim.content == ext4() && !may_grow_mounted_ext4() {
+            // Staging grows what is smaller than its disk.
+            self.unpublish(1).await?;
+            self.unstage(1).await?;
+            self.stage(1).await?;
+            self.publish(1).await?;
+        } else {
+            let published = happened(self.published.as_ref(), "the publishing")?;
+            self.kubelets[1].expand(&volume, &published).await?;
+        }
         let published = happened(self.published.as_ref(), "the publishing")?;
-        self.kubelets[1].expand(&volume, &published).await?;
         let size = if volume.is_block() {
             size_of_device(&published.path)
         } else {
             size_of_filesystem(&published.path)
         };
         // A file system keeps some of its space for itself.
-        let least = volume.bytes - if volume.is_block() { 0 } else { volume.bytes / 5 };
+        let least = volume.bytes
+            - if volume.is_block() {
+                0
+            } else {
+                volume.bytes / 5
+            };
         if size < least {
             return Err(LifeError::Untrue(format!(
                 "{} has {size} bytes after it was grown to {}",
@@ -330,6 +350,19 @@ impl Life {
         }
         Ok(())
     }
+}
+
+fn ext4() -> Content {
+    Content::Filesystem {
+        kind: "ext4".to_owned(),
+        flags: Vec::new(),
+    }
+}
+
+/// The kernel grows a mounted ext4 only for a process with CAP_SYS_RESOURCE (linux fs/ext4/ioctl.c), which not every machine has to give.
+fn may_grow_mounted_ext4() -> bool {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    ebs_csi_sandbox::audit::bounding_of_this_process().is_ok_and(|set| set & SYS_RESOURCE != 0)
 }
 
 fn size_of_device(path: &std::path::Path) -> i64 {

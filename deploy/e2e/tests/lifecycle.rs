@@ -55,7 +55,7 @@ async fn live(claim: Claim) {
         .iter()
         .find(|record| record["action"] == "ModifyVolume")
         .unwrap();
-    for (key, value) in [("Size", "2"), ("Iops", "3014"), ("Throughput", "153")] {
+    for (key, value) in [("Size", "11"), ("Iops", "3014"), ("Throughput", "153")] {
         assert_eq!(modify["parameters"][key], value, "{modify:#}");
     }
     setting.finish().await;
@@ -63,17 +63,17 @@ async fn live(claim: Claim) {
 
 #[tokio::test]
 async fn an_ext4_volume_lives_and_leaves_nothing() {
-    live(Claim::filesystem("pvc-life-ext4", "ext4", 1).parameter("type", "gp3")).await;
+    live(Claim::filesystem("pvc-life-ext4", "ext4", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
 async fn an_xfs_volume_lives_and_leaves_nothing() {
-    live(Claim::filesystem("pvc-life-xfs", "xfs", 1).parameter("type", "gp3")).await;
+    live(Claim::filesystem("pvc-life-xfs", "xfs", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
 async fn a_raw_block_volume_lives_and_leaves_nothing() {
-    live(Claim::block("pvc-life-block", 1).parameter("type", "gp3")).await;
+    live(Claim::block("pvc-life-block", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
@@ -92,11 +92,18 @@ async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
             Step::Unpublish,
             Step::Unstage,
         ] {
-            setting.must(&format!("{step:?} {kind}"), life.step(step)).await;
+            setting
+                .must(&format!("{step:?} {kind}"), life.step(step))
+                .await;
         }
         let volume = life.volume().unwrap().clone();
         let snapshot = setting
-            .must("snapshot", setting.co.snapshot_ready(&format!("snap-{kind}"), &volume.id))
+            .must(
+                "snapshot",
+                setting
+                    .co
+                    .snapshot_ready(&format!("snap-{kind}"), &volume.id),
+            )
             .await;
         let mut claim = Claim::filesystem(&format!("pvc-large-{kind}"), kind, 3)
             .from_source(Source::Snapshot(snapshot.id.clone()));
@@ -109,21 +116,32 @@ async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
         let attachment = setting
             .must("attach", setting.co.attach(&restored, &instance))
             .await;
-        setting.must("stage", kubelet.stage(&restored, &attachment)).await;
+        setting
+            .must("stage", kubelet.stage(&restored, &attachment))
+            .await;
         let target = setting
-            .must("publish", kubelet.publish(&restored, &attachment, "pod-1", false))
+            .must(
+                "publish",
+                kubelet.publish(&restored, &attachment, "pod-1", false),
+            )
             .await;
         ebs_csi_e2e::bytes::prove(&target.path, false, &name);
         let found = rustix::fs::statvfs(&target.path).unwrap();
         let size = i64::try_from(found.f_blocks * found.f_frsize).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
-        setting.must("unpublish", kubelet.unpublish(&restored, "pod-1")).await;
+        setting
+            .must("unpublish", kubelet.unpublish(&restored, "pod-1"))
+            .await;
         setting.must("unstage", kubelet.unstage(&restored)).await;
         for id in [&restored.id, &volume.id] {
-            setting.must("detach", setting.co.detach(id, &instance)).await;
+            setting
+                .must("detach", setting.co.detach(id, &instance))
+                .await;
             setting.must("delete", setting.co.delete(id)).await;
         }
-        setting.must("delete snapshot", setting.co.delete_snapshot(&snapshot.id)).await;
+        setting
+            .must("delete snapshot", setting.co.delete_snapshot(&snapshot.id))
+            .await;
     }
     setting.finish().await;
 }
@@ -143,22 +161,26 @@ async fn a_read_only_publish_cannot_be_written_and_two_pods_share_a_volume() {
         .must("attach again", setting.co.attach(&volume, &instance))
         .await;
     let second = setting
-        .must("publish to a second pod", kubelet.publish(&volume, &attachment, "pod-2", true))
+        .must(
+            "publish to a second pod",
+            kubelet.publish(&volume, &attachment, "pod-2", true),
+        )
         .await;
     ebs_csi_e2e::bytes::prove(&second.path, false, "pvc-shared");
     let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     std::fs::write(life.published().unwrap().path.join("new"), "x").unwrap();
     let usage = setting.must("stats", kubelet.stats(&volume, &second)).await;
-    assert!(
-        usage.iter().any(|entry| entry.total > GIB / 2),
-        "{usage:?}"
-    );
+    assert!(usage.iter().any(|entry| entry.total > GIB / 2), "{usage:?}");
     for pod in ["pod-1", "pod-2"] {
-        setting.must("unpublish", kubelet.unpublish(&volume, pod)).await;
+        setting
+            .must("unpublish", kubelet.unpublish(&volume, pod))
+            .await;
     }
     setting.must("unstage", kubelet.unstage(&volume)).await;
-    setting.must("detach", setting.co.detach(&volume.id, &instance)).await;
+    setting
+        .must("detach", setting.co.detach(&volume.id, &instance))
+        .await;
     setting.must("delete", setting.co.delete(&volume.id)).await;
     setting.finish().await;
 }

@@ -1,0 +1,157 @@
+//! An RPC whose client gave up goes on, and its retry joins it.
+
+use std::time::Duration;
+
+use ebs_csi_e2e::{Setting, tool_at_work};
+use ebs_csi_sandbox::co::Claim;
+use serde_json::json;
+use tonic::Code;
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// How many requests of this kind the driver sent after `mark`.
+async fn sent(setting: &Setting, mark: u64, action: &str) -> usize {
+    let records = setting.requests().mutations(mark).await;
+    records
+        .iter()
+        .filter(|record| record["action"] == action)
+        .count()
+}
+
+/// Codes that kubelet and the sidecars read as "it may still be in progress".
+fn may_be_in_progress(code: Option<Code>) -> bool {
+    matches!(
+        code,
+        Some(Code::DeadlineExceeded | Code::Aborted | Code::Unavailable | Code::Cancelled)
+    )
+}
+
+#[tokio::test]
+async fn a_create_goes_on_without_its_client_and_the_retry_gets_the_same_volume() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    setting
+        .latency(json!({ "volume_create": { "fixed_ms": 1500 } }))
+        .await;
+    let mark = setting.requests().mark().await;
+    let claim = Claim::filesystem("pvc-slow", "ext4", 10);
+    let mut hurried = setting.co.clone();
+    hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
+    let refused = hurried.create(&claim).await.unwrap_err();
+    assert!(may_be_in_progress(refused.code()), "{refused}");
+    let mut retries = setting.co.clone();
+    retries.provisioner = retries.provisioner.once();
+    let (first, second) = tokio::join!(retries.create(&claim), retries.create(&claim));
+    let (first, second) = (
+        setting.must("retry", async { first }).await,
+        setting.must("another retry", async { second }).await,
+    );
+    assert_eq!(first.id, second.id);
+    assert_eq!(sent(&setting, mark, "CreateVolume").await, 1);
+    setting.must("delete", setting.co.delete(&first.id)).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn an_attach_goes_on_when_its_client_hangs_up() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let claim = Claim::filesystem("pvc-hang-up", "ext4", 10);
+    let volume = setting.must("create", setting.co.create(&claim)).await;
+    setting
+        .latency(json!({ "attach": { "fixed_ms": 1000 } }))
+        .await;
+    let mark = setting.requests().mark().await;
+    let instance = setting.instance(0);
+    // Dropping the call closes its stream: the server sees a cancelled RPC.
+    let hung_up = tokio::time::timeout(SHORT, setting.co.attach(&volume, &instance)).await;
+    assert!(hung_up.is_err(), "the attach was not slow: {hung_up:?}");
+    let attachment = setting
+        .must("retry", setting.co.attach(&volume, &instance))
+        .await;
+    assert!(attachment.context.contains_key("devicePath"));
+    assert_eq!(sent(&setting, mark, "AttachVolume").await, 1);
+    // An unpublish that is abandoned is carried out as well.
+    setting
+        .latency(json!({ "detach": { "fixed_ms": 1000 } }))
+        .await;
+    let hung_up = tokio::time::timeout(SHORT, setting.co.detach(&volume.id, &instance)).await;
+    assert!(hung_up.is_err(), "the detach was not slow: {hung_up:?}");
+    setting
+        .must("retry", setting.co.detach(&volume.id, &instance))
+        .await;
+    assert_eq!(sent(&setting, mark, "DetachVolume").await, 1);
+    setting.must("delete", setting.co.delete(&volume.id)).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_resize_goes_on_without_its_client() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let claim = Claim::filesystem("pvc-slow-resize", "ext4", 10);
+    let mut volume = setting.must("create", setting.co.create(&claim)).await;
+    setting
+        .latency(json!({ "modify": { "fixed_ms": 3000 } }))
+        .await;
+    let mark = setting.requests().mark().await;
+    let mut hurried = setting.co.clone();
+    hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
+    let wanted = volume.bytes + (1 << 30);
+    let refused = hurried.expand(&mut volume, wanted).await.unwrap_err();
+    assert!(may_be_in_progress(refused.code()), "{refused}");
+    setting
+        .must("retry", setting.co.expand(&mut volume, wanted))
+        .await;
+    assert_eq!(sent(&setting, mark, "ModifyVolume").await, 1);
+    setting.must("delete", setting.co.delete(&volume.id)).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_format_goes_on_without_its_client_and_the_retry_joins_it() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    for kind in ["ext4", "xfs"] {
+        let claim = Claim::filesystem(&format!("pvc-slow-{kind}"), kind, 10);
+        let volume = setting.must("create", setting.co.create(&claim)).await;
+        let instance = setting.instance(0);
+        let attachment = setting
+            .must("attach", setting.co.attach(&volume, &instance))
+            .await;
+        let kubelet = &setting.kubelets[0];
+        let mut hurried = kubelet.clone();
+        hurried.patience = hurried
+            .patience
+            .deadline(Duration::from_millis(1_500))
+            .once();
+        let (tool, refused) = tokio::join!(
+            tool_at_work::catch(&setting.world.nodes[0]),
+            hurried.stage(&volume, &attachment)
+        );
+        let refused = refused.unwrap_err();
+        assert!(may_be_in_progress(refused.code()), "{refused}");
+        assert!(tool.alive(), "the tool ended with its client");
+        // The retry waits for the tool that runs; no second one is started.
+        let (joined, ()) = tokio::join!(kubelet.stage(&volume, &attachment), async {
+            tokio::time::sleep(SHORT).await;
+            assert_eq!(
+                tool_at_work::running(&setting.world.nodes[0]),
+                [tool.pid()],
+                "the retry started a tool of its own"
+            );
+            drop(tool);
+        });
+        setting.must("retry", async { joined }).await;
+        setting.must("unstage", kubelet.unstage(&volume)).await;
+        setting
+            .must("detach", setting.co.detach(&volume.id, &instance))
+            .await;
+        setting.must("delete", setting.co.delete(&volume.id)).await;
+    }
+    setting.finish().await;
+}
