@@ -23,6 +23,7 @@ enum Victim {
 /// Kills, and starts again a moment later, while the orchestrator is already asking.
 async fn strike(setting: &mut Setting, victim: Victim) {
     let pause = Duration::from_millis(30);
+    let before = pids(setting, victim);
     let nodes = setting.world.nodes.len();
     match victim {
         Victim::Controller => {
@@ -53,6 +54,23 @@ async fn strike(setting: &mut Setting, victim: Victim) {
             }
         }
         Victim::Ec2 => setting.requests().outage(150).await,
+    }
+    let after = pids(setting, victim);
+    assert!(
+        before.iter().all(|pid| !after.contains(pid)),
+        "{victim:?} was not killed: {before:?}, then {after:?}"
+    );
+}
+
+/// The processes that are to die.
+fn pids(setting: &Setting, victim: Victim) -> Vec<i32> {
+    let nodes = &setting.world.nodes;
+    match victim {
+        Victim::Controller => setting.world.controller.pid().into_iter().collect(),
+        Victim::Agent => nodes.iter().filter_map(|node| node.agent.pid()).collect(),
+        Victim::Helper => nodes.iter().flat_map(|node| node.helper.family()).collect(),
+        Victim::HelperSupervisor => nodes.iter().filter_map(|node| node.helper.pid()).collect(),
+        Victim::Ec2 => Vec::new(),
     }
 }
 

@@ -1,0 +1,204 @@
+//! Disks that hold something: never formatted, never mounted when damaged, never changed.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ebs_csi_e2e::{Setting, bytes, setting};
+use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
+use tonic::Code;
+
+/// Puts something on a disk.
+type Prepare = fn(&Path);
+
+fn write(device: &Path, offset: u64, what: &[u8]) {
+    let disk = File::options()
+        .write(true)
+        .open(device)
+        .expect("the device can be opened");
+    disk.write_all_at(what, offset).expect("written");
+    disk.sync_all().expect("synced");
+}
+
+fn run(program: &str, arguments: &[&str], device: &Path) {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(device)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(
+        output.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// An MBR with one Linux partition (type 0x83) from sector 2048.
+fn partition_table(device: &Path) {
+    let mut sector = [0_u8; 512];
+    sector[446..462].copy_from_slice(&[
+        0, 0, 0, 0, 0x83, 0, 0, 0, 0x00, 0x08, 0, 0, 0x00, 0x00, 0x10, 0,
+    ]);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    write(device, 0, &sector);
+}
+
+/// The header of a GUID partition table (UEFI specification 5.3.2) at its place.
+fn guid_partition_table(device: &Path) {
+    write(device, 512, b"EFI PART\0\0\x01\0\x5c\0\0\0");
+}
+
+/// The label of an LVM physical volume, in the second sector.
+fn physical_volume(device: &Path) {
+    write(device, 512, b"LABELONE\x01\0\0\0\0\0\0\0");
+    write(device, 536, b"LVM2 001");
+}
+
+/// A LUKS header (version 2).
+fn luks(device: &Path) {
+    write(device, 0, b"LUKS\xba\xbe\0\x02");
+}
+
+/// Bytes that no format explains, where every file system begins.
+fn unknown_bytes(device: &Path) {
+    write(device, 0, &bytes::of("unknown")[..4096]);
+}
+
+/// Somebody's record in a few bytes that every signature misses.
+fn few_bytes(device: &Path) {
+    write(device, 3000, b"my data");
+}
+
+/// An ext4 whose superblock lost its middle.
+fn damaged_ext4(device: &Path) {
+    run("mke2fs", &["-q", "-F", "-t", "ext4"], device);
+    write(device, 1024 + 8, &[0xff; 40]);
+}
+
+/// An XFS whose superblock lost its middle.
+fn damaged_xfs(device: &Path) {
+    run("mkfs.xfs", &["-q", "-f"], device);
+    write(device, 4, &[0xff; 60]);
+}
+
+fn healthy_xfs(device: &Path) {
+    run("mkfs.xfs", &["-q", "-f"], device);
+}
+
+/// A whole file system of another kind.
+fn swap(device: &Path) {
+    run("mkswap", &[], device);
+}
+
+/// What is put on the disk, what it is called, and a word that the refusal says.
+const FOREIGN: &[(Prepare, &str, &str)] = &[
+    (partition_table, "a partition table", "partition"),
+    (guid_partition_table, "a GUID partition table", "partition"),
+    (physical_volume, "an LVM physical volume", "something else"),
+    (luks, "a LUKS header", "something else"),
+    (unknown_bytes, "unknown bytes", "neither blank nor"),
+    (
+        few_bytes,
+        "a few bytes between signatures",
+        "neither blank nor",
+    ),
+    (swap, "swap space", "something else"),
+    (damaged_ext4, "a damaged ext4", "neither blank nor"),
+    (damaged_xfs, "a damaged XFS", "something else"),
+    (
+        healthy_xfs,
+        "an XFS where ext4 is asked for",
+        "something else",
+    ),
+];
+
+fn device(setting: &Setting, attachment: &Attachment) -> PathBuf {
+    let name = attachment.context["devicePath"].trim_start_matches("/dev/");
+    setting.world.nodes[0].dev_dir.join(name)
+}
+
+async fn attached(setting: &Setting, name: &str) -> (Volume, Attachment) {
+    let claim = Claim::filesystem(name, "ext4", 1);
+    let volume = setting.must("create", setting.co.create(&claim)).await;
+    let attachment = setting
+        .must("attach", setting.co.attach(&volume, &setting.instance(0)))
+        .await;
+    (volume, attachment)
+}
+
+async fn discard(setting: &Setting, volume: &Volume) {
+    setting
+        .must("unstage", setting.kubelets[0].unstage(volume))
+        .await;
+    setting
+        .must(
+            "detach",
+            setting.co.detach(&volume.id, &setting.instance(0)),
+        )
+        .await;
+    setting.must("delete", setting.co.delete(&volume.id)).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_holds_something_is_refused_and_keeps_every_byte() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let mut wrong = Vec::new();
+    for (index, (prepare, what, word)) in FOREIGN.iter().enumerate() {
+        let (volume, attachment) = attached(&setting, &format!("pvc-foreign-{index}")).await;
+        let disk = device(&setting, &attachment);
+        prepare(&disk);
+        let before = bytes::digest(&disk);
+        let mut kubelet = setting.kubelets[0].clone();
+        kubelet.patience = kubelet.patience.once();
+        match kubelet.stage(&volume, &attachment).await {
+            Ok(_) => wrong.push(format!("{what}: was staged")),
+            Err(e) => {
+                println!("{what}: {e}");
+                if e.code() != Some(Code::FailedPrecondition) {
+                    wrong.push(format!("{what}: {e}"));
+                }
+                if !e.to_string().to_lowercase().contains(word) {
+                    wrong.push(format!("{what}: the message does not say {word:?}: {e}"));
+                }
+            }
+        }
+        if bytes::digest(&disk) != before {
+            wrong.push(format!("{what}: the disk was changed"));
+        }
+        let mounted = setting::mounted_beneath(kubelet.root());
+        if !mounted.is_empty() {
+            wrong.push(format!("{what}: mounted at {mounted:?}"));
+        }
+        discard(&setting, &volume).await;
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), setting.logs());
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn an_empty_disk_that_came_from_a_snapshot_is_never_formatted() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    for origin in ["snapshot", "volume"] {
+        let (volume, mut attachment) = attached(&setting, &format!("pvc-from-{origin}")).await;
+        let disk = device(&setting, &attachment);
+        let before = bytes::digest(&disk);
+        attachment
+            .context
+            .insert("ebs.csi.aws.com/origin".to_owned(), origin.to_owned());
+        let mut kubelet = setting.kubelets[0].clone();
+        kubelet.patience = kubelet.patience.once();
+        let refused = kubelet.stage(&volume, &attachment).await.unwrap_err();
+        assert_eq!(refused.code(), Some(Code::FailedPrecondition), "{refused}");
+        assert_eq!(bytes::digest(&disk), before, "the disk was changed");
+        assert!(setting::mounted_beneath(kubelet.root()).is_empty());
+        discard(&setting, &volume).await;
+    }
+    setting.finish().await;
+}

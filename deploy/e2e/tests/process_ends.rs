@@ -1,0 +1,248 @@
+//! How each program ends when it is used wrongly or cannot be confined, and what it answers when AWS is not there.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use csi::identity_client::IdentityClient;
+use ebs_csi_e2e::program::{self, Ended};
+use ebs_csi_e2e::{Setting, setting};
+use ebs_csi_proto::csi;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+const PROGRAMS: [&str; 7] = [
+    "ebs-csi-controller",
+    "ebs-csi-node-agent",
+    "ebs-csi-mount-helper",
+    "aws-ebs-csi-driver",
+    "ebs-csi-policy",
+    "ebs-csi-sandbox",
+    "ec2-sim",
+];
+
+#[test]
+fn every_program_tells_its_help_and_version() {
+    let Some(binaries) = setting::binaries(&PROGRAMS) else {
+        return;
+    };
+    for name in PROGRAMS {
+        for flag in ["--help", "--version"] {
+            let ended = program::run(program::bare(&binaries.path(name).unwrap(), &[flag], &[]));
+            assert_eq!(ended.status, Some(0), "{name} {flag}: {ended:?}");
+            assert!(!ended.stdout.trim().is_empty(), "{name} {flag}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_command_line_ends_with_64_and_one_line() {
+    let Some(binaries) = setting::binaries(&PROGRAMS) else {
+        return;
+    };
+    let rows: &[(&str, &[&str], &str)] = &[
+        ("ebs-csi-controller", &["--no-such-flag"], "no-such-flag"),
+        ("ebs-csi-controller", &["--endpoint", "ftp://x"], "endpoint"),
+        ("ebs-csi-controller", &["--drain-timeout", "soon"], "soon"),
+        ("ebs-csi-controller", &["surplus"], "surplus"),
+        ("ebs-csi-node-agent", &["--no-such-flag"], "no-such-flag"),
+        ("ebs-csi-node-agent", &["--endpoint", "ftp://x"], "endpoint"),
+        (
+            "ebs-csi-node-agent",
+            &["--helper", "tcp://127.0.0.1:1"],
+            "helper",
+        ),
+        (
+            "ebs-csi-node-agent",
+            &["--metadata-sources", "guess"],
+            "guess",
+        ),
+        ("ebs-csi-mount-helper", &[], "--listen"),
+        ("ebs-csi-mount-helper", &["--no-such-flag"], "no-such-flag"),
+        (
+            "ebs-csi-mount-helper",
+            &["--listen", "unix:///x", "--kubelet-root", "/a/../b"],
+            "--kubelet-root",
+        ),
+        ("aws-ebs-csi-driver", &["conductor"], "conductor"),
+        (
+            "aws-ebs-csi-driver",
+            &["controller", "--no-such-flag"],
+            "no-such-flag",
+        ),
+        (
+            "aws-ebs-csi-driver",
+            &["node", "--no-such-flag"],
+            "no-such-flag",
+        ),
+        ("ebs-csi-policy", &["audit"], ""),
+        ("ebs-csi-sandbox", &["--no-such-flag"], "no-such-flag"),
+        ("ec2-sim", &["serve", "--no-such-flag"], "no-such-flag"),
+    ];
+    let mut wrong = Vec::new();
+    for (name, arguments, word) in rows {
+        let ended = program::run(program::bare(
+            &binaries.path(name).unwrap(),
+            arguments,
+            &[("AWS_REGION", "us-east-1"), ("CSI_NODE_NAME", "n")],
+        ));
+        let lines = ended.stderr.trim_end().lines().count();
+        if ended.status != Some(64) || lines != 1 || !ended.stderr.contains(word) {
+            wrong.push(format!("{name} {arguments:?}: {ended:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// setpriv(1) in front of a program takes something from it that its confinement needs.
+fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
+    let mut command = Command::new("setpriv");
+    command.args(how).arg(program).args(arguments);
+    let mut whole = program::bare(Path::new("/usr/bin/setpriv"), &[], &[]);
+    whole
+        .args(command.get_args())
+        .env("AWS_REGION", "us-east-1")
+        .env("CSI_NODE_NAME", "n");
+    program::run(whole)
+}
+
+#[test]
+fn what_cannot_be_confined_ends_with_77_and_serves_nothing() {
+    let Some(binaries) = setting::binaries(&PROGRAMS) else {
+        return;
+    };
+    if !Path::new("/usr/bin/setpriv").exists() {
+        println!("skipped: setpriv(1) of util-linux is not there");
+        return;
+    }
+    let own = tempfile::tempdir_in("/tmp").unwrap();
+    let root = own.path().join("kubelet");
+    for made in ["plugins", "pods"] {
+        std::fs::create_dir_all(root.join(made)).unwrap();
+    }
+    let socket = own.path().join("s.sock");
+    let listen = format!("unix://{}", socket.display());
+    let root = root.to_str().unwrap();
+    let helper = ["--listen", &listen, "--kubelet-root", root, "--sandbox"];
+    for how in [
+        &["--bounding-set=-sys_admin"][..],
+        &["--bounding-set=-setuid"][..],
+        &["--reuid=1000", "--regid=1000", "--clear-groups"][..],
+    ] {
+        let ended = deprived(
+            &binaries.path("ebs-csi-mount-helper").unwrap(),
+            how,
+            &helper,
+        );
+        assert_eq!(ended.status, Some(77), "{how:?}: {ended:?}");
+        assert!(!ended.stderr.trim().is_empty(), "{how:?}: {ended:?}");
+        assert!(
+            std::os::unix::net::UnixStream::connect(&socket).is_err(),
+            "{how:?}: somebody serves"
+        );
+        let _ = std::fs::remove_file(&socket);
+    }
+}
+
+async fn identity(socket: &Path) -> IdentityClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+    for _ in 0..2_000 {
+        if let Ok(channel) = endpoint.connect().await {
+            return IdentityClient::new(channel);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{} does not answer in 10 s", socket.display());
+}
+
+/// A program that is killed when the test ends.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_controller_without_aws_serves_and_its_probe_says_what_is_missing() {
+    let Some(binaries) = setting::binaries(&["ebs-csi-controller"]) else {
+        return;
+    };
+    let program = binaries.path("ebs-csi-controller").unwrap();
+    let keys = [
+        ("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE"),
+        ("AWS_SECRET_ACCESS_KEY", "example"),
+    ];
+    let base = [
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        // Nothing listens there.
+        ("AWS_EC2_ENDPOINT", "http://127.0.0.1:9"),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
+    ];
+    for (what, environment, word) in [
+        ("no credentials", base.to_vec(), "credential"),
+        (
+            "EC2 unreachable",
+            [&base[..], &keys].concat(),
+            "aws_ec2_endpoint",
+        ),
+    ] {
+        let own = tempfile::tempdir_in("/tmp").unwrap();
+        let socket = own.path().join("csi.sock");
+        let endpoint = format!("unix://{}", socket.display());
+        let mut command = program::bare(&program, &["--endpoint", &endpoint], &environment);
+        command.stderr(std::process::Stdio::null());
+        let _running = Running(command.spawn().unwrap());
+        let refused = identity(&socket)
+            .await
+            .probe(csi::ProbeRequest {})
+            .await
+            .expect_err(what);
+        println!("{what}: {:?}: {}", refused.code(), refused.message());
+        assert_eq!(
+            refused.code(),
+            Code::FailedPrecondition,
+            "{what}: {refused}"
+        );
+        assert!(
+            refused.message().to_lowercase().contains(word),
+            "{what}: the message does not say {word:?}: {}",
+            refused.message()
+        );
+    }
+    // Without a Region it cannot know whom to ask.
+    let ended = program::run(program::bare(
+        &program,
+        &["--endpoint", "unix:///tmp/ebs-csi-e2e-never.sock"],
+        &base[1..],
+    ));
+    assert!(
+        matches!(ended.status, Some(78)) && ended.stderr.contains("AWS_REGION"),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_controller_that_starts_while_ec2_is_away_becomes_ready_by_itself() {
+    let Some(mut setting) = Setting::with(|options| options.devices = "none".to_owned()).await
+    else {
+        return;
+    };
+    setting.world.controller.kill().await.unwrap();
+    setting.requests().outage(2_000).await;
+    setting.world.controller.start().unwrap();
+    let mut client = identity(setting.world.controller_socket()).await;
+    let refused = client.probe(csi::ProbeRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    for _ in 0..1_000 {
+        if client.probe(csi::ProbeRequest {}).await.is_ok() {
+            setting.finish().await;
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the controller is not ready\n{}", setting.logs());
+}
