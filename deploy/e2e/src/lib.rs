@@ -2,6 +2,7 @@
 
 pub mod bytes;
 pub mod junit;
+pub mod launcher;
 pub mod life;
 pub mod program;
 pub mod requests;

@@ -238,6 +238,8 @@ fn nothing_outside_deploy_imports_a_binary_crate() {
     let binaries: BTreeSet<&str> = packages
         .iter()
         .filter(|p| p["source"].is_null())
+        // A library first: its program is the auditor of the rules that the others import.
+        .filter(|p| p["name"] != "ebs-csi-policy")
         .filter(|p| {
             p["targets"].as_array().is_some_and(|targets| {
                 targets

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ebs_csi_e2e::Setting;
 use ebs_csi_e2e::junit::{self, Verdict};
+use ebs_csi_e2e::launcher::Launcher;
+use ebs_csi_e2e::{Setting, setting};
 
 /// What csi-sanity may leave out: a part of its words, and why that is right.
 const SKIPS: &[(&str, &str)] = &[
@@ -224,4 +225,37 @@ async fn csi_sanity_passes_with_file_systems() {
 #[tokio::test]
 async fn csi_sanity_passes_with_raw_block_volumes() {
     against_both_sockets("block", false).await;
+}
+
+#[tokio::test]
+async fn csi_sanity_passes_on_the_one_socket_of_mode_all() {
+    let Some(program) = program() else { return };
+    let Some(binaries) = setting::binaries(&["aws-ebs-csi-driver"]) else {
+        return;
+    };
+    let Some(setting) = Setting::with(|options| options.one_zone = true).await else {
+        return;
+    };
+    let launcher = Launcher::start(
+        &binaries.path("aws-ebs-csi-driver").unwrap(),
+        &setting,
+        1,
+        &["--paths=any"],
+    )
+    .await;
+    let deviations = launcher.deviations();
+    assert!(deviations.is_empty(), "{}", deviations.join("\n"));
+    let passed = Run {
+        program: &program,
+        access: "mount",
+        controller: launcher.socket(),
+        node: launcher.socket(),
+        kubelet_root: &setting.world.nodes[1].kubelet_root,
+        attach_limit: false,
+    }
+    .passes(&setting)
+    .await;
+    assert!(passed > 60, "only {passed} cases ran");
+    launcher.stop().await;
+    setting.finish().await;
 }

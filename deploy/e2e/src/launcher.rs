@@ -1,0 +1,198 @@
+//! The driver as one program on one socket (`aws-ebs-csi-driver all`), inside a node of the world.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::identity_client::IdentityClient;
+use ebs_csi_proto::csi::node_client::NodeClient;
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::transport::Endpoint;
+
+use crate::Setting;
+
+/// A running launcher.
+#[derive(Debug)]
+pub struct Launcher {
+    child: tokio::process::Child,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+/// linux/capability.h: what the launcher keeps to signal its children.
+const KILL: u64 = 1 << 5;
+
+impl Launcher {
+    /// Starts it in the mount namespace of node `index`, with further `flags`, and waits until its socket answers.
+    ///
+    /// # Panics
+    /// When it does not get ready in 20 s.
+    pub async fn start(program: &Path, setting: &Setting, index: usize, flags: &[&str]) -> Self {
+        let node = &setting.world.nodes[index];
+        let directory = setting.world.state_dir().join("all");
+        std::fs::create_dir_all(&directory).expect("a directory for the sockets");
+        let (socket, log) = (directory.join("csi.sock"), directory.join("log"));
+        let inside = node.agent.pid().expect("the node-agent runs");
+        let ec2 = setting.world.simulator.ec2();
+        let imds = setting
+            .world
+            .simulator
+            .imds(&node.instance)
+            .expect("the instance has a metadata service");
+        let mut command = tokio::process::Command::new("nsenter");
+        command
+            .arg(format!("--mount=/proc/{inside}/ns/mnt"))
+            .arg(program)
+            .arg("all")
+            .arg(format!("--endpoint=unix://{}", socket.display()))
+            .arg(format!(
+                "--runtime-dir={}",
+                directory.join("sockets").display()
+            ))
+            .arg(format!("--kubelet-root={}", node.kubelet_root.display()))
+            .args(["--sandbox", "--metadata-sources=imds"])
+            .args(flags)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_EC2_ENDPOINT", ec2)
+            .env("AWS_ENDPOINT_URL", ec2)
+            .env("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+            .env("AWS_SECRET_ACCESS_KEY", "example")
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds)
+            .env("CSI_NODE_NAME", &node.name)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log"))
+            .kill_on_drop(true);
+        let launcher = Self {
+            child: command.spawn().expect("the launcher can be started"),
+            socket,
+            log,
+        };
+        launcher.wait().await;
+        launcher
+    }
+
+    async fn wait(&self) {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", self.socket.display()))
+            .expect("a socket's path");
+        for _ in 0..2_000 {
+            if let Ok(channel) = endpoint.connect().await {
+                let mut controller = IdentityClient::new(channel.clone());
+                let mut node = NodeClient::new(channel);
+                if controller.probe(csi::ProbeRequest {}).await.is_ok()
+                    && node.node_get_info(csi::NodeGetInfoRequest {}).await.is_ok()
+                {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("mode all does not get ready in 20 s\n{}", self.words());
+    }
+
+    fn words(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The one socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Which of its processes has more than the design gives it: only the broker may do something, and only the controller has a
+    /// credential.
+    pub fn deviations(&self) -> Vec<String> {
+        let root = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        let mut found = Vec::new();
+        let mut names = Vec::new();
+        for pid in root.map(family).unwrap_or_default() {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let field = |name: &str| {
+                status
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let (name, uid) = (field("Name"), field("Uid"));
+            let uid = uid.split_ascii_whitespace().next().unwrap_or_default();
+            let capabilities = u64::from_str_radix(&field("CapPrm"), 16).unwrap_or(u64::MAX);
+            let what = format!("{name} (uid {uid}, CapPrm {capabilities:x})");
+            names.push(what.clone());
+            let broker = name.starts_with("ebs-csi-mount-h") && uid == "65531";
+            if !broker && capabilities & !KILL != 0 {
+                found.push(format!("{what} has capabilities"));
+            }
+            if field("NoNewPrivs") != "1" {
+                found.push(format!("{what} could gain privileges"));
+            }
+            if uid == "0" && !name.starts_with("ebs-csi-mount-h") {
+                found.push(format!("{what} runs as root"));
+            }
+            let node_side =
+                name.starts_with("ebs-csi-mount-h") || name.starts_with("ebs-csi-node-ag");
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            if node_side && String::from_utf8_lossy(&environment).contains("AWS_SECRET") {
+                found.push(format!("{what} was given a credential"));
+            }
+        }
+        for needed in ["ebs-csi-control", "ebs-csi-node-ag", "ebs-csi-mount-h"] {
+            if !names.iter().any(|name| name.starts_with(needed)) {
+                found.push(format!("no {needed}… among {names:?}"));
+            }
+        }
+        found
+    }
+
+    /// Tells it to end.
+    ///
+    /// # Panics
+    /// When it or one of its processes does not.
+    pub async fn stop(mut self) {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        let members = pid.map(family).unwrap_or_default();
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            kill_process(pid, Signal::TERM).expect("a signal can be sent");
+        }
+        let status = tokio::time::timeout(Duration::from_secs(40), self.child.wait())
+            .await
+            .unwrap_or_else(|_| panic!("mode all does not end\n{}", self.words()))
+            .expect("wait");
+        assert!(
+            status.success(),
+            "mode all ended with {status}\n{}",
+            self.words()
+        );
+        let left: Vec<i32> = members
+            .into_iter()
+            .filter(|pid| Path::new(&format!("/proc/{pid}")).exists())
+            .collect();
+        assert!(left.is_empty(), "mode all left processes {left:?}");
+    }
+}
+
+/// A process and all that descends from it.
+fn family(root: i32) -> Vec<i32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        next += 1;
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            continue;
+        };
+        for thread in threads.flatten() {
+            let children =
+                std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            found.extend(
+                children
+                    .split_ascii_whitespace()
+                    .filter_map(|pid| pid.parse::<i32>().ok()),
+            );
+        }
+    }
+    found
+}
