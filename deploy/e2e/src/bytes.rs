@@ -102,3 +102,28 @@ pub fn digest(path: &Path) -> String {
         .map(|byte| format!("{byte:02x}"))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_digest_sees_every_byte_and_no_hole() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let disk = file.as_file();
+        disk.set_len(64 << 20).unwrap();
+        let empty = digest(file.path());
+        disk.write_all_at(&[0; 4096], 8 << 20).unwrap();
+        assert_eq!(digest(file.path()), empty, "zeros are no content");
+        for at in [0, 511, 3000, 33 << 20, (64 << 20) - 1] {
+            disk.write_all_at(b"x", at).unwrap();
+            assert_ne!(digest(file.path()), empty, "byte {at}");
+            disk.write_all_at(b"\0", at).unwrap();
+            assert_eq!(digest(file.path()), empty, "byte {at}");
+        }
+        disk.set_len(65 << 20).unwrap();
+        assert_ne!(digest(file.path()), empty, "the size counts");
+    }
+}
