@@ -55,10 +55,10 @@ pub fn enter(
             places = places.with("credentials", place)?;
         }
     }
-    if let Endpoint::Unix(path) = endpoint {
-        if let Some(directory) = path.parent().filter(|directory| directory.exists()) {
-            places = places.with("socket-directory", directory)?;
-        }
+    if let Endpoint::Unix(path) = endpoint
+        && let Some(directory) = path.parent().filter(|directory| directory.exists())
+    {
+        places = places.with("socket-directory", directory)?;
     }
     ebs_csi_confine::enter(profile::CONTROLLER, &places)
 }

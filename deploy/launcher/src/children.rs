@@ -29,14 +29,47 @@ pub fn sibling(name: &str) -> io::Result<PathBuf> {
         .map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
 
+/// The variables that a process other than the controller may inherit. Credentials, and what names them, are the controller's alone.
+pub const FOR_ALL: &[&str] = &["PATH", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
+
+/// What the node-agent reads besides: the node's name, and where instance metadata is.
+pub const FOR_NODE_AGENT: &[&str] = &[
+    "CSI_NODE_NAME",
+    "AWS_EC2_METADATA_DISABLED",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+];
+
+/// Which variables a process inherits.
+#[derive(Clone, Copy, Debug)]
+pub enum Environment {
+    /// Every one: for the controller, whose SDK reads many.
+    Whole,
+    /// [`FOR_ALL`] and these.
+    Only(&'static [&'static str]),
+}
+
 /// Starts `name` from beside this program.
 ///
 /// # Errors
 /// When it cannot be run; the text names it.
-pub fn start(name: &'static str, program: &str, arguments: &[String]) -> io::Result<Running> {
+pub fn start(
+    name: &'static str,
+    program: &str,
+    arguments: &[String],
+    environment: Environment,
+) -> io::Result<Running> {
     let path = sibling(program)?;
     let mut command = Command::new(&path);
     command.args(arguments);
+    if let Environment::Only(further) = environment {
+        command.env_clear();
+        for variable in FOR_ALL.iter().chain(further) {
+            if let Some(value) = std::env::var_os(variable) {
+                command.env(variable, value);
+            }
+        }
+    }
     let child = tokio::process::Command::from(command)
         .kill_on_drop(true)
         .spawn()

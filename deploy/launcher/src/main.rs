@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use aws_ebs_csi_driver::children::{self, Running};
+use aws_ebs_csi_driver::children::{self, Environment, Running};
 use aws_ebs_csi_driver::command_line::{self, Asked, Run};
 use aws_ebs_csi_driver::identity::{self, become_unprivileged};
 use aws_ebs_csi_driver::route::Backend;
@@ -122,12 +122,18 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Vec<Running>
         "mount-helper",
         "ebs-csi-mount-helper",
         &with(&[("listen", helper.clone())], &run.helper),
+        Environment::Only(&[]),
     )?];
     let agent = with(
         &[("endpoint", agent.to_string()), ("helper", helper)],
         &run.agent,
     );
-    running.push(children::start("node-agent", "ebs-csi-node-agent", &agent)?);
+    running.push(children::start(
+        "node-agent",
+        "ebs-csi-node-agent",
+        &agent,
+        Environment::Only(children::FOR_NODE_AGENT),
+    )?);
     if run.all {
         let controller = directory.endpoint(Backend::Controller).to_string();
         let controller = with(&[("endpoint", controller)], &run.controller);
@@ -135,6 +141,7 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Vec<Running>
             "controller",
             "ebs-csi-controller",
             &controller,
+            Environment::Whole,
         )?);
         let own = std::env::current_exe()?;
         let own = own
@@ -150,7 +157,12 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Vec<Running>
             ],
             &[],
         ));
-        running.push(children::start("router", &own, &router)?);
+        running.push(children::start(
+            "router",
+            &own,
+            &router,
+            Environment::Only(&[]),
+        )?);
     }
     Ok(running)
 }

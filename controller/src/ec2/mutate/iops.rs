@@ -67,10 +67,11 @@ fn read_max_iops(message: &str) -> MaxIops {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
     };
-    if lower.contains("volume iops") && lower.contains("too high") {
-        if let Some(most) = number_after("maximum is ") {
-            return MaxIops::AtMost(most);
-        }
+    if lower.contains("volume iops")
+        && lower.contains("too high")
+        && let Some(most) = number_after("maximum is ")
+    {
+        return MaxIops::AtMost(most);
     }
     // "... greater than 64 TiB or 256K IOPS or ..."
     let thousands = lower.find("k iops").and_then(|end| {
