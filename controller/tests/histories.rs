@@ -13,11 +13,11 @@ use std::time::Duration;
 use ebs_csi_controller::ec2::Random;
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
-use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType};
+use ebs_csi_proto::{Condition, Failure, csi};
 use in_process::InProcess;
 use serde_json::{Value, json};
 use tonic::{Code, Request, Response, Status};
@@ -61,7 +61,7 @@ impl Cluster {
             let status = match answer {
                 Ok(Ok(response)) => return response.into_inner(),
                 Ok(Err(status)) => status,
-                Err(_) => Status::deadline_exceeded("cut off"),
+                Err(_) => Failure::new(Condition::DeadlinePassed, "cut off").into(),
             };
             let passing = matches!(
                 status.code(),
@@ -298,8 +298,8 @@ fn history(seed: u64) -> Vec<String> {
         assert_eq!(cluster.replicas.each_ref().map(Controller::operations), [0, 0], "seed {seed}");
         let report = world.report();
         if std::env::var_os("HISTORY_SHOW").is_some() {
-            world.passed().iter().for_each(|line| eprintln!("{line}"));
-            eprintln!("{:#}", world.state());
+            world.passed().iter().for_each(|line| println!("{line}"));
+            println!("{:#}", world.state());
         }
         assert_eq!(report["live"], json!({ "volumes": 0, "snapshots": 0, "attachments": 0 }), "seed {seed}: {report}");
         assert_eq!(report["ok"], json!(true), "seed {seed}: {report}");

@@ -327,8 +327,7 @@ mod tests {
         let mut pass = early.turn(far()).await.unwrap();
         let later = {
             let lane = Arc::clone(&lane);
-            let place_taken = lane.place();
-            drop(place_taken);
+            let _ = lane.place();
             tokio::spawn(async move {
                 let place = lane.place();
                 // Tokens are left, so this one passes at once.

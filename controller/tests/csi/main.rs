@@ -7,6 +7,5 @@ mod life;
 mod modify;
 mod refuse;
 mod snapshot;
-#[allow(dead_code)]
 #[path = "../world/mod.rs"]
 mod world;

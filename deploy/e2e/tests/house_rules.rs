@@ -63,8 +63,10 @@ fn no_file_is_named_after_nothing() {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
+        // A module that several test binaries share is tests/NAME/mod.rs, or cargo takes it for a test of its own.
+        let shared_test = stem == "mod" && path.components().any(|c| c.as_os_str() == "tests");
         assert!(
-            !banned.contains(&stem.as_str()),
+            shared_test || !banned.contains(&stem.as_str()),
             "{}: name it after what it does",
             path.display()
         );
