@@ -1,4 +1,5 @@
 //! The command line.
+use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::KubeletPath;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +14,7 @@ Options:
   --listen unix:///PATH      socket that the node-agent connects to
   --kubelet-root DIR         every path of a request is beneath it [default: /var/lib/kubelet]
   --paths kubernetes|any     where volumes may be mounted beneath it: kubelet's own directories,
-                             or anywhere in plugins/ and pods/ [default: kubernetes]
+                             or anywhere in plugins/ and pods/ [default: kubernetes; with --sandbox: any]
   --grace SECONDS            time for running operations after SIGTERM [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
@@ -29,8 +30,8 @@ pub struct Settings {
     pub listen: PathBuf,
     /// Root of all paths.
     pub kubelet_root: KubeletPath,
-    /// Wider places than kubelet's own are allowed.
-    pub any_path: bool,
+    /// Places named on the command line; none leaves the policy's own.
+    pub places: Option<PlaceClass>,
     /// Time for running operations after SIGTERM.
     pub grace: Duration,
     /// Journal as JSON.
@@ -59,7 +60,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
     let mut settings = Settings {
         listen: PathBuf::new(),
         kubelet_root: KubeletPath::parse("/var/lib/kubelet").map_err(|e| e.to_string())?,
-        any_path: false,
+        places: None,
         grace: Duration::from_secs(25),
         json: false,
         allow_missing_landlock: false,
@@ -116,9 +117,9 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                     KubeletPath::parse(&value).map_err(|e| format!("--kubelet-root: {e}"))?;
             }
             "--paths" => {
-                settings.any_path = match value.as_str() {
-                    "kubernetes" => false,
-                    "any" => true,
+                settings.places = match value.as_str() {
+                    "kubernetes" => Some(PlaceClass::Kubernetes),
+                    "any" => Some(PlaceClass::Any),
                     _ => return Err(format!("--paths {value:?} must be kubernetes or any")),
                 }
             }
@@ -160,7 +161,7 @@ mod tests {
         };
         assert_eq!(settings.listen, PathBuf::from("/run/h.sock"));
         assert_eq!(settings.kubelet_root.as_str(), "/var/lib/kubelet");
-        assert!(!settings.sandbox && !settings.any_path && !settings.allow_missing_landlock);
+        assert!(!settings.sandbox && settings.places.is_none() && !settings.allow_missing_landlock);
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         let Ok(Command::Serve(settings)) = given(&line) else {
             panic!("must serve");
         };
-        assert!(settings.sandbox && settings.any_path);
+        assert!(settings.sandbox && settings.places == Some(PlaceClass::Any));
         assert_eq!(settings.grace, Duration::from_secs(3));
     }
 

@@ -17,7 +17,6 @@ use crate::table::Table;
 use crate::world::World;
 use ebs_csi_confine::Fault;
 use ebs_csi_policy::ceiling::{self, Ceiling};
-use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_policy::profile;
 use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -132,7 +131,7 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
     let rules = Ceiling::narrowed(
         policy,
         &ceiling::Settings {
-            places: settings.any_path.then_some(PlaceClass::Any),
+            places: settings.places,
             ..ceiling::Settings::default()
         },
     )
