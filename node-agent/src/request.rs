@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU64;
 
+use ebs_csi_policy::flag;
 use ebs_csi_proto::csi::{self, volume_capability::access_mode::Mode};
 use ebs_csi_proto::{AccessMode, AccessType, Capability, CapacityRange, Condition, Failure};
 use ebs_csi_wire as wire;
@@ -80,7 +81,7 @@ pub fn stage(request: &csi::NodeStageVolumeRequest, legacy_xfs: bool) -> Result<
     };
     let fs = file_system(fs_type)?;
     let format = format::options(&request.volume_context, fs, legacy_xfs)?;
-    let flags = mount_flags(flags)?;
+    let flags = mount_flags(flags, &[fs])?;
     disk::require_device_path(&request.publish_context)?;
     let volume = handle.volume(&request.volume_id, &request.publish_context)?;
     Ok(Staging::Filesystem(Box::new(wire::Stage {
@@ -120,7 +121,8 @@ pub fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Fa
         }
         AccessType::Mount { fs_type, flags } => {
             file_system(fs_type)?;
-            let flags = mount_flags(flags)?;
+            // What is staged there may be of another type than the default: the helper knows, and judges again.
+            let flags = mount_flags(flags, &FsType::ALL)?;
             let volume = handle.volume(&request.volume_id, &request.publish_context)?;
             wire::Operation::PublishFilesystem(wire::PublishFilesystem {
                 disk: disk::read(volume, partition, &request.publish_context)?,
@@ -259,14 +261,21 @@ fn file_system(name: &str) -> Result<FsType, Failure> {
     FsType::parse(name).map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
 }
 
-/// Duplicates are dropped, the order is kept.
-fn mount_flags(strings: &[String]) -> Result<Vec<wire::MountFlag>, Failure> {
+/// Duplicates are dropped, the order is kept. Each flag must be allowed on one of `file_systems`: the helper refuses the others
+/// anyway, but by a number, which cannot say which flag it was.
+fn mount_flags(
+    strings: &[String],
+    file_systems: &[FsType],
+) -> Result<Vec<wire::MountFlag>, Failure> {
     let field = "volume_capability.mount.mount_flags";
     let mut flags = Vec::new();
     for string in strings {
         for flag in
             wire::MountFlag::parse_all(string).map_err(|error| Failure::invalid(field, error))?
         {
+            if !file_systems.iter().any(|fs| flag::rule(&flag, *fs).is_ok()) {
+                return Err(Failure::invalid(field, not_allowed(&flag, file_systems)));
+            }
             if !flags.contains(&flag) {
                 flags.push(flag);
             }
@@ -279,6 +288,21 @@ fn mount_flags(strings: &[String]) -> Result<Vec<wire::MountFlag>, Failure> {
         }
     }
     Ok(flags)
+}
+
+fn not_allowed(refused: &wire::MountFlag, file_systems: &[FsType]) -> String {
+    let why = flag::REFUSED
+        .iter()
+        .find(|row| row.name == refused.name())
+        .map_or("policy/mounts.toml lists what is allowed", |row| row.why);
+    let place = match file_systems {
+        [one] => format!("on {}", one.as_str()),
+        _ => "on any file system".to_owned(),
+    };
+    format!(
+        "the mount flag {:?} is not allowed {place}: {why}; remove it from the StorageClass or PersistentVolume",
+        shortened(&refused.to_string())
+    )
 }
 
 /// A bounded echo of what was given.

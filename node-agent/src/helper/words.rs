@@ -8,6 +8,9 @@ use ebs_csi_wire::{Failed, Refusal, Step, ToolEnd};
 
 use super::HelperError;
 
+/// As in errno(3).
+const EPERM: i32 = 1;
+
 /// What was asked, in the words of CSI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -36,6 +39,15 @@ impl Asked {
         Self::Stats,
     ];
 
+    /// The field of the request that names the path.
+    const fn path_field(self) -> &'static str {
+        match self {
+            Self::Stage | Self::Unstage => "staging_target_path",
+            Self::Publish | Self::Unpublish => "target_path",
+            Self::Expand | Self::Stats => "volume_path",
+        }
+    }
+
     /// What is being done.
     pub(crate) const fn verb(self) -> &'static str {
         match self {
@@ -58,7 +70,13 @@ pub fn failure(
     error: &HelperError,
     caller_chose_deadline: bool,
 ) -> Failure {
-    let what = format!("{} {volume} at {path}", asked.verb());
+    let what = match error {
+        // The path itself is at fault: say which field brought it.
+        HelperError::Refused(Refusal::PathOutside | Refusal::PathNotPlain) => {
+            format!("{} {volume}: {} {path}", asked.verb(), asked.path_field())
+        }
+        _ => format!("{} {volume} at {path}", asked.verb()),
+    };
     let (condition, why) = match error {
         HelperError::Refused(refusal) => (refused(asked, *refusal), refusal.explain().to_owned()),
         HelperError::Failed(failed) => (step_failed(asked, failed.step), step_words(failed)),
@@ -172,6 +190,12 @@ fn step_words(failed: &Failed) -> String {
         }
         (None, None) => String::new(),
     };
+    if failed.step == Step::Grow && failed.errno.is_some_and(|e| e.get() == EPERM) {
+        return format!(
+            "{doing} failed{how}: growing a mounted ext4 needs CAP_SYS_RESOURCE, which the mount-helper was not given; grant it to its \
+             container, or let the volume be unstaged and staged again: the next stage grows the file system before it is mounted"
+        );
+    }
     format!(
         "{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details"
     )
@@ -183,6 +207,36 @@ mod tests {
 
     fn told(asked: Asked, error: &HelperError) -> Failure {
         failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
+    }
+
+    #[test]
+    fn a_bad_path_is_named_by_its_field() {
+        for (asked, field) in [
+            (Asked::Stage, "staging_target_path"),
+            (Asked::Unpublish, "target_path"),
+            (Asked::Stats, "volume_path"),
+        ] {
+            for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
+                let failure = told(asked, &HelperError::Refused(refusal));
+                assert!(
+                    failure.text().contains(&format!(": {field} /k/p: ")),
+                    "{failure}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_growth_that_the_host_does_not_permit_names_the_capability_and_the_way_out() {
+        let failed = Failed {
+            step: Step::Grow,
+            errno: std::num::NonZeroI32::new(EPERM),
+            tool: None,
+        };
+        let failure = told(Asked::Expand, &HelperError::Failed(failed));
+        for word in ["CAP_SYS_RESOURCE", "the next stage"] {
+            assert!(failure.text().contains(word), "{failure}");
+        }
     }
 
     #[test]

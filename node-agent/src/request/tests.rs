@@ -484,12 +484,30 @@ fn an_expansion_carries_its_bounds() {
 }
 
 #[test]
+fn a_flag_that_is_not_allowed_is_named_with_the_reason_and_the_next_step() {
+    for (flag, fs) in [
+        ("loop", FsType::Ext4),
+        ("nouuid", FsType::Ext4),
+        ("commit=5", FsType::Xfs),
+        ("nonsense", FsType::Xfs),
+    ] {
+        let strings = ["noatime".to_owned(), flag.to_owned()];
+        let failure = mount_flags(&strings, &[fs]).unwrap_err();
+        assert_eq!(failure.condition(), Condition::InvalidField, "{flag}");
+        for word in ["mount_flags", flag, fs.as_str(), "remove it"] {
+            assert!(failure.text().contains(word), "{flag}: {failure}");
+        }
+    }
+    assert!(mount_flags(&["nouuid".to_owned()], &FsType::ALL).is_ok());
+}
+
+#[test]
 fn too_many_mount_flags_are_refused() {
-    let flags: Vec<String> = (0..40).map(|n| format!("f{n}")).collect();
-    assert!(mount_flags(&flags[..32]).is_ok());
-    assert!(mount_flags(&flags[..33]).is_err());
+    let flags: Vec<String> = (1..41).map(|n| format!("commit={n}")).collect();
+    assert!(mount_flags(&flags[..32], &FsType::ALL).is_ok());
+    assert!(mount_flags(&flags[..33], &FsType::ALL).is_err());
     let repeated = vec!["noatime".to_owned(); 100];
-    assert_eq!(mount_flags(&repeated).unwrap().len(), 1);
+    assert_eq!(mount_flags(&repeated, &FsType::ALL).unwrap().len(), 1);
 }
 
 proptest! {
