@@ -122,7 +122,7 @@ pub fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Fa
         AccessType::Mount { fs_type, flags } => {
             file_system(fs_type)?;
             // What is staged there may be of another type than the default: the helper knows, and judges again.
-            let flags = mount_flags(flags, &FsType::ALL)?;
+            let flags = mount_flags(flags, FsType::ALL)?;
             let volume = handle.volume(&request.volume_id, &request.publish_context)?;
             wire::Operation::PublishFilesystem(wire::PublishFilesystem {
                 disk: disk::read(volume, partition, &request.publish_context)?,

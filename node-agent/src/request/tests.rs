@@ -498,16 +498,16 @@ fn a_flag_that_is_not_allowed_is_named_with_the_reason_and_the_next_step() {
             assert!(failure.text().contains(word), "{flag}: {failure}");
         }
     }
-    assert!(mount_flags(&["nouuid".to_owned()], &FsType::ALL).is_ok());
+    assert!(mount_flags(&["nouuid".to_owned()], FsType::ALL).is_ok());
 }
 
 #[test]
 fn too_many_mount_flags_are_refused() {
     let flags: Vec<String> = (1..41).map(|n| format!("commit={n}")).collect();
-    assert!(mount_flags(&flags[..32], &FsType::ALL).is_ok());
-    assert!(mount_flags(&flags[..33], &FsType::ALL).is_err());
+    assert!(mount_flags(&flags[..32], FsType::ALL).is_ok());
+    assert!(mount_flags(&flags[..33], FsType::ALL).is_err());
     let repeated = vec!["noatime".to_owned(); 100];
-    assert_eq!(mount_flags(&repeated, &FsType::ALL).unwrap().len(), 1);
+    assert_eq!(mount_flags(&repeated, FsType::ALL).unwrap().len(), 1);
 }
 
 proptest! {
