@@ -116,6 +116,8 @@ impl Probe {
                     let pause = Duration::from_secs(1 << failures.min(6)).min(RETRY_MOST);
                     failures = failures.saturating_add(1);
                     tokio::select! {
+                        // In this order, not at random: a seeded history replays exactly.
+                        biased;
                         () = sleep(pause) => {}
                         // Somebody asks: look again, but not more than once a second.
                         () = self.asked.notified() => sleep(Duration::from_secs(1)).await,

@@ -4,10 +4,18 @@
 //! is another one or the call is not offered.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ebs_csi_proto::Condition;
+
+/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
+/// carry the folder of another one.
+fn crate_directory() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .expect("tests are run by cargo")
+        .into()
+}
 
 const SPEC_MODULE: &str = "github.com/container-storage-interface/spec@v1.13.0";
 
@@ -33,7 +41,7 @@ fn fields(line: &str) -> Vec<String> {
 }
 
 fn rows() -> Vec<Row> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("csi/error-tables.csv");
+    let path = crate_directory().join("csi/error-tables.csv");
     let text = std::fs::read_to_string(path).expect("error-tables.csv");
     text.lines()
         .skip(1)

@@ -178,6 +178,8 @@ impl<'a> Place<'a> {
                 ));
             }
             tokio::select! {
+                // In this order, not at random: a seeded history replays exactly.
+                biased;
                 () = wake.notified() => {}
                 () = tokio::time::sleep_until(until) => {}
             }

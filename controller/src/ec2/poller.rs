@@ -169,6 +169,8 @@ impl<S: Source> Poller<S> {
                 deadline
             };
             let (place, seen) = tokio::select! {
+                // In this order, not at random: a seeded history replays exactly.
+                biased;
                 answered = first_answer(&mut asked) => answered,
                 () = tokio::time::sleep_until(next) => continue,
             };
@@ -289,6 +291,8 @@ impl<S: Source> Inner<S> {
                 }
                 Step::Until(at) => {
                     tokio::select! {
+                        // In this order, not at random: a seeded history replays exactly.
+                        biased;
                         () = tokio::time::sleep_until(at) => {}
                         () = self.changed.notified() => {}
                     }

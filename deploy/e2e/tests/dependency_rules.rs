@@ -1,10 +1,18 @@
 //! Who may import whom: the arrows of the design, read from `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
+
+/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
+/// carry the folder of another one.
+fn crate_directory() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .expect("tests are run by cargo")
+        .into()
+}
 
 /// Our crates and which of ours each may depend on (normal and build dependencies).
 const ARROWS: &[(&str, &[&str])] = &[
@@ -91,7 +99,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    crate_directory().join("../..")
 }
 
 fn cargo() -> Command {

@@ -3,8 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
+/// carry the folder of another one.
+fn crate_directory() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .expect("tests are run by cargo")
+        .into()
+}
+
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    crate_directory().join("../..")
 }
 
 /// Files under version control with one of these endings; in an export without git, none.
@@ -124,5 +132,18 @@ fn commands_that_the_readme_names_exist() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn no_test_carries_the_folder_it_was_compiled_in() {
+    // CI keeps its target directory between checkouts; cargo takes the binary of another checkout for fresh.
+    let baked = concat!("env!(", "\"CARGO_MANIFEST_DIR\")");
+    for path in tracked(&[".rs"]) {
+        assert!(
+            !read(&path).contains(baked),
+            "{}: ask std::env for CARGO_MANIFEST_DIR when the test runs",
+            path.display()
+        );
     }
 }

@@ -1,12 +1,20 @@
 //! The checked-in code is what `helper.proto` generates.
 
-use std::path::Path;
+use std::path::PathBuf;
+
+/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
+/// carry the folder of another one.
+fn crate_directory() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .expect("tests are run by cargo")
+        .into()
+}
 
 #[test]
 fn the_checked_in_code_is_what_the_protocol_file_generates() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = crate_directory();
     let descriptors =
-        protox::compile([here.join("helper.proto")], [here]).expect("helper.proto compiles");
+        protox::compile([here.join("helper.proto")], [&here]).expect("helper.proto compiles");
     let out = tempfile::tempdir().expect("a temporary directory");
     prost_build::Config::new()
         .out_dir(out.path())
