@@ -6,6 +6,7 @@ pub mod capability;
 pub mod capacity;
 pub mod endpoint;
 pub mod failure;
+pub mod health;
 pub mod identity;
 pub mod observe;
 pub mod serve;

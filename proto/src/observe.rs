@@ -109,7 +109,9 @@ where
             name = field::Empty,
             ec2.request_id = field::Empty,
         );
-        let quiet = method.ends_with("Identity/Probe") || method.ends_with("GetCapabilities");
+        let quiet = method.ends_with("Identity/Probe")
+            || method.ends_with("GetCapabilities")
+            || method.ends_with("Health/Check");
         let started = Instant::now();
         let answering = self.inner.call(request);
         Box::pin(

@@ -1,0 +1,161 @@
+//! The gRPC health service (`grpc.health.v1.Health`), which kubelet's own gRPC probes ask.
+//!
+//! The service name in the question chooses what is asked: `readiness` is whether calls have a chance now, everything else that is known
+//! (nothing at all, `liveness`) whether the process answers. So a liveness probe never restarts a process because AWS is away.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+use tower::Service;
+
+use crate::failure::Failure;
+
+/// Whether calls have a chance now. Asked on each check, so it must be cheap.
+pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The question, by its field numbers in the gRPC health checking protocol.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HealthCheckRequest {
+    /// What is asked about; empty: the process.
+    #[prost(string, tag = "1")]
+    pub service: String,
+}
+
+/// The answer, by its field numbers in the gRPC health checking protocol.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct HealthCheckResponse {
+    /// A [`ServingStatus`].
+    #[prost(enumeration = "ServingStatus", tag = "1")]
+    pub status: i32,
+}
+
+/// The protocol's states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ServingStatus {
+    /// Never answered here.
+    Unknown = 0,
+    /// It serves.
+    Serving = 1,
+    /// It does not serve now.
+    NotServing = 2,
+}
+
+/// The health service.
+#[derive(Clone)]
+pub struct Health {
+    ready: Ready,
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health").finish_non_exhaustive()
+    }
+}
+
+impl Health {
+    /// With what `readiness` answers.
+    pub fn new(ready: Ready) -> Self {
+        Self { ready }
+    }
+
+    fn check(&self, service: &str) -> Result<ServingStatus, Failure> {
+        match service {
+            "" | "liveness" => Ok(ServingStatus::Serving),
+            "readiness" if (self.ready)() => Ok(ServingStatus::Serving),
+            "readiness" => Ok(ServingStatus::NotServing),
+            other => Err(Failure::not_found("health service", other)),
+        }
+    }
+}
+
+/// `Check`.
+struct Check(Health);
+
+impl UnaryService<HealthCheckRequest> for Check {
+    type Response = HealthCheckResponse;
+    type Future = std::future::Ready<Result<Response<HealthCheckResponse>, Status>>;
+
+    fn call(&mut self, request: Request<HealthCheckRequest>) -> Self::Future {
+        let answer = self.0.check(&request.get_ref().service);
+        std::future::ready(
+            answer
+                .map(|status| {
+                    Response::new(HealthCheckResponse {
+                        status: status.into(),
+                    })
+                })
+                .map_err(Status::from),
+        )
+    }
+}
+
+impl NamedService for Health {
+    const NAME: &'static str = "grpc.health.v1.Health";
+}
+
+impl Service<http::Request<Body>> for Health {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let health = self.clone();
+        Box::pin(async move {
+            let path = request.uri().path();
+            if path != "/grpc.health.v1.Health/Check" {
+                // The protocol lets a server go without Watch; a client then asks again.
+                return Ok(Status::from(Failure::unimplemented(path)).into_http());
+            }
+            let mut grpc = Grpc::new(tonic_prost::ProstCodec::default());
+            Ok(grpc.unary(Check(health), request).await)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn readiness_follows_the_process_and_liveness_does_not() {
+        for (ready, service, want) in [
+            (true, "", Ok(ServingStatus::Serving)),
+            (false, "", Ok(ServingStatus::Serving)),
+            (false, "liveness", Ok(ServingStatus::Serving)),
+            (true, "readiness", Ok(ServingStatus::Serving)),
+            (false, "readiness", Ok(ServingStatus::NotServing)),
+            (true, "csi.v1.Nothing", Err(Code::NotFound)),
+        ] {
+            let health = Health::new(Arc::new(move || ready));
+            let answer = health
+                .check(service)
+                .map_err(|failure| Status::from(failure).code());
+            assert_eq!(answer, want, "{ready} {service:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn watch_is_not_offered() {
+        let mut health = Health::new(Arc::new(|| true));
+        let request = http::Request::builder()
+            .uri("/grpc.health.v1.Health/Watch")
+            .body(Body::empty())
+            .expect("a request");
+        let answer = health.call(request).await.expect("an answer");
+        let status = Status::from_header_map(answer.headers()).expect("a status");
+        assert_eq!(status.code(), Code::Unimplemented);
+    }
+}
