@@ -1,0 +1,195 @@
+//! The command line as it is written.
+
+use std::time::Duration;
+
+use clap::{ArgAction, Parser, ValueEnum};
+use ebs_csi_proto::Endpoint;
+
+use super::value::{Rates, boolean, duration, metadata_sources, rates};
+
+/// What Probe says about AWS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProbeAws {
+    /// Not ready until the first successful check; later failures show in /readyz, metric and log.
+    Startup,
+    /// Not ready whenever the last check failed.
+    Always,
+    /// Ready as soon as the process serves.
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+/// The CSI Controller service for Amazon EBS. Serves CSI Controller and Identity on a socket and holds the AWS credentials.
+///
+/// Environment: AWS_REGION, AWS_EC2_ENDPOINT, and what the AWS SDK reads (credentials, AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies).
+#[derive(Debug, Parser)]
+#[command(
+    name = "ebs-csi-controller",
+    disable_version_flag = true,
+    args_override_self = true
+)]
+pub(super) struct Flags {
+    /// The CSI socket: unix:///path or tcp://address:port.
+    #[arg(long, value_name = "URL", default_value = "unix://tmp/csi.sock")]
+    pub(super) endpoint: Endpoint,
+    /// Serve /metrics, /healthz and /readyz here (":3301"); empty: not at all.
+    #[arg(long, value_name = "ADDRESS", default_value = "")]
+    pub(super) http_endpoint: String,
+    /// Certificate for the HTTP endpoint: not offered, see the error.
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub(super) metrics_cert_file: String,
+    /// Key for the HTTP endpoint: not offered, see the error.
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub(super) metrics_key_file: String,
+    /// What Probe says about AWS.
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "startup")]
+    pub(super) probe_aws: ProbeAws,
+    /// How long calls that are running may go on after SIGTERM.
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    pub(super) drain_timeout: Duration,
+    /// Tags for everything that is made: key=value,key=value.
+    #[arg(long, value_name = "TAGS", default_value = "")]
+    pub(super) extra_tags: String,
+    /// Tags for volumes that are made: key=value,key=value.
+    #[arg(long, value_name = "TAGS", default_value = "")]
+    pub(super) extra_volume_tags: String,
+    /// The cluster's id, put into tags.
+    #[arg(long, value_name = "ID", default_value = "")]
+    pub(super) k8s_tag_cluster_id: String,
+    /// Leave an invalid tag out instead of refusing the volume.
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(super) warn_on_invalid_tag: bool,
+    /// How long a resize and a modification of one volume wait for each other.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub(super) modify_volume_request_handler_timeout: Duration,
+    /// Accept volume handles that begin with local-ebs://.
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(super) enable_node_local_volumes: bool,
+    /// Added to the user agent.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(super) user_agent_extra: String,
+    /// Request rates that AWS granted this account, where they differ from EC2's documented ones: ACTION=CAPACITY/REFILL, separated by
+    /// commas; "all" for every action.
+    #[arg(long, value_name = "RATES", default_value = "", value_parser = rates)]
+    pub(super) ec2_request_rates: Rates,
+    /// Log level: up to 3 info, 4 and 5 debug, above trace.
+    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
+    pub(super) verbosity: u8,
+    /// Log lines as text or JSON.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(super) logging_format: Format,
+    /// Print the version as JSON.
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub(super) version: bool,
+    #[command(flatten)]
+    pub(super) without_meaning: WithoutMeaning,
+}
+
+/// Flags of the Go driver that are accepted so that its manifests keep working, and that have no meaning here.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Accepted, without a meaning here")]
+pub(super) struct WithoutMeaning {
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    batching: Option<bool>,
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    deprecated_metrics: Option<bool>,
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    enable_otel_tracing: Option<bool>,
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    aws_sdk_debug_log: Option<bool>,
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    logtostderr: Option<bool>,
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = metadata_sources)]
+    metadata_sources: Option<String>,
+    #[arg(long, value_name = "PATTERNS")]
+    vmodule: Option<String>,
+    #[arg(long, value_name = "DURATION")]
+    log_flush_frequency: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    log_json_info_buffer_size: Option<String>,
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    log_json_split_stream: Option<bool>,
+    #[arg(long, value_name = "SIZE")]
+    log_text_info_buffer_size: Option<String>,
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    log_text_split_stream: Option<bool>,
+}
+
+impl WithoutMeaning {
+    pub(super) fn given(&self) -> Vec<(&'static str, &'static str)> {
+        let rows = [
+            (
+                "batching",
+                self.batching.is_some(),
+                "calls to EC2 are always shared",
+            ),
+            (
+                "deprecated-metrics",
+                self.deprecated_metrics == Some(true),
+                "only the current metric names are served",
+            ),
+            (
+                "enable-otel-tracing",
+                self.enable_otel_tracing == Some(true),
+                "traces are not exported",
+            ),
+            (
+                "aws-sdk-debug-log",
+                self.aws_sdk_debug_log == Some(true),
+                "use --v=5, or RUST_LOG for the SDK's own events",
+            ),
+            (
+                "logtostderr",
+                self.logtostderr.is_some(),
+                "the log is always on standard error",
+            ),
+            (
+                "kubeconfig",
+                self.kubeconfig.is_some(),
+                "the controller does not talk to Kubernetes",
+            ),
+            (
+                "metadata-sources",
+                self.metadata_sources.is_some(),
+                "the Region comes from AWS_REGION, the AWS profile or instance metadata",
+            ),
+            ("vmodule", self.vmodule.is_some(), "use RUST_LOG"),
+            (
+                "log-flush-frequency",
+                self.log_flush_frequency.is_some(),
+                "the log is not buffered",
+            ),
+            (
+                "log-json-info-buffer-size",
+                self.log_json_info_buffer_size.is_some(),
+                "the log is not buffered",
+            ),
+            (
+                "log-json-split-stream",
+                self.log_json_split_stream.is_some(),
+                "the log is one stream",
+            ),
+            (
+                "log-text-info-buffer-size",
+                self.log_text_info_buffer_size.is_some(),
+                "the log is not buffered",
+            ),
+            (
+                "log-text-split-stream",
+                self.log_text_split_stream.is_some(),
+                "the log is one stream",
+            ),
+        ];
+        rows.into_iter()
+            .filter(|(_, given, _)| *given)
+            .map(|(name, _, why)| (name, why))
+            .collect()
+    }
+}
