@@ -29,6 +29,7 @@ pub fn condition(error: &Ec2Error) -> Condition {
         | Kind::ZoneMismatch
         | Kind::TagRefused
         | Kind::Key => Condition::InvalidField,
+        Kind::SizeOutOfRange => Condition::CapacityOutOfRange,
         Kind::BadPageToken => Condition::BadStartingToken,
         Kind::VolumeInUse | Kind::SnapshotInUse | Kind::SnapshotLocked | Kind::NotPermitted => {
             Condition::InUse

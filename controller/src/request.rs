@@ -70,7 +70,7 @@ impl CreateVolume {
         let name = present("name", &wire.name)?.to_owned();
         let capabilities = Capability::parse_all(&wire.volume_capabilities)?;
         let range = range(wire.capacity_range.as_ref())?;
-        let size = range.size_or(GiB::DEFAULT)?;
+        let size = within_ebs(range.size_or(GiB::DEFAULT)?)?;
         let class = VolumeParameters::parse(&wire.parameters)?;
         let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
         class.format.check(&capabilities)?;
@@ -234,7 +234,7 @@ impl Expand {
         };
         let size = match range.required.0 {
             0 => None,
-            _ => Some(range.size_or(GiB::DEFAULT)?),
+            _ => Some(within_ebs(range.size_or(GiB::DEFAULT)?)?),
         };
         Ok(Self {
             volume: volume_id("volume_id", volume)?,
@@ -313,6 +313,21 @@ pub fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
 pub fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
     SnapshotId::parse(present(field, value)?)
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
+}
+
+/// No type of volume is larger (64 TiB; EBS volume types page). What a single type or zone allows, EC2 says.
+const LARGEST: GiB = GiB(65_536);
+
+fn within_ebs(size: GiB) -> Result<GiB, Failure> {
+    if size > LARGEST {
+        return Err(Failure::new(
+            Condition::CapacityOutOfRange,
+            format!(
+                "capacity_range.required_bytes: {size} are asked for, and no EBS volume is larger than {LARGEST}; ask for less, or use several volumes"
+            ),
+        ));
+    }
+    Ok(size)
 }
 
 fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {

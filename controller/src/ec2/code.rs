@@ -33,6 +33,8 @@ pub enum Ec2ErrorKind {
     MalformedId,
     /// A parameter has a value that can never work.
     InvalidParameter,
+    /// The volume type does not come in this size.
+    SizeOutOfRange,
     /// Parameters that exclude or need each other.
     InvalidCombination,
     /// No such volume type.
@@ -192,6 +194,17 @@ static TABLE: &[Row] = &[
         "pagination token",
         Kind::BadPageToken,
     ),
+    // The limits of each type grow from time to time: EC2's own word is the one that counts.
+    row_with(
+        "InvalidParameterValue",
+        "too large for volume type",
+        Kind::SizeOutOfRange,
+    ),
+    row_with(
+        "InvalidParameterValue",
+        "the volume size is invalid for",
+        Kind::SizeOutOfRange,
+    ),
     row("InvalidNextToken", Kind::BadPageToken),
     row("InvalidPaginationToken", Kind::BadPageToken),
     // E, parameters.
@@ -320,6 +333,16 @@ mod tests {
                 "InvalidParameterValue",
                 "Volume iops of 99 is too low; minimum is 100.",
                 Kind::InvalidParameter,
+            ),
+            (
+                "InvalidParameterValue",
+                "Volume of 65537GiB is too large for volume type gp3; maximum is 65536GiB",
+                Kind::SizeOutOfRange,
+            ),
+            (
+                "InvalidParameterValue",
+                "The volume size is invalid for io1 volumes: 1 GiB. io1 volumes must be at least 4 GiB in size.",
+                Kind::SizeOutOfRange,
             ),
             (
                 "InvalidParameterValue",

@@ -200,6 +200,9 @@ impl Ec2Error {
             | Ec2ErrorKind::ModificationQuota => {
                 "raise the EBS quota of this account and Region, or free some of it"
             }
+            Ec2ErrorKind::SizeOutOfRange => {
+                "change the size that capacity_range asks for, or the volume's type"
+            }
             Ec2ErrorKind::AttachmentLimit => {
                 "the instance has no free attachment; use another node"
             }

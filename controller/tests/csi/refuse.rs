@@ -91,8 +91,28 @@ async fn a_wrong_create_is_refused_by_the_field_and_makes_nothing() {
             Code::NotFound,
             "nonsense",
         ),
-        (volume("pvc-1", 1 << 20), Code::InvalidArgument, "GiB"),
+        (
+            volume("pvc-1", 65_537),
+            Code::OutOfRange,
+            "capacity_range.required_bytes: 65537 GiB are asked for, and no EBS volume is larger than 65536 GiB; ask for less",
+        ),
         (volume("pvc-1", 1 << 32), Code::OutOfRange, "required_bytes"),
+        (
+            csi::CreateVolumeRequest {
+                parameters: map(&[("type", "gp2")]),
+                ..volume("pvc-1", 16_385)
+            },
+            Code::OutOfRange,
+            "maximum is 16384GiB; change the size that capacity_range asks for",
+        ),
+        (
+            csi::CreateVolumeRequest {
+                parameters: map(&[("type", "io1"), ("iops", "100")]),
+                ..volume("pvc-1", 1)
+            },
+            Code::OutOfRange,
+            "at least 4 GiB",
+        ),
     ];
     for (request, code, word) in rows {
         let status = driver.create(request).await.unwrap_err();
@@ -100,6 +120,26 @@ async fn a_wrong_create_is_refused_by_the_field_and_makes_nothing() {
         assert!(status.message().contains(word), "{word}: {status}");
     }
     assert_eq!(driver.live("volumes"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_does_not_grow_beyond_what_ebs_or_its_type_has() {
+    let driver = Driver::new().await;
+    let request = csi::CreateVolumeRequest {
+        parameters: map(&[("type", "gp2")]),
+        ..volume("pvc-1", 1)
+    };
+    let id = driver.create(request).await.unwrap().volume_id;
+    for (gib, calls, word) in [
+        (65_537, 0, "no EBS volume is larger than 65536 GiB"),
+        (16_385, 1, "maximum is 16384GiB; change the size"),
+    ] {
+        let refused = driver.expand(&id, gib).await.unwrap_err();
+        assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+        assert!(refused.message().contains(word), "{refused}");
+        assert_eq!(driver.world.calls("ModifyVolume"), calls);
+    }
+    assert_eq!(driver.expand(&id, 2).await.unwrap().capacity_bytes, 2 << 30);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
