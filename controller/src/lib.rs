@@ -15,6 +15,7 @@ pub mod http;
 pub mod iops;
 pub mod metrics;
 pub mod modify;
+pub mod node_local;
 pub mod operations;
 pub mod parameters;
 pub mod patience;

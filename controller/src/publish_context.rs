@@ -6,6 +6,8 @@ use crate::attach::Attached;
 
 /// The device name that EC2 was told; on Nitro a hint.
 pub const DEVICE_PATH: &str = "devicePath";
+/// The EBS volume that a handle of a node itself stands for; only there.
+pub const VOLUME_ID: &str = "volumeID";
 /// The size at attach in bytes: a device that is smaller is another one.
 pub const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
 /// `blank`, `snapshot` or `volume`: one with a source holds data and is never formatted.

@@ -7,10 +7,7 @@ use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 
 use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
-use crate::topology;
-
-/// Handles of volumes that are local to a node begin so.
-const NODE_LOCAL: &str = "local-ebs://";
+use crate::{node_local, topology};
 
 /// What a new volume is filled from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +163,6 @@ impl Publish {
             .as_ref()
             .ok_or_else(|| Failure::missing("volume_capability"))?;
         Capability::parse(capability)?;
-        refuse_node_local(volume)?;
         Ok(Self {
             pair: Pair {
                 volume: volume_id("volume_id", volume)?,
@@ -224,7 +220,7 @@ impl Expand {
             .capacity_range
             .as_ref()
             .ok_or_else(|| Failure::missing("capacity_range"))?;
-        refuse_node_local(volume)?;
+        node_local::refuse("volume_id", volume, "be expanded")?;
         let range = CapacityRange::parse(range)?;
         let block = match &wire.volume_capability {
             Some(capability) => {
@@ -253,7 +249,7 @@ pub fn modify(
     parameters: &HashMap<String, String>,
 ) -> Result<(VolumeId, VolumeAttributes), Failure> {
     let volume = present("volume_id", volume)?;
-    refuse_node_local(volume)?;
+    node_local::refuse("volume_id", volume, "be modified")?;
     let attributes = VolumeAttributes::parse(parameters)?;
     Ok((volume_id("volume_id", volume)?, attributes))
 }
@@ -277,7 +273,7 @@ impl CreateSnapshot {
     pub fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
         let name = present("name", &wire.name)?.to_owned();
         let volume = present("source_volume_id", &wire.source_volume_id)?;
-        refuse_node_local(volume)?;
+        node_local::refuse("source_volume_id", volume, "have snapshots")?;
         Ok(Self {
             name,
             volume: volume_id("source_volume_id", volume)?,
@@ -332,18 +328,6 @@ fn within_ebs(size: GiB) -> Result<GiB, Failure> {
 
 fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
     wire.map_or_else(|| Ok(CapacityRange::default()), CapacityRange::parse)
-}
-
-fn refuse_node_local(volume: &str) -> Result<(), Failure> {
-    if volume.starts_with(NODE_LOCAL) {
-        return Err(Failure::new(
-            Condition::Unsupported,
-            format!(
-                "volume_id: volumes of a node itself ({NODE_LOCAL}…) are not offered by this release; use an EBS volume's id"
-            ),
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::ec2_failure::failure;
 use crate::iops::IopsCeilings;
 use crate::metrics::Metrics;
 use crate::modify::Modifications;
+use crate::node_local;
 use crate::patience;
 use crate::publish_context;
 use crate::request::{self, CreateSnapshot, CreateVolume, Expand, Publish};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub tags: TagSettings,
     /// How long an expansion and a modification of one volume wait for each other.
     pub modify_window: Duration,
+    /// Whether handles that begin with `local-ebs://` may be published.
+    pub node_local_volumes: bool,
 }
 
 impl Settings {
@@ -55,6 +58,7 @@ impl Settings {
                 warn_on_invalid: config.warn_on_invalid_tag,
             },
             modify_window: config.modify_window,
+            node_local_volumes: config.node_local_volumes,
         })
     }
 }
@@ -68,6 +72,7 @@ pub struct Controller {
     modifications: Modifications,
     snapshots: Snapshots,
     tally: Tally,
+    node_local_volumes: bool,
 }
 
 impl Controller {
@@ -89,6 +94,7 @@ impl Controller {
             snapshots: Snapshots::new(ec2.clone(), tags, &tally),
             tally,
             ec2,
+            node_local_volumes: settings.node_local_volumes,
         }
     }
 
@@ -157,6 +163,12 @@ impl controller_server::Controller for Controller {
         let wire = request.get_ref();
         note("volume.id", &wire.volume_id);
         note("node.id", &wire.node_id);
+        if node_local::is_handle(&wire.volume_id) {
+            let context = node_local::publish(&self.ec2, self.node_local_volumes, wire).await?;
+            return Ok(Response::new(csi::ControllerPublishVolumeResponse {
+                publish_context: context,
+            }));
+        }
         let attached = self
             .attachments
             .attach(Publish::parse(wire)?, patience)
@@ -187,6 +199,9 @@ impl controller_server::Controller for Controller {
         let wire = request.into_inner();
         note("volume.id", &wire.volume_id);
         request::present("volume_id", &wire.volume_id)?;
+        if node_local::is_handle(&wire.volume_id) {
+            return Ok(Response::new(node_local::validate(wire)?));
+        }
         let parsed = Capability::parse_all(&wire.volume_capabilities);
         if let Err(failure) = &parsed
             && failure.condition() != Condition::Unsupported

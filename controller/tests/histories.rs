@@ -282,6 +282,7 @@ fn history(seed: u64) -> Vec<String> {
         let settings = Settings {
             tags: TagSettings::default(),
             modify_window: Duration::from_secs(2),
+            node_local_volumes: true,
         };
         let replica = async |seed| Controller::new(world.access(seed).await, settings.clone(), Arc::default());
         let cluster = Arc::new(Cluster {

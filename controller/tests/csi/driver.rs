@@ -56,22 +56,28 @@ impl Driver {
         }
         let world = Arc::new(World::with(whole, Ec2Settings::default()).await);
         let ec2 = world.ec2.clone();
-        Self::over(world, ec2).await
+        Self::over(world, ec2, true).await
     }
 
     /// Another process over the same EC2: a replica, or this one after a restart.
     pub(crate) async fn another(&self) -> Self {
         let ec2 = access(&self.world.server.ec2(), Ec2Settings::default()).await;
-        Self::over(Arc::clone(&self.world), ec2).await
+        Self::over(Arc::clone(&self.world), ec2, true).await
     }
 
-    async fn over(world: Arc<World>, ec2: Ec2) -> Self {
+    /// Another process, without `--enable-node-local-volumes`.
+    pub(crate) async fn without_node_local_volumes(&self) -> Self {
+        Self::over(Arc::clone(&self.world), self.world.ec2.clone(), false).await
+    }
+
+    async fn over(world: Arc<World>, ec2: Ec2, node_local_volumes: bool) -> Self {
         let settings = Settings {
             tags: TagSettings {
                 cluster_id: Some("test".to_owned()),
                 ..Default::default()
             },
             modify_window: Duration::from_millis(300),
+            node_local_volumes,
         };
         let controller = Controller::new(ec2, settings, Arc::default());
         let dir = tempfile::tempdir().unwrap();

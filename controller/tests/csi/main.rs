@@ -5,6 +5,7 @@ mod create;
 mod driver;
 mod life;
 mod modify;
+mod node_local;
 mod refuse;
 mod snapshot;
 #[path = "../world/mod.rs"]
