@@ -94,10 +94,14 @@ fn report(work: &Work, outcome: &Outcome) {
         ("volume", volume),
         ("took_us", took.as_str()),
     ];
-    let (errno, code);
+    let (errno, code, seen);
     match outcome {
-        Outcome::Refused(reason) => {
-            fields.extend([("outcome", "refused"), ("reason", reason.as_str())]);
+        Outcome::Refused(refused) => {
+            fields.extend([("outcome", "refused"), ("reason", refused.reason.as_str())]);
+            if let Some(what) = &refused.seen {
+                seen = what.to_string();
+                fields.push(("seen", seen.as_str()));
+            }
             journal::warn("operation", &fields);
         }
         Outcome::Failed(failed) => {

@@ -6,13 +6,14 @@ pub mod checksum;
 pub mod ext;
 mod field;
 pub mod record;
+mod remains;
 pub mod signature;
 pub mod xfs;
 
 use crate::sys;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::Content;
-use ebs_csi_wire::VolumeId;
+use ebs_csi_wire::{Signature, VolumeId};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -49,8 +50,11 @@ pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
         return Ok(Content::Foreign(kind));
     }
     for (start, length) in blank::ranges(size) {
-        if !reader.zero(start, length)? {
-            return Ok(Content::Unknown);
+        if let Some(at) = reader.first_set(start, length)? {
+            return Ok(match remains::look(&mut reader, size)? {
+                Some(signature) => Content::Damaged(signature),
+                None => Content::Unknown { at },
+            });
         }
     }
     Ok(Content::Blank)
@@ -75,11 +79,16 @@ pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
     let credible = ext.as_ref().is_some_and(|facts| facts.bytes != 0);
     match (ext, xfs) {
         // Each overwrites the other's superblock when it is made: two sound ones cannot be told apart.
-        (Some(_), Some(xfs)) if credible && xfs.sound => Some(Content::Unknown),
+        (Some(_), Some(xfs)) if credible && xfs.sound => {
+            Some(Content::Foreign(Signature::ExtAndXfs))
+        }
         (Some(ext), _) if credible => {
             Some(stranger_beside(head, ext::AT..ext::AT + 1024).unwrap_or(Content::Ext(ext)))
         }
         (_, Some(xfs)) => Some(stranger_beside(head, 0..512).unwrap_or(Content::Xfs(xfs))),
+        _ if ext::is_journal(head) => Some(Content::Foreign(Signature::ExtJournal)),
+        // Two bytes of magic with nonsense around them: anything else that explains the disk goes first.
+        (Some(ext), _) => Some(stranger(head).unwrap_or(Content::Damaged(ext.level.signature()))),
         _ => stranger(head),
     }
 }
@@ -151,15 +160,17 @@ impl<D: AsFd> Reader<D> {
         Ok(all)
     }
 
-    fn zero(&mut self, at: u64, length: u64) -> Result<bool, Errno> {
+    /// Offset of the first byte that is not zero, within `length` bytes from `at`.
+    fn first_set(&mut self, at: u64, length: u64) -> Result<Option<u64>, Errno> {
         let mut done = 0;
         while done < length {
-            let piece = (length - done).min(PIECE as u64);
-            if !zero(self.read(at + done, piece)?) {
-                return Ok(false);
+            let piece = self.read(at + done, length - done)?;
+            if !zero(piece) {
+                let first = piece.iter().position(|byte| *byte != 0).unwrap_or(0);
+                return Ok(Some(at + done + first as u64));
             }
-            done += piece;
+            done += piece.len() as u64;
         }
-        Ok(true)
+        Ok(None)
     }
 }

@@ -6,7 +6,7 @@ use crate::outcome::{At, Done, failed};
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
-use ebs_csi_wire::{FsType, Refusal, Step};
+use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Step};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -58,14 +58,14 @@ pub struct Detached(OwnedFd);
 /// Make a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, there before anybody can see the mount.
 pub fn create(
     _permit: &Authorized<StageDisk>,
-    fs_type: &str,
+    fs: FsType,
     device: &Device,
     parameters: &[Parameter],
     attributes: u64,
 ) -> Done<Detached> {
     let attributes = MountAttrFlags::from_bits(u32::try_from(attributes).unwrap_or(u32::MAX))
         .ok_or(Refusal::MountFlag)?;
-    let context = fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
+    let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
     fsconfig_set_string(context.as_fd(), "source", device.path()).at(Step::CreateMount)?;
     for parameter in parameters {
         let set = match parameter {
@@ -84,7 +84,13 @@ pub fn create(
     match fsconfig_create(context.as_fd()) {
         Ok(()) => {}
         // EFSCORRUPTED and EFSBADCRC.
-        Err(Errno::UCLEAN | Errno::BADMSG) => return Err(Refusal::FilesystemErrors.into()),
+        Err(Errno::UCLEAN | Errno::BADMSG) => {
+            let damaged = Seen::Content {
+                signature: fs.into(),
+                state: ContentState::Damaged,
+            };
+            return Err(Refused::because(Refusal::FilesystemErrors, damaged).into());
+        }
         Err(e) => return Err(failed(Step::CreateMount, e)),
     }
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)

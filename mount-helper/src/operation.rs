@@ -18,7 +18,7 @@ pub use inspect::inventory;
 /// Carry out one operation on a volume.
 pub fn run(world: &World, operation: &Operation) -> Outcome {
     if let Err(reason) = place::check(operation, world.root.path(), world.rules.places()) {
-        return Outcome::Refused(reason);
+        return reason.into();
     }
     let outcome: Done<Outcome> = match operation {
         Operation::Stage(asked) => stage::stage(world, asked).map(Outcome::Staged),

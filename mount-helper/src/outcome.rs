@@ -1,6 +1,6 @@
 //! How an operation can end otherwise than well: refused by a rule, or failed at a step.
 use crate::device::DeviceError;
-use ebs_csi_wire::{Failed, Outcome, Refusal, Step, ToolEnd};
+use ebs_csi_wire::{Failed, Outcome, Refusal, Refused, Step, ToolEnd};
 use rustix::io::Errno;
 use std::num::NonZeroI32;
 
@@ -8,7 +8,7 @@ use std::num::NonZeroI32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// A rule or a fact forbids it.
-    Refused(Refusal),
+    Refused(Refused),
     /// A step that should have worked did not.
     Failed(Failed),
 }
@@ -18,14 +18,20 @@ pub type Done<T> = Result<T, Stop>;
 
 impl From<Refusal> for Stop {
     fn from(reason: Refusal) -> Self {
-        Self::Refused(reason)
+        Self::Refused(reason.into())
+    }
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
     }
 }
 
 impl From<Stop> for Outcome {
     fn from(stop: Stop) -> Self {
         match stop {
-            Stop::Refused(reason) => Self::Refused(reason),
+            Stop::Refused(refused) => Self::Refused(refused),
             Stop::Failed(failed) => Self::Failed(failed),
         }
     }

@@ -4,7 +4,7 @@ use crate::directories::{Act, Directories};
 use crate::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
-use ebs_csi_wire::{KubeletPath, Step};
+use ebs_csi_wire::{KubeletPath, Seen, Step};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
@@ -92,6 +92,18 @@ impl Root {
                 read_only: mount.read_only || mount.superblock_read_only,
             })
             .collect())
+    }
+
+    /// A place other than `relative` where the file system of a device is mounted, for a refusal that names it. None when
+    /// there is none, or none whose name can be told.
+    pub fn other_mount(&self, device: u64, relative: &str, table: &MountTable) -> Option<Seen> {
+        let mounts = table.read().ok()?;
+        mounts
+            .iter()
+            .filter(|mount| mount.device == device)
+            .filter(|mount| self.relative(mount).as_deref() != Some(relative))
+            .find_map(|mount| KubeletPath::parse(&mount.path).ok())
+            .map(Seen::MountedAt)
     }
 
     /// Where a mount stands beneath this root; None when it stands elsewhere.

@@ -64,7 +64,7 @@ pub fn serve(broker: &Broker, socket: &OwnedFd) {
                 None => return,
             },
         };
-        let refused = outcome == Outcome::Refused(Refusal::Version);
+        let refused = outcome == Refusal::Version.into();
         let reply = Reply { id, outcome };
         if frame::write_frame(&mut stream, &reply.encode()).is_err() || refused {
             return;
@@ -84,7 +84,7 @@ fn greet(broker: &Broker, theirs: Hello) -> Outcome {
             policy_digest: broker.digest.to_owned(),
             sandbox: broker.sandbox,
         }),
-        None => Outcome::Refused(Refusal::Version),
+        None => Refusal::Version.into(),
     }
 }
 

@@ -74,7 +74,7 @@ impl Table {
     /// closed and takes no more work.
     pub fn submit(&self, operation: Operation, wait: Duration) -> Option<Outcome> {
         let Some(lane) = Lane::of(&operation) else {
-            return Some(Outcome::Refused(Refusal::Unsupported));
+            return Some(Refusal::Unsupported.into());
         };
         let end = Instant::now() + wait.min(LONGEST_WAIT);
         let mut state = self.lock();
@@ -98,7 +98,7 @@ impl Table {
                 }
                 _ => match self.wait(state, end) {
                     Ok(again) => state = again,
-                    Err(_) => return Some(Outcome::Refused(Refusal::Busy)),
+                    Err(_) => return Some(Refusal::Busy.into()),
                 },
             }
         };
@@ -253,7 +253,7 @@ mod tests {
         let table = Table::default();
         table.submit(unpublish(A, "/k/a"), Duration::ZERO);
         let other = table.submit(unpublish(A, "/k/b"), Duration::from_millis(10));
-        assert_eq!(other, Some(Outcome::Refused(Refusal::Busy)));
+        assert_eq!(other, Some(Refusal::Busy.into()));
         assert_eq!(
             table.submit(unpublish(B, "/k/b"), Duration::ZERO),
             Some(Outcome::Pending)
@@ -294,7 +294,7 @@ mod tests {
             let expected = if n < LOOKS {
                 Outcome::Pending
             } else {
-                Outcome::Refused(Refusal::Busy)
+                Refusal::Busy.into()
             };
             assert_eq!(table.submit(stats, Duration::ZERO), Some(expected), "{n}");
         }

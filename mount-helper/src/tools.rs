@@ -7,7 +7,9 @@ use crate::tool::{self, Program};
 use crate::world::World;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Arguments, Meaning, Tool, ToolId};
-use ebs_csi_wire::{FormatOptions, FsType, Refusal, Stage, Step, ToolEnd, VolumeId};
+use ebs_csi_wire::{
+    ContentState, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd, VolumeId,
+};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -56,10 +58,11 @@ pub fn format(
     }
 }
 
-/// Have ext3 or ext4 checked; true when something was repaired.
+/// Have ext3 or ext4 checked; true when something was repaired. `fs` is what was asked for.
 pub fn check(
     world: &World,
     _permit: &Authorized<StageDisk>,
+    fs: FsType,
     claim: &OwnedFd,
     full: bool,
 ) -> Done<bool> {
@@ -71,7 +74,13 @@ pub fn check(
     match ask(world, &plain(tool), claim, Step::Check)? {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
-        Meaning::Uncorrectable => Err(Refusal::FilesystemErrors.into()),
+        Meaning::Uncorrectable => {
+            let damaged = Seen::Content {
+                signature: fs.into(),
+                state: ContentState::Damaged,
+            };
+            Err(Refused::because(Refusal::FilesystemErrors, damaged).into())
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::place::Root;
 use crate::runners::Runners;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
-use ebs_csi_wire::{KubeletPath, Refusal, Step, VolumeId};
+use ebs_csi_wire::{KubeletPath, Refusal, Refused, Step, VolumeId};
 
 /// The broker's held roots and its neighbours.
 #[derive(Debug)]
@@ -50,6 +50,14 @@ impl World {
             None if self.disks.exists(*device) => Owner::Another,
             None => Owner::Gone,
         })
+    }
+
+    /// A refusal because a disk is in use, with another place than `relative` where it is mounted.
+    pub fn in_use(&self, reason: Refusal, device: u64, relative: &str) -> Refused {
+        Refused {
+            reason,
+            seen: self.root.other_mount(device, relative, &self.table),
+        }
     }
 
     /// The disk is still the one that was found.

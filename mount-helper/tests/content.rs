@@ -1,6 +1,7 @@
 //! What the bounded reader makes of real images, of crafted ones and of noise. Needs no root.
 use ebs_csi_mount_helper::content::{HEAD, ext, recognise, xfs};
 use ebs_csi_policy::facts::{Content, ExtLevel};
+use ebs_csi_wire::Signature;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Read;
@@ -93,9 +94,9 @@ fn an_unfinished_xfs_says_so() {
 #[test]
 fn other_formats_are_foreign() {
     for (tool, arguments, megabytes, kind) in [
-        ("mkswap", &["-q"][..], 64, "swap"),
-        ("mkfs.btrfs", &["-q"][..], 256, "btrfs"),
-        ("mkfs.vfat", &[][..], 64, "vfat"),
+        ("mkswap", &["-q"][..], 64, Signature::Swap),
+        ("mkfs.btrfs", &["-q"][..], 256, Signature::Btrfs),
+        ("mkfs.vfat", &[][..], 64, Signature::Vfat),
     ] {
         if let Some(head) = image(megabytes, tool, arguments) {
             assert_eq!(
@@ -105,6 +106,30 @@ fn other_formats_are_foreign() {
             );
         }
     }
+}
+
+#[test]
+fn what_is_left_of_a_superblock_is_damaged_and_not_foreign() {
+    let Some(mut head) = ext4() else { return };
+    // Everything behind the size of a block, but not the magic.
+    head[ext::AT + 8..ext::AT + 0x38].fill(0xff);
+    assert_eq!(
+        recognise(&head, now()),
+        Some(Content::Damaged(Signature::Ext4))
+    );
+    // What explains the disk better goes first.
+    head[..6].copy_from_slice(b"LUKS\xba\xbe");
+    assert_eq!(
+        recognise(&head, now()),
+        Some(Content::Foreign(Signature::Luks))
+    );
+    let Some(journal) = image(64, "mke2fs", &["-q", "-F", "-O", "journal_dev"]) else {
+        return;
+    };
+    assert_eq!(
+        recognise(&journal, now()),
+        Some(Content::Foreign(Signature::ExtJournal))
+    );
 }
 
 #[test]
@@ -159,7 +184,10 @@ fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
         let mut luks = head.clone();
         if tool == "mke2fs" {
             luks[..6].copy_from_slice(b"LUKS\xba\xbe");
-            assert_eq!(recognise(&luks, now()), Some(Content::Foreign("luks")));
+            assert_eq!(
+                recognise(&luks, now()),
+                Some(Content::Foreign(Signature::Luks))
+            );
         }
         let mut table = head.clone();
         table[446 + 4] = 0x83;
@@ -167,7 +195,7 @@ fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
         if tool == "mke2fs" {
             assert_eq!(
                 recognise(&table, now()),
-                Some(Content::PartitionTable("mbr"))
+                Some(Content::PartitionTable(Signature::Mbr))
             );
         }
         // An image within a file of the volume is the user's own business.
@@ -190,7 +218,10 @@ fn a_boot_sector_is_no_partition_table_without_a_partition() {
     head[510..512].copy_from_slice(&[0x55, 0xaa]);
     assert_eq!(recognise(&head, 0), None);
     head[446 + 4] = 7;
-    assert_eq!(recognise(&head, 0), Some(Content::PartitionTable("mbr")));
+    assert_eq!(
+        recognise(&head, 0),
+        Some(Content::PartitionTable(Signature::Mbr))
+    );
     // No such boot indicator: these are not entries.
     head[446] = 0x12;
     assert_eq!(recognise(&head, 0), None);

@@ -189,7 +189,9 @@ impl Helper {
     ) -> Result<Outcome, HelperError> {
         loop {
             match self.ask_once(&operation, deadline).await {
-                Err(HelperError::Refused(Refusal::Busy)) if deadline.left() > BUSY_PAUSE => {
+                Err(HelperError::Refused(refused))
+                    if refused.reason == Refusal::Busy && deadline.left() > BUSY_PAUSE =>
+                {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
                 settled => return settled,
@@ -263,7 +265,7 @@ impl Helper {
 /// Answers that are not results.
 fn settle(outcome: Outcome) -> Result<Outcome, HelperError> {
     match outcome {
-        Outcome::Refused(refusal) => Err(HelperError::Refused(refusal)),
+        Outcome::Refused(refused) => Err(HelperError::Refused(refused)),
         Outcome::Failed(failed) => Err(HelperError::Failed(failed)),
         Outcome::Pending => Err(HelperError::Pending),
         result => Ok(result),

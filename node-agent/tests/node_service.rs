@@ -145,7 +145,7 @@ async fn each_refusal_becomes_its_status_with_words() {
     let world = World::start().await;
     let mut node = world.node();
     for refusal in Refusal::ALL.iter().filter(|r| **r != Refusal::Busy) {
-        world.helper.then([Act::Answer(Outcome::Refused(*refusal))]);
+        world.helper.then([Act::Answer(Outcome::from(*refusal))]);
         let status = node.node_stage_volume(stage()).await.unwrap_err();
         assert!(
             status.message().contains(refusal.explain()),
@@ -212,7 +212,7 @@ async fn work_that_takes_longer_than_ours_is_told_as_pending() {
 #[tokio::test]
 async fn a_busy_volume_is_asked_about_again_while_the_caller_waits() {
     let world = World::start().await;
-    let busy = || Act::Answer(Outcome::Refused(Refusal::Busy));
+    let busy = || Act::Answer(Refusal::Busy.into());
     world
         .helper
         .then([busy(), busy(), Act::Answer(Outcome::Done(Done::default()))]);

@@ -1,4 +1,5 @@
 //! What the helper saw for itself, as plain values. Nothing here comes from a request.
+use ebs_csi_wire::{ContentState, Seen, Signature};
 
 /// What a bounded look at a disk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,11 +11,44 @@ pub enum Content {
     /// An XFS superblock.
     Xfs(XfsFacts),
     /// A partition table of this kind.
-    PartitionTable(&'static str),
+    PartitionTable(Signature),
     /// The signature of something that the driver does not make.
-    Foreign(&'static str),
+    Foreign(Signature),
+    /// What is left of a file system that the driver could have made: a superblock that cannot be right, or a backup of one
+    /// whose first is gone.
+    Damaged(Signature),
     /// Bytes that are neither zero nor a known signature.
-    Unknown,
+    Unknown {
+        /// Offset of the first, in bytes from the start of the disk.
+        at: u64,
+    },
+}
+
+impl Content {
+    /// What a refusal tells of it; `disk_bytes` is the size of the disk.
+    #[must_use]
+    pub fn seen(&self, disk_bytes: u64) -> Option<Seen> {
+        let whole = |bytes: u64| {
+            if bytes > disk_bytes {
+                ContentState::CutOff
+            } else {
+                ContentState::Sound
+            }
+        };
+        let (signature, state) = match self {
+            Self::Blank => return None,
+            Self::Unknown { at } => return Some(Seen::UnknownBytes { at: *at }),
+            Self::Ext(facts) => (facts.level.signature(), whole(facts.bytes)),
+            Self::Xfs(facts) if facts.in_progress => (Signature::Xfs, ContentState::Unfinished),
+            Self::Xfs(facts) if !facts.sound => (Signature::Xfs, ContentState::Damaged),
+            Self::Xfs(facts) => (Signature::Xfs, whole(facts.bytes)),
+            Self::PartitionTable(signature) | Self::Foreign(signature) => {
+                (*signature, ContentState::Sound)
+            }
+            Self::Damaged(signature) => (*signature, ContentState::Damaged),
+        };
+        Some(Seen::Content { signature, state })
+    }
 }
 
 /// Which of the ext family wrote a superblock, by its feature flags.
@@ -26,6 +60,18 @@ pub enum ExtLevel {
     Ext3,
     /// At least one feature that only ext4 reads.
     Ext4,
+}
+
+impl ExtLevel {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn signature(self) -> Signature {
+        match self {
+            Self::Ext2 => Signature::Ext2,
+            Self::Ext3 => Signature::Ext3,
+            Self::Ext4 => Signature::Ext4,
+        }
+    }
 }
 
 /// The fields of an ext superblock that decide what happens next.

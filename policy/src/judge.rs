@@ -3,7 +3,9 @@
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
-use ebs_csi_wire::{Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Stage};
+use ebs_csi_wire::{
+    Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Stage,
+};
 
 /// An act that the policy allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,8 +150,13 @@ pub fn stage_disk(
         Content::PartitionTable(_) => Err(Refusal::PartitionTable),
         Content::Foreign(_) => Err(Refusal::ForeignContent),
         // What stands beside the record was written by the format that never finished.
-        Content::Unknown if evidence.record => format(),
-        Content::Unknown => Err(Refusal::UnknownContent),
+        Content::Unknown { .. } if evidence.record => format(),
+        Content::Damaged(signature) if evidence.record && is_ext(*signature) => format(),
+        Content::Unknown { .. } => Err(Refusal::UnknownContent),
+        Content::Damaged(signature) if is_ext(*signature) == (asked.fs != FsType::Xfs) => {
+            Err(Refusal::FilesystemErrors)
+        }
+        Content::Damaged(_) => Err(Refusal::ForeignContent),
         // A superblock may reach the disk before what it describes; that nobody mounted it says that no data is lost.
         Content::Ext(facts) if evidence.record && !facts.ever_mounted => format(),
         Content::Ext(facts) => stage_ext(asked, disk, facts),
@@ -177,6 +184,13 @@ pub fn stage_disk(
             }
         }
     }
+}
+
+fn is_ext(signature: Signature) -> bool {
+    matches!(
+        signature,
+        Signature::Ext2 | Signature::Ext3 | Signature::Ext4
+    )
 }
 
 fn stage_ext(

@@ -5,8 +5,8 @@ use ebs_csi_policy::facts::{
 };
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
-    Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock, PublishFilesystem,
-    Refusal, Stage, VolumeId,
+    ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock,
+    PublishFilesystem, Refusal, Seen, Signature, Stage, VolumeId,
 };
 use proptest::prelude::*;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -250,20 +250,49 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
         (&copy, Content::Blank, Err(Refusal::CopyWithoutFilesystem)),
         (
             &ext4,
-            Content::PartitionTable("gpt"),
+            Content::PartitionTable(Signature::Gpt),
             Err(Refusal::PartitionTable),
         ),
         (
             &ext4,
-            Content::Foreign("luks"),
+            Content::Foreign(Signature::Luks),
             Err(Refusal::ForeignContent),
         ),
-        (&ext4, Content::Unknown, Err(Refusal::UnknownContent)),
+        (
+            &ext4,
+            Content::Unknown { at: 3 },
+            Err(Refusal::UnknownContent),
+        ),
         // That the controller calls it blank does not make it so.
-        (&born_blank, Content::Unknown, Err(Refusal::UnknownContent)),
         (
             &born_blank,
-            Content::Foreign("lvm2"),
+            Content::Unknown { at: 3 },
+            Err(Refusal::UnknownContent),
+        ),
+        (
+            &born_blank,
+            Content::Foreign(Signature::Lvm2),
+            Err(Refusal::ForeignContent),
+        ),
+        // The asked-for file system is broken, any other one is somebody else's.
+        (
+            &ext4,
+            Content::Damaged(Signature::Ext4),
+            Err(Refusal::FilesystemErrors),
+        ),
+        (
+            &xfs4,
+            Content::Damaged(Signature::Xfs),
+            Err(Refusal::FilesystemErrors),
+        ),
+        (
+            &ext3,
+            Content::Damaged(Signature::Xfs),
+            Err(Refusal::ForeignContent),
+        ),
+        (
+            &xfs4,
+            Content::Damaged(Signature::Ext2),
             Err(Refusal::ForeignContent),
         ),
         // ext
@@ -377,6 +406,50 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
 }
 
 #[test]
+fn what_was_found_is_told_with_its_state() {
+    let content = |signature, state| Some(Seen::Content { signature, state });
+    for (found, expected) in [
+        (Content::Blank, None),
+        (
+            Content::Unknown { at: 3000 },
+            Some(Seen::UnknownBytes { at: 3000 }),
+        ),
+        (
+            Content::Foreign(Signature::Luks),
+            content(Signature::Luks, ContentState::Sound),
+        ),
+        (
+            Content::PartitionTable(Signature::Gpt),
+            content(Signature::Gpt, ContentState::Sound),
+        ),
+        (
+            Content::Damaged(Signature::Ext3),
+            content(Signature::Ext3, ContentState::Damaged),
+        ),
+        (ext(|_| ()), content(Signature::Ext4, ContentState::Sound)),
+        (
+            ext(|e| e.bytes = DISK.bytes + 1),
+            content(Signature::Ext4, ContentState::CutOff),
+        ),
+        (xfs(|_| ()), content(Signature::Xfs, ContentState::Sound)),
+        (
+            xfs(|x| x.sound = false),
+            content(Signature::Xfs, ContentState::Damaged),
+        ),
+        (
+            xfs(|x| x.in_progress = true),
+            content(Signature::Xfs, ContentState::Unfinished),
+        ),
+        (
+            xfs(|x| x.bytes = DISK.bytes + 1),
+            content(Signature::Xfs, ContentState::CutOff),
+        ),
+    ] {
+        assert_eq!(found.seen(DISK.bytes), expected, "{found:?}");
+    }
+}
+
+#[test]
 fn a_format_that_never_finished_is_made_again() {
     let asked = stage(|_| ());
     let evidence = Evidence {
@@ -384,12 +457,23 @@ fn a_format_that_never_finished_is_made_again() {
         record: true,
     };
     for (content, expected) in [
-        (Content::Unknown, Ok(FORMAT)),
+        (Content::Unknown { at: 3 }, Ok(FORMAT)),
+        (Content::Damaged(Signature::Ext4), Ok(FORMAT)),
+        (
+            Content::Damaged(Signature::Xfs),
+            Err(Refusal::ForeignContent),
+        ),
         (ext(|e| e.ever_mounted = false), Ok(FORMAT)),
         // Somebody used it: the record is stale.
         (ext(|_| ()), Ok(AS_IT_IS)),
-        (Content::Foreign("luks"), Err(Refusal::ForeignContent)),
-        (Content::PartitionTable("gpt"), Err(Refusal::PartitionTable)),
+        (
+            Content::Foreign(Signature::Luks),
+            Err(Refusal::ForeignContent),
+        ),
+        (
+            Content::PartitionTable(Signature::Gpt),
+            Err(Refusal::PartitionTable),
+        ),
         (xfs(|_| ()), Err(Refusal::ForeignContent)),
     ] {
         let judged = judge::stage_disk(&asked, &DISK, &content, evidence);
@@ -401,7 +485,7 @@ fn a_format_that_never_finished_is_made_again() {
     }
     let copy = stage(|s| s.disk.origin = Origin::Copy);
     assert_eq!(
-        judge::stage_disk(&copy, &DISK, &Content::Unknown, evidence).err(),
+        judge::stage_disk(&copy, &DISK, &Content::Unknown { at: 3 }, evidence).err(),
         Some(Refusal::CopyWithoutFilesystem)
     );
 }
@@ -721,9 +805,15 @@ fn any_content() -> impl Strategy<Value = Content> {
     ];
     let uuid = prop_oneof![Just(OURS), any::<[u8; 16]>()];
     prop_oneof![
-        Just(Content::Unknown),
-        Just(Content::PartitionTable("mbr")),
-        Just(Content::Foreign("btrfs")),
+        any::<u64>().prop_map(|at| Content::Unknown { at }),
+        prop_oneof![
+            Just(Signature::Ext2),
+            Just(Signature::Ext4),
+            Just(Signature::Xfs)
+        ]
+        .prop_map(Content::Damaged),
+        Just(Content::PartitionTable(Signature::Mbr)),
+        Just(Content::Foreign(Signature::Btrfs)),
         (level, any::<[bool; 3]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
             |(
                 level,
@@ -777,7 +867,8 @@ proptest! {
         let unfinished = match &content {
             Content::Xfs(x) => x.in_progress && x.uuid == OURS && fs == FsType::Xfs,
             Content::Ext(e) => record && !e.ever_mounted,
-            Content::Unknown => record,
+            Content::Unknown { .. } => record,
+            Content::Damaged(signature) => record && *signature != Signature::Xfs,
             _ => false,
         };
         let evidence = Evidence { uuid: OURS, record };

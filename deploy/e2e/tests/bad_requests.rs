@@ -789,7 +789,7 @@ async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
             refused(
                 "stage of a disk that is smaller than what was attached",
                 FailedPrecondition,
-                &["smaller"],
+                &["smaller", "a disk of 10737418240 bytes"],
             ),
             publish_context("ebs.csi.aws.com/size-bytes", "21474836480"),
         ),
@@ -879,7 +879,11 @@ async fn bad_requests_to_the_node_are_refused_and_change_nothing() {
         &refused(
             "a second stage elsewhere",
             Code::FailedPrecondition,
-            &["another path", "unstage"],
+            &[
+                "another path",
+                "unstage",
+                kubelet.staging_path(&volume).to_str().unwrap(),
+            ],
         ),
         csi::NodeStageVolumeRequest {
             staging_target_path: elsewhere.to_str().unwrap().to_owned(),

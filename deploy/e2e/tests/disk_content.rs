@@ -93,25 +93,80 @@ fn swap(device: &Path) {
     run("mkswap", &[], device);
 }
 
-/// What is put on the disk, what it is called, and a word that the refusal says.
+/// The superblock of a Linux software RAID, version 1.2.
+fn raid(device: &Path) {
+    write(device, 4096, b"\xfc\x4e\x2b\xa9\x01\0\0\0");
+}
+
+/// An uberblock in the first label of a ZFS pool.
+fn zfs(device: &Path) {
+    write(device, 128 << 10, &0x00ba_b10c_u64.to_le_bytes());
+}
+
+/// The superblock of a btrfs.
+fn btrfs(device: &Path) {
+    write(device, 0x1_0040, b"_BHRfS_M");
+}
+
+/// The volume descriptor of an ISO 9660 image.
+fn iso(device: &Path) {
+    write(device, 32768, b"\x01CD001\x01");
+}
+
+/// An ext4 whose first superblock is gone altogether.
+fn beheaded_ext4(device: &Path) {
+    run("mke2fs", &["-q", "-F", "-t", "ext4"], device);
+    write(device, 0, &[0; 4096]);
+}
+
+/// What is put on the disk, what it is called, and what the refusal says that it saw.
 const FOREIGN: &[(Prepare, &str, &str)] = &[
-    (partition_table, "a partition table", "partition"),
-    (guid_partition_table, "a GUID partition table", "partition"),
-    (physical_volume, "an LVM physical volume", "something else"),
-    (luks, "a LUKS header", "something else"),
-    (unknown_bytes, "unknown bytes", "neither blank nor"),
+    (
+        partition_table,
+        "a partition table",
+        "a dos partition table (mbr)",
+    ),
+    (
+        guid_partition_table,
+        "a GUID partition table",
+        "a guid partition table (gpt)",
+    ),
+    (
+        physical_volume,
+        "an LVM physical volume",
+        "an lvm2 physical volume",
+    ),
+    (luks, "a LUKS header", "a luks header"),
+    (raid, "a RAID member", "a linux software raid (md)"),
+    (zfs, "a ZFS pool", "a zfs pool"),
+    (btrfs, "a btrfs", "a btrfs file system"),
+    (iso, "an ISO image", "an iso 9660 image"),
+    (unknown_bytes, "unknown bytes", "unknown bytes at offset 0 "),
     (
         few_bytes,
         "a few bytes between signatures",
-        "neither blank nor",
+        "unknown bytes at offset 3000 ",
     ),
-    (swap, "swap space", "something else"),
-    (damaged_ext4, "a damaged ext4", "neither blank nor"),
-    (damaged_xfs, "a damaged XFS", "something else"),
+    (swap, "swap space", "found swap space"),
+    (
+        damaged_ext4,
+        "a damaged ext4",
+        "an ext4 file system on the disk, damaged",
+    ),
+    (
+        beheaded_ext4,
+        "an ext4 without its superblock",
+        "an ext4 file system on the disk, damaged",
+    ),
+    (
+        damaged_xfs,
+        "a damaged XFS",
+        "an xfs file system on the disk, damaged",
+    ),
     (
         healthy_xfs,
         "an XFS where ext4 is asked for",
-        "something else",
+        "an xfs file system on the disk: ",
     ),
 ];
 

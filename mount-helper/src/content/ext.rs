@@ -25,25 +25,11 @@ const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
 /// Read a superblock. `head` begins at byte 0 of the disk; `now` is seconds since 1970.
 /// None when there is none; a journal device of another file system is none of ours either.
 pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
-    let sb = head.get(AT..AT + LENGTH)?;
-    if le16(sb, 0x38) != MAGIC {
-        return None;
-    }
-    let compatible = le32(sb, 0x5c);
+    let sb = superblock(head)?;
     let incompatible = le32(sb, 0x60);
-    let read_only_compatible = le32(sb, 0x64);
     if incompatible & INCOMPAT_JOURNAL_DEVICE != 0 {
         return None;
     }
-    let level = if incompatible & !INCOMPAT_OF_EXT3 != 0
-        || read_only_compatible & !RO_COMPAT_OF_EXT3 != 0
-    {
-        ExtLevel::Ext4
-    } else if compatible & COMPAT_JOURNAL != 0 {
-        ExtLevel::Ext3
-    } else {
-        ExtLevel::Ext2
-    };
     // A shift that the kernel would refuse gives a size of 0, which nothing takes for a whole file system.
     let shift = le32(sb, 0x18);
     let block_bytes = if shift <= 6 { 1024_u64 << shift } else { 0 };
@@ -52,7 +38,7 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         blocks |= u64::from(le32(sb, 0x150)) << 32;
     }
     Some(ExtFacts {
-        level,
+        level: level(sb),
         clean: clean(sb, now),
         needs_recovery: incompatible & INCOMPAT_RECOVER != 0,
         ever_mounted: le32(sb, 0x2c) != 0 || le16(sb, 0x34) != 0,
@@ -61,6 +47,31 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         group_blocks: u64::from(le32(sb, 0x20)),
         uuid: id(sb, 0x68),
     })
+}
+
+fn superblock(head: &[u8]) -> Option<&[u8]> {
+    let sb = head.get(AT..AT + LENGTH)?;
+    (le16(sb, 0x38) == MAGIC).then_some(sb)
+}
+
+/// The journal of a file system that lies elsewhere stands at the start of `head`.
+pub fn is_journal(head: &[u8]) -> bool {
+    superblock(head).is_some_and(|sb| le32(sb, 0x60) & INCOMPAT_JOURNAL_DEVICE != 0)
+}
+
+/// Which of the family wrote the backup that `block` begins with; None when it is not the backup in the second group.
+pub fn first_backup(block: &[u8]) -> Option<ExtLevel> {
+    (le16(block, 0x38) == MAGIC && le16(block, 0x5a) == 1).then(|| level(block))
+}
+
+fn level(sb: &[u8]) -> ExtLevel {
+    if le32(sb, 0x60) & !INCOMPAT_OF_EXT3 != 0 || le32(sb, 0x64) & !RO_COMPAT_OF_EXT3 != 0 {
+        ExtLevel::Ext4
+    } else if le32(sb, 0x5c) & COMPAT_JOURNAL != 0 {
+        ExtLevel::Ext3
+    } else {
+        ExtLevel::Ext2
+    }
 }
 
 /// What e2fsck(8) asks before it decides that nothing is to be done.

@@ -5,7 +5,7 @@ use crate::fault_point;
 use crate::outcome::{At, Done};
 use crate::world::World;
 use ebs_csi_policy::judge::{self, Shown};
-use ebs_csi_wire::{Expand, Expanded, Step};
+use ebs_csi_wire::{Expand, Expanded, Refused, Seen, Step};
 use std::time::Duration;
 
 /// Carry the request out.
@@ -18,7 +18,8 @@ pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
         .disks
         .find(&asked.volume.serial(), Access::ReadOnly, Duration::ZERO)
         .at(Step::FindDevice)?;
-    judge::expand(asked, device.bytes())?;
+    judge::expand(asked, device.bytes())
+        .map_err(|reason| Refused::because(reason, Seen::DiskBytes(device.bytes())))?;
     let filesystem_bytes = match shown {
         Shown::Block => 0,
         // On a read-only mount the size stays, and that is no error.

@@ -8,7 +8,7 @@ use crate::tools;
 use crate::world::World;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
-use ebs_csi_wire::{FsType, Refusal, Stage, Step};
+use ebs_csi_wire::{FsType, Refusal, Refused, Stage, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, pread, pwrite};
@@ -35,11 +35,14 @@ pub(super) fn prepare(
     device: &Device,
     facts: &DiskFacts,
 ) -> Done<Prepared> {
-    let claim = claim(world, device, asked.read_only)?;
+    let claim = claim(world, device, asked)?;
     let content = look(&claim)?;
     let evidence = evidence(asked, &content, &claim)?;
     fault_point::reached("stage-looked");
-    let permit = judge::stage_disk(asked, facts, &content, evidence)?;
+    let permit = judge::stage_disk(asked, facts, &content, evidence).map_err(|reason| Refused {
+        reason,
+        seen: content.seen(facts.bytes),
+    })?;
     let act = *permit.act();
     let mut prepared = Prepared {
         permit,
@@ -70,7 +73,7 @@ pub(super) fn prepare(
         }
         Preparation::Check => {
             world.verify(device)?;
-            prepared.repaired = tools::check(world, &prepared.permit, &claim, false)?;
+            prepared.repaired = tools::check(world, &prepared.permit, asked.fs, &claim, false)?;
             prepared.checked = true;
             finish(world, device)?;
             fault_point::reached("stage-checked");
@@ -84,7 +87,7 @@ pub(super) fn prepare(
     if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, evidence)? {
         world.verify(device)?;
         // resize2fs works on a file system that was checked in full.
-        prepared.repaired |= tools::check(world, &prepared.permit, &claim, true)?;
+        prepared.repaired |= tools::check(world, &prepared.permit, asked.fs, &claim, true)?;
         prepared.checked = true;
         tools::grow_ext(world, &prepared.permit, &claim)?;
         finish(world, device)?;
@@ -105,12 +108,16 @@ fn needs_growth_after_check(
     if act.preparation != Preparation::Check {
         return Ok(false);
     }
-    let again = judge::stage_disk(asked, facts, &look(claim)?, evidence)?.into_act();
-    Ok(again.grow_first)
+    let content = look(claim)?;
+    let again = judge::stage_disk(asked, facts, &content, evidence).map_err(|reason| Refused {
+        reason,
+        seen: content.seen(facts.bytes),
+    })?;
+    Ok(again.act().grow_first)
 }
 
-fn claim(world: &World, device: &Device, read_only: bool) -> Done<OwnedFd> {
-    let access = if read_only {
+fn claim(world: &World, device: &Device, asked: &Stage) -> Done<OwnedFd> {
+    let access = if asked.read_only {
         Access::ReadOnly
     } else {
         Access::ReadWrite
@@ -133,7 +140,9 @@ fn look(claim: &OwnedFd) -> Done<Content> {
 fn evidence(asked: &Stage, content: &Content, claim: &OwnedFd) -> Done<Evidence> {
     let volume = &asked.disk.volume;
     let record = match content {
-        Content::Unknown | Content::Ext(_) => directly(claim, || content::recorded(claim, volume))?,
+        Content::Unknown { .. } | Content::Damaged(_) | Content::Ext(_) => {
+            directly(claim, || content::recorded(claim, volume))?
+        }
         _ => false,
     };
     Ok(Evidence {

@@ -2,7 +2,7 @@
 use crate::device::Access;
 use crate::fault_point;
 use crate::mounts;
-use crate::operation::stage::LATE_DISK;
+use crate::operation::stage::{LATE_DISK, identified};
 use crate::outcome::{At, Done};
 use crate::world::World;
 use ebs_csi_policy::facts::DiskFacts;
@@ -34,7 +34,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
         bytes: device.bytes(),
         device: device.number(),
     };
-    judge::disk(&asked.disk, &facts)?;
+    identified(&asked.disk, &facts)?;
     let staging = world.look(staging_path)?;
     let target = world.look(target_path)?;
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
@@ -73,10 +73,14 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         bytes: device.bytes(),
         device: device.number(),
     };
-    judge::disk(&asked.disk, &facts)?;
+    identified(&asked.disk, &facts)?;
     let target = world.look(target_path)?;
     let mounts = world.root.mounts_of(facts.device, &world.table)?;
-    let permit = judge::publish_block(asked, &facts, &target, &mounts)?;
+    let permit =
+        judge::publish_block(asked, &facts, &target, &mounts).map_err(|reason| match reason {
+            Refusal::StillHeld => world.in_use(reason, facts.device, target_path),
+            _ => reason.into(),
+        })?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true });
     };

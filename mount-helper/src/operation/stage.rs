@@ -9,7 +9,7 @@ use crate::world::World;
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag;
 use ebs_csi_policy::judge::{self, StagePlace};
-use ebs_csi_wire::{FsType, Refusal, Stage, Staged, Step};
+use ebs_csi_wire::{Disk, FsType, Refusal, Refused, Seen, Stage, Staged, Step};
 use std::time::Duration;
 
 /// A disk that EC2 has attached shows up within a second; kubelet's own retry covers the rest.
@@ -44,12 +44,17 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         bytes: device.bytes(),
         device: device.number(),
     };
-    judge::disk(&asked.disk, &facts)?;
+    identified(&asked.disk, &facts)?;
     fault_point::reached("stage-found");
 
     let place = world.look(relative)?;
     let mounts = world.root.mounts_of(facts.device, &world.table)?;
-    let make = match judge::stage_place(asked, &facts, &place, &mounts)?.into_act() {
+    let stage_place =
+        judge::stage_place(asked, &facts, &place, &mounts).map_err(|reason| match reason {
+            Refusal::StagedElsewhere => world.in_use(reason, facts.device, relative),
+            _ => reason.into(),
+        })?;
+    let make = match stage_place.into_act() {
         StagePlace::Already => {
             // A stage that was cut short after its mount left the growth undone.
             let grown = !asked.read_only && grow::after_restage(world, relative, asked.fs, &device);
@@ -84,7 +89,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         };
         parameters.push(Parameter::Flag(word.to_owned()));
     }
-    let mount = mounts::create(&permit, asked.fs.as_str(), &device, &parameters, plan.set)?;
+    let mount = mounts::create(&permit, asked.fs, &device, &parameters, plan.set)?;
     world.verify(&device)?;
     let grown = if asked.fs == FsType::Xfs && !asked.read_only {
         grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?
@@ -102,5 +107,13 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         repaired,
         grown,
         device_bytes: device.bytes(),
+    })
+}
+
+/// The disk is the one that was attached, as far as its size tells.
+pub(super) fn identified(asked: &Disk, facts: &DiskFacts) -> Result<(), Refused> {
+    judge::disk(asked, facts).map_err(|reason| match reason {
+        Refusal::DeviceTooSmall => Refused::because(reason, Seen::DiskBytes(facts.bytes)),
+        _ => reason.into(),
     })
 }

@@ -33,7 +33,8 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 if let PathFacts::Mounted(mount) = &place
                     && shown_elsewhere(world, mount.device, relative)?
                 {
-                    return Err(Refusal::StillHeld.into());
+                    let refused = world.in_use(Refusal::StillHeld, mount.device, relative);
+                    return Err(refused.into());
                 }
                 already = false;
                 write_back(world, relative)?;
@@ -42,7 +43,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
-                released(world, &asked.volume)?;
+                released(world, &asked.volume, relative)?;
                 world
                     .root
                     .remove(Act::RemoveDirectory, relative, &world.directories)?;
@@ -50,7 +51,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
-                released(world, &asked.volume)?;
+                released(world, &asked.volume, relative)?;
                 return Ok(wire::Done { already });
             }
         }
@@ -139,7 +140,7 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
 
 /// Nobody holds the disk: no mount in this namespace, and the exclusive claim succeeds, which no mount in any other
 /// namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody.
-fn released(world: &World, volume: &VolumeId) -> Done<()> {
+fn released(world: &World, volume: &VolumeId, relative: &str) -> Done<()> {
     let device = match world
         .disks
         .find(&volume.serial(), Access::ReadOnly, Duration::ZERO)
@@ -153,7 +154,8 @@ fn released(world: &World, volume: &VolumeId) -> Done<()> {
         .mounts_of(device.number(), &world.table)?
         .is_empty()
     {
-        return Err(Refusal::StillHeld.into());
+        let refused = world.in_use(Refusal::StillHeld, device.number(), relative);
+        return Err(refused.into());
     }
     match device.claim(&world.disks, Access::ReadOnly) {
         Ok(_) => Ok(()),

@@ -1,6 +1,10 @@
 //! File systems that are not clean, that are copies of one another, that are read-only, and flags that must hold.
-use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
-use ebs_csi_wire::{FsType, MountFlag, Operation, Refusal, VolumeId};
+use crate::rig::{
+    Attached, Rig, able, done, refused, shell, staged, staging, target, told, volume,
+};
+use ebs_csi_wire::{
+    ContentState, FsType, MountFlag, Operation, Refusal, Refused, Seen, Signature, VolumeId,
+};
 use std::fs;
 use std::os::unix::fs::FileExt;
 
@@ -70,6 +74,14 @@ fn an_xfs_copy_stands_beside_its_origin() {
     done(rig.unstage(&origin));
 }
 
+fn damaged(signature: Signature) -> Refused {
+    let state = ContentState::Damaged;
+    Refused::because(
+        Refusal::FilesystemErrors,
+        Seen::Content { signature, state },
+    )
+}
+
 #[test]
 fn an_error_that_needs_a_person_is_refused_and_not_mounted() {
     if !able() {
@@ -85,8 +97,8 @@ fn an_error_that_needs_a_person_is_refused_and_not_mounted() {
         shell("debugfs", &["-w", "-R", command, &attached.path()]);
     }
     assert_eq!(
-        refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::FilesystemErrors
+        told(rig.stage(&volume, FsType::Ext4)),
+        damaged(Signature::Ext4)
     );
     assert_eq!(rig.mounts(&attached), 0);
 }
@@ -110,8 +122,8 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     device.sync_all().expect("sync");
     drop(device);
     assert_eq!(
-        refused(rig.stage(&volume, FsType::Xfs)),
-        Refusal::FilesystemErrors
+        told(rig.stage(&volume, FsType::Xfs)),
+        damaged(Signature::Xfs)
     );
     assert_eq!(rig.mounts(&attached), 0);
 }

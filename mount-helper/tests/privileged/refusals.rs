@@ -1,8 +1,11 @@
 //! Disks and places on which a request must be refused, or fail, with everything left as it was.
 use crate::rig::{
-    Attached, Rig, able, disk, done, refused, shell, staged, staging, target, volume,
+    Attached, Rig, able, disk, done, refused, shell, staged, staging, target, told, volume,
 };
-use ebs_csi_wire::{FsType, MountFlag, Operation, Origin, Outcome, Refusal, Stage, Step, VolumeId};
+use ebs_csi_wire::{
+    ContentState, FsType, MountFlag, Operation, Origin, Outcome, Refusal, Refused, Seen, Signature,
+    Stage, Step, VolumeId,
+};
 use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::fs::FileExt;
@@ -26,11 +29,20 @@ fn unchanged(attached: &Attached, before: &[u8]) {
 }
 
 /// Stage must be refused so, and must not write a byte.
-fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) {
+fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Option<Seen> {
     let before = fs::read(&attached.image).expect("image");
-    assert_eq!(refused(rig.ask(Operation::Stage(asked))), reason);
+    let refused = told(rig.ask(Operation::Stage(asked)));
+    assert_eq!(refused.reason, reason, "{refused:?}");
     unchanged(attached, &before);
     assert_eq!(rig.mounts(attached), 0);
+    refused.seen
+}
+
+fn sound(signature: Signature) -> Seen {
+    Seen::Content {
+        signature,
+        state: ContentState::Sound,
+    }
 }
 
 #[test]
@@ -44,43 +56,41 @@ fn a_disk_that_holds_anything_is_never_formatted() {
     mbr[446 + 4] = 0x83;
     mbr[510..].copy_from_slice(&[0x55, 0xaa]);
     let end = 64 * MIB;
-    for (what, at, bytes, reason) in [
-        ("mbr", 0, mbr.as_slice(), Refusal::PartitionTable),
-        ("gpt", 512, gpt, Refusal::PartitionTable),
-        ("backup gpt", end - 512, gpt, Refusal::PartitionTable),
+    let unknown = |at| (Refusal::UnknownContent, Seen::UnknownBytes { at });
+    let foreign = |signature| (Refusal::ForeignContent, sound(signature));
+    let table = |signature| (Refusal::PartitionTable, sound(signature));
+    for (what, at, bytes, (reason, seen)) in [
+        ("mbr", 0, mbr.as_slice(), table(Signature::Mbr)),
+        ("gpt", 512, gpt, table(Signature::Gpt)),
+        ("backup gpt", end - 512, gpt, table(Signature::Gpt)),
         (
             "luks",
             0,
             b"LUKS\xba\xbe".as_slice(),
-            Refusal::ForeignContent,
+            foreign(Signature::Luks),
         ),
-        ("lvm", 512, b"LABELONE", Refusal::ForeignContent),
-        ("swap", 4086, b"SWAPSPACE2", Refusal::ForeignContent),
-        ("btrfs", 0x1_0040, b"_BHRfS_M", Refusal::ForeignContent),
+        ("lvm", 512, b"LABELONE", foreign(Signature::Lvm2)),
+        ("swap", 4086, b"SWAPSPACE2", foreign(Signature::Swap)),
+        ("btrfs", 0x1_0040, b"_BHRfS_M", foreign(Signature::Btrfs)),
         (
             "md 1.0",
             end - 8192,
             b"\xfc\x4e\x2b\xa9",
-            Refusal::ForeignContent,
+            foreign(Signature::Md),
         ),
-        ("one byte", 700_000, b"\x01", Refusal::UnknownContent),
+        ("one byte", 700_000, b"\x01", unknown(700_000)),
+        ("a byte at the end", end - 1, b"\x01", unknown(end - 1)),
         (
-            "a byte at the end",
-            end - 1,
-            b"\x01",
-            Refusal::UnknownContent,
-        ),
-        (
-            "an ext backup",
+            "an ext backup's magic",
             8 * MIB + 1024 + 56,
             b"\x53\xef",
-            Refusal::UnknownContent,
+            unknown(8 * MIB + 1024 + 56),
         ),
         (
             "a btrfs mirror",
             64 * MIB - 70_000,
             b"x",
-            Refusal::UnknownContent,
+            unknown(64 * MIB - 70_000),
         ),
     ] {
         let volume = volume();
@@ -88,7 +98,8 @@ fn a_disk_that_holds_anything_is_never_formatted() {
         write(&attached, at, bytes);
         for fs in [FsType::Ext4, FsType::Xfs] {
             println!("{what} {fs}");
-            refuses(&rig, &attached, rig.staging(&volume, fs), reason);
+            let told = refuses(&rig, &attached, rig.staging(&volume, fs), reason);
+            assert_eq!(told.as_ref(), Some(&seen), "{what}");
         }
     }
     assert!(!rig.journal().contains(" tool "));
@@ -109,12 +120,43 @@ fn a_disk_with_another_file_system_is_refused() {
         let attached = rig.attach(&volume, 512 * MIB);
         staged(rig.stage(&volume, have));
         done(rig.unstage(&volume));
-        refuses(
+        let told = refuses(
             &rig,
             &attached,
             rig.staging(&volume, asked),
             Refusal::ForeignContent,
         );
+        assert_eq!(told, Some(sound(have.into())));
+    }
+}
+
+#[test]
+fn a_file_system_whose_first_superblock_is_gone_is_damaged_and_not_formatted() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for (have, signature) in [
+        (FsType::Ext3, Signature::Ext3),
+        (FsType::Ext4, Signature::Ext4),
+        (FsType::Xfs, Signature::Xfs),
+    ] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 512 * MIB);
+        staged(rig.stage(&volume, have));
+        done(rig.unstage(&volume));
+        write(&attached, 0, &[0; 8192]);
+        for asked in FsType::ALL {
+            let same_family = (*asked == FsType::Xfs) == (have == FsType::Xfs);
+            let reason = if same_family {
+                Refusal::FilesystemErrors
+            } else {
+                Refusal::ForeignContent
+            };
+            let told = refuses(&rig, &attached, rig.staging(&volume, *asked), reason);
+            let state = ContentState::Damaged;
+            assert_eq!(told, Some(Seen::Content { signature, state }), "{asked}");
+        }
     }
 }
 
@@ -265,10 +307,9 @@ fn a_volume_is_staged_in_one_place() {
 
     let mut elsewhere = rig.staging(&volume, FsType::Ext4);
     elsewhere.staging = rig.kubelet("plugins/kubernetes.io/csi/elsewhere/globalmount");
-    assert_eq!(
-        refused(rig.ask(Operation::Stage(elsewhere))),
-        Refusal::StagedElsewhere
-    );
+    let told = told(rig.ask(Operation::Stage(elsewhere)));
+    let there = Seen::MountedAt(rig.kubelet(&staging(&volume)));
+    assert_eq!(told, Refused::because(Refusal::StagedElsewhere, there));
     let mut over = rig.staging(&other, FsType::Ext4);
     over.staging = rig.kubelet(&staging(&volume));
     refuses(&rig, &second, over, Refusal::MountedDifferently);
@@ -328,7 +369,15 @@ fn a_target_shows_the_verified_staging_mount_or_nothing() {
         Refusal::VolumeNotAtPath
     );
     // A mounted file system is not handed out raw.
-    assert_eq!(refused(rig.publish_block(&volume, "p")), Refusal::StillHeld);
+    let raw = told(rig.publish_block(&volume, "p"));
+    assert_eq!(raw.reason, Refusal::StillHeld);
+    assert!(matches!(raw.seen, Some(Seen::MountedAt(_))), "{raw:?}");
+    // Nor unstaged while a pod sees it: the pod's place is named.
+    let there = Seen::MountedAt(rig.kubelet(&target(&volume, "p")));
+    assert_eq!(
+        told(rig.unstage(&volume)),
+        Refused::because(Refusal::StillHeld, there)
+    );
     done(rig.unpublish(&volume, &target(&volume, "p")));
 
     // What is in the way stays.
@@ -371,7 +420,10 @@ fn expand_is_held_to_its_bounds() {
             required_bytes: NonZeroU64::new(required),
             limit_bytes: NonZeroU64::new(limit),
         });
-        assert_eq!(refused(rig.ask(asked)), Refusal::SizeOutOfRange);
+        assert_eq!(
+            told(rig.ask(asked)),
+            Refused::because(Refusal::SizeOutOfRange, Seen::DiskBytes(64 * MIB))
+        );
     }
     assert_eq!(
         refused(rig.expand(&volume, &target(&volume, "nobody"))),

@@ -1,8 +1,8 @@
 //! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop devices.
 use ebs_csi_wire::{
     Disk, Expand, FormatOptions, FsType, Hello, KubeletPath, Operation, Origin, Outcome,
-    PublishBlock, PublishFilesystem, Refusal, Reply, Request, Stage, Stats, Unpublish, Unstage,
-    VolumeId, frame,
+    PublishBlock, PublishFilesystem, Refusal, Refused, Reply, Request, Stage, Stats, Unpublish,
+    Unstage, VolumeId, frame,
 };
 use rustix::fs::{Gid, Uid};
 use std::fs;
@@ -522,8 +522,14 @@ pub(crate) fn staged(outcome: Outcome) -> ebs_csi_wire::Staged {
 
 #[track_caller]
 pub(crate) fn refused(outcome: Outcome) -> Refusal {
+    told(outcome).reason
+}
+
+/// A refusal with what was seen.
+#[track_caller]
+pub(crate) fn told(outcome: Outcome) -> Refused {
     match outcome {
-        Outcome::Refused(reason) => reason,
+        Outcome::Refused(refused) => refused,
         other => panic!("{other:?}"),
     }
 }

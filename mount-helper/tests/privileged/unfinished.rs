@@ -46,12 +46,12 @@ fn bytes_beside_the_record_of_this_volume_are_formatted_over_and_no_others() {
     put(&attached, 0, &[0; 4096]);
     assert_eq!(
         refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::UnknownContent
+        Refusal::FilesystemErrors
     );
     put_record(&attached, &other);
     assert_eq!(
         refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::UnknownContent
+        Refusal::FilesystemErrors
     );
     put_record(&attached, &volume);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);

@@ -67,8 +67,9 @@ impl Connection {
                 connection.welcome = welcome;
                 Ok(connection)
             }
-            Outcome::Welcome(_) | Outcome::Refused(Refusal::Version) => {
-                Err(HelperError::Refused(Refusal::Version))
+            Outcome::Welcome(_) => Err(HelperError::Refused(Refusal::Version.into())),
+            Outcome::Refused(refused) if refused.reason == Refusal::Version => {
+                Err(HelperError::Refused(refused))
             }
             _ => Err(HelperError::Foreign("another answer than a welcome")),
         }

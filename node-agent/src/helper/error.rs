@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ebs_csi_wire::{Failed, Refusal};
+use ebs_csi_wire::{Failed, Refused};
 
 /// Why a question has no result.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum HelperError {
     Crowded,
     /// The policy or the facts forbid it.
     #[error("refused")]
-    Refused(Refusal),
+    Refused(Refused),
     /// A step did not work.
     #[error("failed")]
     Failed(Failed),

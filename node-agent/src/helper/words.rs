@@ -4,7 +4,7 @@
 //! missing path is a wrong argument of a publish and a missing volume of a look-up.
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{Failed, Refusal, Step, ToolEnd};
+use ebs_csi_wire::{Failed, Refusal, Refused, Step, ToolEnd};
 
 use super::HelperError;
 
@@ -72,13 +72,16 @@ pub fn failure(
 ) -> Failure {
     let what = match error {
         // The path itself is at fault: say which field brought it.
-        HelperError::Refused(Refusal::PathOutside | Refusal::PathNotPlain) => {
+        HelperError::Refused(Refused {
+            reason: Refusal::PathOutside | Refusal::PathNotPlain,
+            ..
+        }) => {
             format!("{} {volume}: {} {path}", asked.verb(), asked.path_field())
         }
         _ => format!("{} {volume} at {path}", asked.verb()),
     };
     let (condition, why) = match error {
-        HelperError::Refused(refusal) => (refused(asked, *refusal), refusal.explain().to_owned()),
+        HelperError::Refused(told) => (refused(asked, told.reason), refusal_words(told)),
         HelperError::Failed(failed) => (step_failed(asked, failed.step), step_words(failed)),
         HelperError::Pending => (
             // Without a deadline of its own the caller still waits: it is told to come again.
@@ -117,6 +120,15 @@ pub fn failure(
         ),
     };
     Failure::new(condition, format!("{what}: {why}"))
+}
+
+/// What was seen first, then what it means and what to do.
+fn refusal_words(refused: &Refused) -> String {
+    let explanation = refused.reason.explain();
+    match &refused.seen {
+        Some(seen) => format!("{seen}: {explanation}"),
+        None => explanation.to_owned(),
+    }
 }
 
 fn refused(asked: Asked, refusal: Refusal) -> Condition {
@@ -204,6 +216,7 @@ fn step_words(failed: &Failed) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebs_csi_wire::{ContentState, KubeletPath, Seen, Signature};
 
     fn told(asked: Asked, error: &HelperError) -> Failure {
         failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
@@ -217,7 +230,7 @@ mod tests {
             (Asked::Stats, "volume_path"),
         ] {
             for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
-                let failure = told(asked, &HelperError::Refused(refusal));
+                let failure = told(asked, &HelperError::Refused(refusal.into()));
                 assert!(
                     failure.text().contains(&format!(": {field} /k/p: ")),
                     "{failure}"
@@ -243,12 +256,52 @@ mod tests {
     fn every_refusal_names_volume_path_and_next_step_and_is_no_bug() {
         for asked in Asked::ALL {
             for refusal in Refusal::ALL {
-                let failure = told(asked, &HelperError::Refused(*refusal));
+                let failure = told(asked, &HelperError::Refused((*refusal).into()));
                 for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
                     assert!(failure.text().contains(words), "{failure}");
                 }
                 assert_ne!(failure.condition(), Condition::Bug, "{refusal:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_refusal_tells_what_was_seen_before_what_to_do() {
+        let content = |signature, state| Seen::Content { signature, state };
+        let path = KubeletPath::parse("/k/other/globalmount").unwrap();
+        for (reason, seen, words) in [
+            (
+                Refusal::ForeignContent,
+                content(Signature::Luks, ContentState::Sound),
+                "found a LUKS header (an encrypted volume) on the disk: ",
+            ),
+            (
+                Refusal::FilesystemErrors,
+                content(Signature::Ext4, ContentState::Damaged),
+                "found an ext4 file system on the disk, damaged: ",
+            ),
+            (
+                Refusal::UnknownContent,
+                Seen::UnknownBytes { at: 3000 },
+                "found unknown bytes at offset 3000 of the disk: ",
+            ),
+            (
+                Refusal::StagedElsewhere,
+                Seen::MountedAt(path),
+                "found a mount at /k/other/globalmount: ",
+            ),
+            (
+                Refusal::SizeOutOfRange,
+                Seen::DiskBytes(4096),
+                "found a disk of 4096 bytes: ",
+            ),
+        ] {
+            let failure = told(
+                Asked::Stage,
+                &HelperError::Refused(Refused::because(reason, seen)),
+            );
+            let whole = format!("{words}{}", reason.explain());
+            assert!(failure.text().ends_with(&whole), "{failure}");
         }
     }
 
@@ -282,7 +335,7 @@ mod tests {
             (Asked::Expand, Refusal::SizeOutOfRange, CapacityOutOfRange),
             (Asked::Stage, Refusal::UnknownContent, ContentRefused),
         ] {
-            let condition = told(asked, &HelperError::Refused(refusal)).condition();
+            let condition = told(asked, &HelperError::Refused(refusal.into())).condition();
             assert_eq!(condition, want, "{asked:?} {refusal:?}");
         }
     }

@@ -175,7 +175,7 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
             policy_digest: "0".repeat(64),
             sandbox: true,
         })),
-        _ => Act::Answer(Outcome::Refused(Refusal::Version)),
+        _ => Act::Answer(Refusal::Version.into()),
     }
 }
 
@@ -209,6 +209,6 @@ fn good_day(operation: &Operation) -> Outcome {
         Operation::NvmeStatistics(_) => Outcome::LogPage(LogPage {
             page: vec![0; 4096],
         }),
-        Operation::Hello(_) => Outcome::Refused(Refusal::Version),
+        Operation::Hello(_) => Refusal::Version.into(),
     }
 }

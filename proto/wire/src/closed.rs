@@ -59,7 +59,7 @@ pub(crate) use closed_enum;
 
 #[cfg(test)]
 mod tests {
-    use crate::{FsType, OperationKind, Origin, Refusal, Step, pb};
+    use crate::{ContentState, FsType, OperationKind, Origin, Refusal, Signature, Step, pb};
 
     /// A number that the generated enum knows must be known to the checked one, zero aside.
     macro_rules! mirrors {
@@ -84,6 +84,8 @@ mod tests {
         mirrors!(FsType, FsType);
         mirrors!(Refusal, Refusal);
         mirrors!(Step, Step);
+        mirrors!(Signature, Signature);
+        mirrors!(ContentState, ContentState);
         mirrors!(OperationKind, OperationKind);
         // Zero is a value here: the controller did not say.
         for number in -2..1000 {

@@ -32,8 +32,10 @@ pub mod malformed;
 pub mod mount;
 pub mod path;
 pub mod refusal;
+pub mod refused;
 pub mod reply;
 pub mod request;
+pub mod signature;
 pub mod step;
 
 pub use format::FormatOptions;
@@ -42,6 +44,7 @@ pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
 pub use path::KubeletPath;
 pub use refusal::Refusal;
+pub use refused::{Refused, Seen};
 pub use reply::{
     Done, Expanded, Failed, HeldVolume, Inventory, LogPage, OperationKind, Outcome, Reply,
     RunningOperation, Staged, ToolEnd, Usage, Welcome,
@@ -50,6 +53,7 @@ pub use request::{
     Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
     PublishFilesystem, Request, Stage, Stats, Unpublish, Unstage,
 };
+pub use signature::{ContentState, Signature};
 pub use step::Step;
 
 /// The oldest version of the helper's protocol that this release speaks.

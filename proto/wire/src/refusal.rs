@@ -21,7 +21,7 @@ closed_enum! {
         DeviceAmbiguous => "device-ambiguous",
         /// Another serial, model, kind or disk sequence than it must have.
         DeviceMismatch => "device-mismatch",
-        /// Smaller than the volume was when it was attached.
+        /// Smaller than the volume was when it was attached, or than its file system.
         DeviceTooSmall => "device-too-small",
         /// The disk holds a partition table, and the whole disk was asked for.
         PartitionTable => "partition-table",
@@ -86,7 +86,7 @@ impl Refusal {
                 "the disk is not the volume, or changed while it was looked at; check the attachment, then retry"
             }
             Self::DeviceTooSmall => {
-                "the disk is smaller than the volume was when it was attached; it is not formatted, check the attachment"
+                "the disk is smaller than the volume was when it was attached, or than the file system on it; nothing is done to it, check the attachment"
             }
             Self::PartitionTable => {
                 "the disk holds a partition table; name a partition in the volume attributes, or use another volume"
@@ -104,7 +104,7 @@ impl Refusal {
                 "the disk is blank and the request is read-only; stage it writable once so that it is formatted"
             }
             Self::FilesystemErrors => {
-                "the file system has errors that are not repaired without a person; run its repair tool on the volume"
+                "the file system has errors that are not repaired without a person; while the volume is attached and not mounted, `e2fsck -f -n` (ext) or `xfs_repair -n` (XFS) on its disk shows them and changes nothing; repair it by hand or restore a snapshot"
             }
             Self::MountedDifferently => {
                 "something else is mounted at the path, or the volume is mounted there in another way; unpublish it first"

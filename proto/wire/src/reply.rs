@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::closed::closed_enum;
 use crate::frame::MAX_FRAME;
-use crate::{KubeletPath, Malformed, Refusal, Step, VolumeId, pb};
+use crate::{KubeletPath, Malformed, Refusal, Refused, Step, VolumeId, pb};
 
 mod encoding;
 
@@ -42,7 +42,7 @@ pub enum Outcome {
     /// To Inspect.
     Inventory(Inventory),
     /// The policy or the facts forbid it.
-    Refused(Refusal),
+    Refused(Refused),
     /// Something that should have worked did not; a retry may.
     Failed(Failed),
     /// Still running when the caller's wait had passed; a repeated request joins it.
@@ -245,6 +245,12 @@ impl Inventory {
             operations,
             more: start + fitting < held.len(),
         }
+    }
+}
+
+impl From<Refusal> for Outcome {
+    fn from(reason: Refusal) -> Self {
+        Self::Refused(reason.into())
     }
 }
 

@@ -89,8 +89,53 @@ fn unknown_numbers_of_closed_lists_are_refused() {
     }
     assert!(staged(|stage| stage.disk.as_mut().unwrap().origin = 3).is_err());
     for number in [0, 26, -1] {
-        assert!(replied(pb::reply::Result::Refused(pb::Refused { reason: number })).is_err());
+        let refused = pb::Refused {
+            reason: number,
+            seen: None,
+        };
+        assert!(replied(pb::reply::Result::Refused(refused)).is_err());
     }
+}
+
+#[test]
+fn what_a_refusal_has_seen_is_of_closed_lists_or_a_checked_path() {
+    use pb::refused::Seen;
+    let refused = |seen| {
+        replied(pb::reply::Result::Refused(pb::Refused {
+            reason: pb::Refusal::ForeignContent as i32,
+            seen,
+        }))
+    };
+    let content = |signature, state| Some(Seen::Content(pb::Content { signature, state }));
+    let path = |path: &str| Some(Seen::MountedAt(path.to_owned()));
+    for good in [None, content(1, 1), Some(Seen::UnknownAt(0)), path("/k/p")] {
+        assert!(refused(good.clone()).is_ok(), "{good:?}");
+    }
+    for bad in [
+        content(0, 1),
+        content(1, 0),
+        content(1000, 1),
+        content(1, 5),
+        content(-1, 1),
+        path(""),
+        path("k/p"),
+        path("/k/../p"),
+        path("/k\n/p"),
+    ] {
+        assert!(refused(bad.clone()).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_refusal_without_what_was_seen_is_what_the_release_before_sends() {
+    // Reply 1, refused, reason 11: the bytes as that release wrote them.
+    let old = [8, 1, 0xa2, 1, 2, 8, 11];
+    let expected = Reply {
+        id: 1,
+        outcome: ebs_csi_wire::Refusal::ForeignContent.into(),
+    };
+    assert_eq!(Reply::decode(&old), Ok(expected.clone()));
+    assert_eq!(expected.encode(), old);
 }
 
 #[test]

@@ -145,6 +145,16 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
+fn seen() -> impl Strategy<Value = Seen> {
+    prop_oneof![
+        (select(Signature::ALL), select(ContentState::ALL))
+            .prop_map(|(signature, state)| Seen::Content { signature, state }),
+        any::<u64>().prop_map(|at| Seen::UnknownBytes { at }),
+        path().prop_map(Seen::MountedAt),
+        any::<u64>().prop_map(Seen::DiskBytes),
+    ]
+}
+
 fn outcome() -> impl Strategy<Value = Outcome> {
     let tool = prop_oneof![
         Just(None),
@@ -211,7 +221,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
                 operations,
                 more,
             })),
-        select(Refusal::ALL).prop_map(Outcome::Refused),
+        (select(Refusal::ALL), proptest::option::of(seen()))
+            .prop_map(|(reason, seen)| { Outcome::Refused(Refused { reason, seen }) }),
         (select(Step::ALL), 0..=4095_i32, tool).prop_map(|(step, errno, tool)| Outcome::Failed(
             Failed {
                 step,

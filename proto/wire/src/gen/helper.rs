@@ -313,10 +313,39 @@ pub struct RunningOperation {
     pub running_ms: u64,
 }
 /// The policy or the facts forbid it; the same request gets the same answer until something changes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refused {
     #[prost(enumeration = "Refusal", tag = "1")]
     pub reason: i32,
+    /// What the helper saw that the reason rests on; a helper of the release before sends none.
+    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5")]
+    pub seen: ::core::option::Option<refused::Seen>,
+}
+/// Nested message and enum types in `Refused`.
+pub mod refused {
+    /// What the helper saw that the reason rests on; a helper of the release before sends none.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Seen {
+        #[prost(message, tag = "2")]
+        Content(super::Content),
+        /// Offset of the first byte that is neither zero nor part of anything known.
+        #[prost(uint64, tag = "3")]
+        UnknownAt(u64),
+        /// Where the volume, or something else, is mounted.
+        #[prost(string, tag = "4")]
+        MountedAt(::prost::alloc::string::String),
+        /// Size of the disk, in bytes.
+        #[prost(uint64, tag = "5")]
+        DiskBytes(u64),
+    }
+}
+/// What a disk holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Content {
+    #[prost(enumeration = "Signature", tag = "1")]
+    pub signature: i32,
+    #[prost(enumeration = "ContentState", tag = "2")]
+    pub state: i32,
 }
 /// Something that should have worked did not; a retry may.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -436,6 +465,201 @@ impl OperationKind {
             "OPERATION_KIND_UNPUBLISH" => Some(Self::Unpublish),
             "OPERATION_KIND_EXPAND" => Some(Self::Expand),
             "OPERATION_KIND_STATS" => Some(Self::Stats),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ContentState {
+    Unspecified = 0,
+    /// As far as its first blocks tell.
+    Sound = 1,
+    /// The signature is there, and what stands around it cannot be right, or a checker found errors.
+    Damaged = 2,
+    /// A tool that made it never finished.
+    Unfinished = 3,
+    /// It says that it is larger than the disk.
+    CutOff = 4,
+}
+impl ContentState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CONTENT_STATE_UNSPECIFIED",
+            Self::Sound => "CONTENT_STATE_SOUND",
+            Self::Damaged => "CONTENT_STATE_DAMAGED",
+            Self::Unfinished => "CONTENT_STATE_UNFINISHED",
+            Self::CutOff => "CONTENT_STATE_CUT_OFF",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CONTENT_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "CONTENT_STATE_SOUND" => Some(Self::Sound),
+            "CONTENT_STATE_DAMAGED" => Some(Self::Damaged),
+            "CONTENT_STATE_UNFINISHED" => Some(Self::Unfinished),
+            "CONTENT_STATE_CUT_OFF" => Some(Self::CutOff),
+            _ => None,
+        }
+    }
+}
+/// What stands on a disk, by its signature. A later release that knows more speaks another version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Signature {
+    Unspecified = 0,
+    Ext2 = 1,
+    Ext3 = 2,
+    Ext4 = 3,
+    Xfs = 4,
+    ExtAndXfs = 5,
+    ExtJournal = 6,
+    XfsLog = 7,
+    Btrfs = 8,
+    Zfs = 9,
+    Gpt = 10,
+    Mbr = 11,
+    Apm = 12,
+    Bsd = 13,
+    Sun = 14,
+    Luks = 15,
+    Bitlocker = 16,
+    Lvm2 = 17,
+    Md = 18,
+    Ddf = 19,
+    Drbd = 20,
+    Bcache = 21,
+    Vdo = 22,
+    Stratis = 23,
+    Oracleasm = 24,
+    Swap = 25,
+    Iso9660 = 26,
+    Udf = 27,
+    Vfat = 28,
+    Exfat = 29,
+    Ntfs = 30,
+    Refs = 31,
+    F2fs = 32,
+    Bcachefs = 33,
+    Erofs = 34,
+    Squashfs = 35,
+    Cramfs = 36,
+    Romfs = 37,
+    Reiserfs = 38,
+    Jfs = 39,
+    Nilfs2 = 40,
+    Hfsplus = 41,
+    Apfs = 42,
+    Gfs2 = 43,
+    Ocfs2 = 44,
+}
+impl Signature {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SIGNATURE_UNSPECIFIED",
+            Self::Ext2 => "SIGNATURE_EXT2",
+            Self::Ext3 => "SIGNATURE_EXT3",
+            Self::Ext4 => "SIGNATURE_EXT4",
+            Self::Xfs => "SIGNATURE_XFS",
+            Self::ExtAndXfs => "SIGNATURE_EXT_AND_XFS",
+            Self::ExtJournal => "SIGNATURE_EXT_JOURNAL",
+            Self::XfsLog => "SIGNATURE_XFS_LOG",
+            Self::Btrfs => "SIGNATURE_BTRFS",
+            Self::Zfs => "SIGNATURE_ZFS",
+            Self::Gpt => "SIGNATURE_GPT",
+            Self::Mbr => "SIGNATURE_MBR",
+            Self::Apm => "SIGNATURE_APM",
+            Self::Bsd => "SIGNATURE_BSD",
+            Self::Sun => "SIGNATURE_SUN",
+            Self::Luks => "SIGNATURE_LUKS",
+            Self::Bitlocker => "SIGNATURE_BITLOCKER",
+            Self::Lvm2 => "SIGNATURE_LVM2",
+            Self::Md => "SIGNATURE_MD",
+            Self::Ddf => "SIGNATURE_DDF",
+            Self::Drbd => "SIGNATURE_DRBD",
+            Self::Bcache => "SIGNATURE_BCACHE",
+            Self::Vdo => "SIGNATURE_VDO",
+            Self::Stratis => "SIGNATURE_STRATIS",
+            Self::Oracleasm => "SIGNATURE_ORACLEASM",
+            Self::Swap => "SIGNATURE_SWAP",
+            Self::Iso9660 => "SIGNATURE_ISO9660",
+            Self::Udf => "SIGNATURE_UDF",
+            Self::Vfat => "SIGNATURE_VFAT",
+            Self::Exfat => "SIGNATURE_EXFAT",
+            Self::Ntfs => "SIGNATURE_NTFS",
+            Self::Refs => "SIGNATURE_REFS",
+            Self::F2fs => "SIGNATURE_F2FS",
+            Self::Bcachefs => "SIGNATURE_BCACHEFS",
+            Self::Erofs => "SIGNATURE_EROFS",
+            Self::Squashfs => "SIGNATURE_SQUASHFS",
+            Self::Cramfs => "SIGNATURE_CRAMFS",
+            Self::Romfs => "SIGNATURE_ROMFS",
+            Self::Reiserfs => "SIGNATURE_REISERFS",
+            Self::Jfs => "SIGNATURE_JFS",
+            Self::Nilfs2 => "SIGNATURE_NILFS2",
+            Self::Hfsplus => "SIGNATURE_HFSPLUS",
+            Self::Apfs => "SIGNATURE_APFS",
+            Self::Gfs2 => "SIGNATURE_GFS2",
+            Self::Ocfs2 => "SIGNATURE_OCFS2",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SIGNATURE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SIGNATURE_EXT2" => Some(Self::Ext2),
+            "SIGNATURE_EXT3" => Some(Self::Ext3),
+            "SIGNATURE_EXT4" => Some(Self::Ext4),
+            "SIGNATURE_XFS" => Some(Self::Xfs),
+            "SIGNATURE_EXT_AND_XFS" => Some(Self::ExtAndXfs),
+            "SIGNATURE_EXT_JOURNAL" => Some(Self::ExtJournal),
+            "SIGNATURE_XFS_LOG" => Some(Self::XfsLog),
+            "SIGNATURE_BTRFS" => Some(Self::Btrfs),
+            "SIGNATURE_ZFS" => Some(Self::Zfs),
+            "SIGNATURE_GPT" => Some(Self::Gpt),
+            "SIGNATURE_MBR" => Some(Self::Mbr),
+            "SIGNATURE_APM" => Some(Self::Apm),
+            "SIGNATURE_BSD" => Some(Self::Bsd),
+            "SIGNATURE_SUN" => Some(Self::Sun),
+            "SIGNATURE_LUKS" => Some(Self::Luks),
+            "SIGNATURE_BITLOCKER" => Some(Self::Bitlocker),
+            "SIGNATURE_LVM2" => Some(Self::Lvm2),
+            "SIGNATURE_MD" => Some(Self::Md),
+            "SIGNATURE_DDF" => Some(Self::Ddf),
+            "SIGNATURE_DRBD" => Some(Self::Drbd),
+            "SIGNATURE_BCACHE" => Some(Self::Bcache),
+            "SIGNATURE_VDO" => Some(Self::Vdo),
+            "SIGNATURE_STRATIS" => Some(Self::Stratis),
+            "SIGNATURE_ORACLEASM" => Some(Self::Oracleasm),
+            "SIGNATURE_SWAP" => Some(Self::Swap),
+            "SIGNATURE_ISO9660" => Some(Self::Iso9660),
+            "SIGNATURE_UDF" => Some(Self::Udf),
+            "SIGNATURE_VFAT" => Some(Self::Vfat),
+            "SIGNATURE_EXFAT" => Some(Self::Exfat),
+            "SIGNATURE_NTFS" => Some(Self::Ntfs),
+            "SIGNATURE_REFS" => Some(Self::Refs),
+            "SIGNATURE_F2FS" => Some(Self::F2fs),
+            "SIGNATURE_BCACHEFS" => Some(Self::Bcachefs),
+            "SIGNATURE_EROFS" => Some(Self::Erofs),
+            "SIGNATURE_SQUASHFS" => Some(Self::Squashfs),
+            "SIGNATURE_CRAMFS" => Some(Self::Cramfs),
+            "SIGNATURE_ROMFS" => Some(Self::Romfs),
+            "SIGNATURE_REISERFS" => Some(Self::Reiserfs),
+            "SIGNATURE_JFS" => Some(Self::Jfs),
+            "SIGNATURE_NILFS2" => Some(Self::Nilfs2),
+            "SIGNATURE_HFSPLUS" => Some(Self::Hfsplus),
+            "SIGNATURE_APFS" => Some(Self::Apfs),
+            "SIGNATURE_GFS2" => Some(Self::Gfs2),
+            "SIGNATURE_OCFS2" => Some(Self::Ocfs2),
             _ => None,
         }
     }

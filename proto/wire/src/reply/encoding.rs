@@ -7,7 +7,7 @@ use super::{
     OperationKind, Outcome, Reply, RunningOperation, Staged, ToolEnd, Usage, Welcome,
 };
 use crate::malformed::{Malformed, bounded, required};
-use crate::{KubeletPath, Refusal, Step, VolumeId, pb};
+use crate::{KubeletPath, Step, VolumeId, pb};
 
 /// Bytes in the text of a release.
 const RELEASE_LIMIT: usize = 64;
@@ -54,7 +54,7 @@ impl TryFrom<pb::Reply> for Reply {
                 Outcome::LogPage(LogPage { page: answer.page })
             }
             Wire::Inventory(answer) => Outcome::Inventory(answer.try_into()?),
-            Wire::Refused(answer) => Outcome::Refused(Refusal::from_wire(answer.reason)?),
+            Wire::Refused(answer) => Outcome::Refused(answer.try_into()?),
             Wire::Failed(answer) => Outcome::Failed(answer.try_into()?),
             Wire::Pending(pb::Pending {}) => Outcome::Pending,
         };
@@ -101,9 +101,7 @@ impl From<Reply> for pb::Reply {
             }),
             Outcome::LogPage(answer) => Wire::LogPage(pb::LogPage { page: answer.page }),
             Outcome::Inventory(answer) => Wire::Inventory(answer.into()),
-            Outcome::Refused(reason) => Wire::Refused(pb::Refused {
-                reason: reason.to_wire(),
-            }),
+            Outcome::Refused(answer) => Wire::Refused(answer.into()),
             Outcome::Failed(answer) => Wire::Failed(answer.into()),
             Outcome::Pending => Wire::Pending(pb::Pending {}),
         };

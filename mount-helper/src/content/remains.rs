@@ -1,0 +1,37 @@
+//! What is left of a file system whose first superblock is gone: a backup of it, where the tools put the first one.
+use super::{ALIGNMENT, Reader, ext, xfs};
+use ebs_csi_policy::blank;
+use ebs_csi_wire::Signature;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+/// First ext backup for blocks of 1, 2 and 4 KiB: where it begins, in bytes, and how far into an aligned read.
+const EXT_BACKUPS: [(u64, usize); 3] = [(8 << 20, 1024), (32 << 20, 0), (128 << 20, 0)];
+
+/// Look for a backup on a disk of `size` bytes that is neither blank nor recognised.
+pub(super) fn look(reader: &mut Reader<impl AsFd>, size: u64) -> Result<Option<Signature>, Errno> {
+    for (at, into) in EXT_BACKUPS {
+        if at + ALIGNMENT as u64 > size {
+            continue;
+        }
+        let block = reader.read(at, ALIGNMENT as u64)?;
+        if let Some(level) = block.get(into..).and_then(ext::first_backup) {
+            return Ok(Some(level.signature()));
+        }
+    }
+    // XFS puts a whole superblock at the start of each allocation group, which the areas of a blank disk cover.
+    for (start, length) in blank::ranges(size) {
+        let mut done = 0;
+        while done < length {
+            let piece = reader.read(start + done, length - done)?;
+            if piece
+                .chunks(ALIGNMENT)
+                .any(|block| xfs::read(block).is_some_and(|facts| facts.sound))
+            {
+                return Ok(Some(Signature::Xfs));
+            }
+            done += piece.len() as u64;
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,118 @@
+//! A refusal with what the helper saw.
+
+use std::fmt;
+
+use crate::malformed::Malformed;
+use crate::{ContentState, KubeletPath, Refusal, Signature, pb};
+
+/// A request that is refused, and what was seen that the reason rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub reason: Refusal,
+    /// What was seen; `None` when the reason says all, and from a helper of the release before.
+    pub seen: Option<Seen>,
+}
+
+/// What the helper saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Something with a signature stands on the disk.
+    Content {
+        /// What it is.
+        signature: Signature,
+        /// In which state.
+        state: ContentState,
+    },
+    /// Bytes that are neither zero nor part of anything known.
+    UnknownBytes {
+        /// Offset of the first, in bytes from the start of the disk.
+        at: u64,
+    },
+    /// The volume, or what is in its way, is mounted here.
+    MountedAt(KubeletPath),
+    /// The size of the disk, in bytes.
+    DiskBytes(u64),
+}
+
+impl Refused {
+    /// A refusal that says what was seen.
+    #[must_use]
+    pub const fn because(reason: Refusal, seen: Seen) -> Self {
+        Self {
+            reason,
+            seen: Some(seen),
+        }
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(reason: Refusal) -> Self {
+        Self { reason, seen: None }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content { signature, state } => {
+                let what = signature.describe();
+                match state {
+                    ContentState::Sound => write!(f, "found {what} on the disk"),
+                    ContentState::Damaged => write!(f, "found {what} on the disk, damaged"),
+                    ContentState::Unfinished => {
+                        write!(f, "found {what} on the disk that was never finished")
+                    }
+                    ContentState::CutOff => {
+                        write!(f, "found {what} that is larger than its disk")
+                    }
+                }
+            }
+            Self::UnknownBytes { at } => {
+                write!(f, "found unknown bytes at offset {at} of the disk")
+            }
+            Self::MountedAt(path) => write!(f, "found a mount at {path}"),
+            Self::DiskBytes(bytes) => write!(f, "found a disk of {bytes} bytes"),
+        }
+    }
+}
+
+impl TryFrom<pb::Refused> for Refused {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Refused) -> Result<Self, Malformed> {
+        use pb::refused::Seen as Wire;
+        let seen = match wire.seen {
+            None => None,
+            Some(Wire::Content(content)) => Some(Seen::Content {
+                signature: Signature::from_wire(content.signature)?,
+                state: ContentState::from_wire(content.state)?,
+            }),
+            Some(Wire::UnknownAt(at)) => Some(Seen::UnknownBytes { at }),
+            Some(Wire::MountedAt(path)) => Some(Seen::MountedAt(KubeletPath::parse(&path)?)),
+            Some(Wire::DiskBytes(bytes)) => Some(Seen::DiskBytes(bytes)),
+        };
+        Ok(Self {
+            reason: Refusal::from_wire(wire.reason)?,
+            seen,
+        })
+    }
+}
+
+impl From<Refused> for pb::Refused {
+    fn from(refused: Refused) -> Self {
+        use pb::refused::Seen as Wire;
+        Self {
+            reason: refused.reason.to_wire(),
+            seen: refused.seen.map(|seen| match seen {
+                Seen::Content { signature, state } => Wire::Content(pb::Content {
+                    signature: signature.to_wire(),
+                    state: state.to_wire(),
+                }),
+                Seen::UnknownBytes { at } => Wire::UnknownAt(at),
+                Seen::MountedAt(path) => Wire::MountedAt(path.to_string()),
+                Seen::DiskBytes(bytes) => Wire::DiskBytes(bytes),
+            }),
+        }
+    }
+}
