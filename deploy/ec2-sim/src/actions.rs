@@ -18,6 +18,7 @@ mod instance_power;
 mod lock_snapshot;
 mod modifications;
 mod modify_volume;
+mod permission;
 mod select;
 mod tagging;
 mod volume_attribute;
@@ -27,6 +28,7 @@ pub use instance_power::{Power, power};
 use crate::devices::Devices;
 use crate::error::{ApiError, ApiResult};
 use crate::fault::Fault;
+use crate::iam::{Caller, Iam};
 use crate::ids::{Ids, well_formed};
 use crate::latency::Latency;
 use crate::realm::Realm;
@@ -66,6 +68,10 @@ pub struct Call<'a> {
     pub devices: &'a mut dyn Devices,
     /// The faults that struck this call.
     pub faults: &'a [Fault],
+    /// Who calls.
+    pub caller: &'a Caller,
+    /// Judges what they may do.
+    pub iam: &'a Iam,
     /// Limits.
     pub rules: &'a Rules,
     /// Ids of what was made or changed, for the journal.

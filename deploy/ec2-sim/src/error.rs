@@ -63,6 +63,20 @@ impl ApiError {
         Self::new(503, "RequestLimitExceeded", "Request limit exceeded.")
     }
 
+    /// The answer to credentials that are nobody's. Status unverified.
+    pub fn bad_credentials() -> Self {
+        Self::new(
+            401,
+            "AuthFailure",
+            "AWS was not able to validate the provided access credentials",
+        )
+    }
+
+    /// EC2's answer to a session that has ended, and to a request that is too old.
+    pub fn expired_credentials() -> Self {
+        Self::client("RequestExpired", "Request has expired.")
+    }
+
     /// `InvalidVolume.NotFound` for one id.
     pub fn no_volume(id: &str) -> Self {
         Self::client(

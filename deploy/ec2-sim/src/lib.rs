@@ -14,6 +14,7 @@ pub mod error;
 pub mod fault;
 pub mod faults;
 pub mod http;
+pub mod iam;
 pub mod ids;
 pub mod imds;
 pub mod invariants;

@@ -38,6 +38,8 @@ pub struct Scenario {
     pub latency: Change,
     /// Fault rules from the start.
     pub faults: Vec<Rule>,
+    /// Users and roles, and what they may do.
+    pub iam: crate::iam::Setting,
     /// More accounts or regions.
     pub realms: Vec<RealmSeed>,
 }
@@ -236,6 +238,7 @@ impl Default for Scenario {
             tokens: Tokens::default(),
             latency: Change::default(),
             faults: Vec::new(),
+            iam: crate::iam::Setting::default(),
             realms: Vec::new(),
         }
     }
@@ -272,7 +275,11 @@ impl Scenario {
         } else {
             toml::from_str::<Self>(&text).map_err(|e| e.to_string())
         };
-        let scenario = parsed.map_err(|e| ScenarioError::Parse(name, e))?;
+        let mut scenario = parsed.map_err(|e| ScenarioError::Parse(name, e))?;
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
+        for principal in &mut scenario.iam.principals {
+            principal.read_files(folder).map_err(ScenarioError::Other)?;
+        }
         scenario.check()?;
         Ok(scenario)
     }
@@ -303,6 +310,9 @@ impl Scenario {
                 "clock: {at:?} is not an instant such as 2026-01-01T00:00:00Z"
             )));
         }
+        self.iam
+            .check()
+            .map_err(|why| ScenarioError::Other(format!("iam: {why}")))?;
         let mut seen = std::collections::BTreeSet::new();
         for realm in self.realms() {
             if realm.account.len() != 12 || !realm.account.bytes().all(|b| b.is_ascii_digit()) {

@@ -12,6 +12,7 @@ use crate::buckets::Limits;
 use crate::delivery::Delivery;
 use crate::devices::Devices;
 use crate::faults::Faults;
+use crate::iam::Iam;
 use crate::ids::Ids;
 use crate::invariants::Invariants;
 use crate::journal::Journal;
@@ -31,12 +32,14 @@ use std::path::Path;
 pub struct Request {
     /// The form body, or the query string of a GET.
     pub form: Vec<u8>,
-    /// The `Authorization` header. Only its credential scope is read.
+    /// The `Authorization` header. Only its credential scope is read: who signs, and for which region.
     pub authorization: Option<String>,
     /// `amz-sdk-invocation-id`.
     pub invocation: Option<String>,
     /// `amz-sdk-request`.
     pub attempt: Option<String>,
+    /// `x-amz-security-token`: the session of a role.
+    pub session_token: Option<String>,
 }
 
 /// A reply.
@@ -69,6 +72,8 @@ pub struct Sim {
     pub latency: Latency,
     /// Request limits.
     pub limits: Limits,
+    /// Who may do what.
+    pub iam: Iam,
     /// Fault rules.
     pub faults: Faults,
     /// Every request.
@@ -145,6 +150,7 @@ impl Sim {
             ),
             latency,
             limits: scenario.limits.clone(),
+            iam: Iam::new(scenario.iam.clone(), scenario.seed),
             faults: Faults::new(scenario.seed),
             journal,
             statistics: Statistics::default(),

@@ -1,38 +1,47 @@
-//! STS: who am I, and roles. The credentials that it hands out are made up, and open nothing.
+//! STS: who am I, roles, and what a refusal says. The credentials that it hands out open nothing but this simulator.
 
 use crate::error::{ApiError, ApiResult};
+use crate::iam::session::Session;
+use crate::iam::{Caller, Iam, refusal};
 use crate::random::Random;
 use crate::time::Millis;
 use crate::wire::query::Params;
 use crate::wire::xml::Xml;
+use std::collections::BTreeMap;
 
 /// STS's actions here.
-pub const ACTIONS: [&str; 3] = [
+pub const ACTIONS: [&str; 4] = [
     "AssumeRole",
     "AssumeRoleWithWebIdentity",
+    "DecodeAuthorizationMessage",
     "GetCallerIdentity",
 ];
+
+/// One call under way.
+pub struct Asked<'a> {
+    /// The action.
+    pub action: &'a str,
+    /// Its parameters.
+    pub params: &'a Params,
+    /// The account whose endpoint it is.
+    pub account: &'a str,
+    /// Who calls; `None`: nobody, with a web identity.
+    pub caller: Option<&'a Caller>,
+    /// Judges, and issues sessions.
+    pub iam: &'a Iam,
+    /// Issues keys.
+    pub random: &'a mut Random,
+    /// When it arrived.
+    pub now: Millis,
+}
 
 /// Answers an STS call with its members.
 ///
 /// # Errors
 /// `InvalidAction`, and what the action answers.
-pub fn answer(
-    action: &str,
-    params: &Params,
-    account: &str,
-    access_key: Option<&str>,
-    random: &mut Random,
-    now: Millis,
-) -> ApiResult<String> {
-    let mut x = Xml::new();
-    match action {
-        "GetCallerIdentity" => {
-            params.finish()?;
-            x.text("Arn", &format!("arn:aws:iam::{account}:user/ec2-sim"))
-                .text("UserId", access_key.unwrap_or("AIDAEC2SIM"))
-                .text("Account", account);
-        }
+pub fn answer(mut asked: Asked<'_>) -> ApiResult<String> {
+    match asked.action {
+        "GetCallerIdentity" => identity(&asked),
         "AssumeRole" => {
             for known in [
                 "ExternalId",
@@ -41,40 +50,106 @@ pub fn answer(
                 "TokenCode",
                 "SourceIdentity",
             ] {
-                params.text(known);
+                asked.params.text(known);
             }
-            assume(params, &mut x, random, now)?;
+            let mut x = Xml::new();
+            assume(&mut asked, &mut x)?;
+            Ok(x.finish())
         }
         "AssumeRoleWithWebIdentity" => {
             for known in ["ProviderId", "Policy"] {
-                params.text(known);
+                asked.params.text(known);
             }
-            let token = params.required("WebIdentityToken", "WebIdentityToken")?;
+            let token = asked
+                .params
+                .required("WebIdentityToken", "WebIdentityToken")?;
             if token.len() < 4 {
                 return Err(ApiError::client(
                     "InvalidIdentityToken",
                     "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)",
                 ));
             }
+            let mut x = Xml::new();
             x.text("SubjectFromWebIdentityToken", "ec2-sim")
                 .text("Audience", "sts.amazonaws.com")
                 .text("Provider", "https://oidc.invalid");
-            assume(params, &mut x, random, now)?;
+            assume(&mut asked, &mut x)?;
+            Ok(x.finish())
         }
-        other => {
-            return Err(ApiError::client(
-                "InvalidAction",
-                format!("Could not find operation {other} for version 2011-06-15"),
-            ));
+        "DecodeAuthorizationMessage" => {
+            let encoded = asked.params.required("EncodedMessage", "EncodedMessage")?;
+            asked.params.finish()?;
+            asked.permit("*")?;
+            let mut x = Xml::new();
+            x.text("DecodedMessage", &refusal::decode(encoded)?);
+            Ok(x.finish())
+        }
+        other => Err(ApiError::client(
+            "InvalidAction",
+            format!("Could not find operation {other} for version 2011-06-15"),
+        )),
+    }
+}
+
+impl Asked<'_> {
+    fn permit(&self, resource: &str) -> ApiResult<()> {
+        match self.caller {
+            Some(c) => self
+                .iam
+                .permit_sts(c, &format!("sts:{}", self.action), resource),
+            None => Ok(()),
         }
     }
+}
+
+/// STS's words for credentials that EC2 refuses in others.
+pub fn of_credentials(error: &ApiError) -> ApiError {
+    match error.code.as_str() {
+        "RequestExpired" => ApiError::new(
+            403,
+            "ExpiredToken",
+            "The security token included in the request is expired",
+        ),
+        _ => ApiError::new(
+            403,
+            "InvalidClientTokenId",
+            "The security token included in the request is invalid.",
+        ),
+    }
+}
+
+/// Needs no permission: IAM lets nobody be denied it.
+fn identity(asked: &Asked<'_>) -> ApiResult<String> {
+    asked.params.finish()?;
+    let mut x = Xml::new();
+    match asked.caller.filter(|c| !c.arn.is_empty()) {
+        Some(c) => x.text("Arn", &c.arn),
+        None => x.text(
+            "Arn",
+            &format!("arn:aws:iam::{}:user/ec2-sim", asked.account),
+        ),
+    };
+    let user_id = asked.caller.map_or("AIDAEC2SIM", |c| c.user_id.as_str());
+    let account = asked.caller.and_then(|c| c.account.as_deref());
+    x.text("UserId", user_id)
+        .text("Account", account.unwrap_or(asked.account));
     Ok(x.finish())
 }
 
-fn assume(params: &Params, x: &mut Xml, random: &mut Random, now: Millis) -> ApiResult<()> {
+fn assume(asked: &mut Asked<'_>, x: &mut Xml) -> ApiResult<()> {
+    let params = asked.params;
     let role = params.required("RoleArn", "RoleArn")?;
     let session = params.required("RoleSessionName", "RoleSessionName")?;
     let seconds = params.positive("DurationSeconds")?.unwrap_or(3600);
+    let tags: BTreeMap<String, String> = params
+        .structures("Tags.member")
+        .iter()
+        .filter_map(|t| {
+            let key = params.text(&format!("{t}Key"))?;
+            let value = params.raw(&format!("{t}Value")).unwrap_or("");
+            Some((key.to_owned(), value.to_owned()))
+        })
+        .collect();
     params.finish()?;
     let invalid = |text: String| Err(ApiError::client("ValidationError", text));
     let Some((account, name)) = role
@@ -88,25 +163,36 @@ fn assume(params: &Params, x: &mut Xml, random: &mut Random, now: Millis) -> Api
             "1 validation error detected: Value '{seconds}' at 'durationSeconds' failed to satisfy constraint: Member must have value between 900 and 43200"
         ));
     }
-    let id = format!("AROA{}", random.hex(16).to_uppercase());
+    asked.permit(role)?;
+    if !asked.iam.has_role(role) {
+        let who = asked.caller.map_or("", |c| c.arn.as_str());
+        return Err(refusal::access_denied(
+            who,
+            &format!("sts:{}", asked.action),
+            role,
+        ));
+    }
+    let issued = Session {
+        role: role.to_owned(),
+        name: session.to_owned(),
+        role_id: format!("AROA{}", asked.random.hex(16).to_uppercase()),
+        access_key: format!("ASIA{}", asked.random.hex(16).to_uppercase()),
+        tags,
+        issued: asked.now,
+        until: asked.now.plus(u64::from(seconds) * 1000),
+    };
     x.nest("AssumedRoleUser", |x| {
         x.text(
             "Arn",
-            &format!("arn:aws:sts::{account}:assumed-role/{name}/{session}"),
+            &crate::iam::principal::assumed(account, name, session),
         )
-        .text("AssumedRoleId", &format!("{id}:{session}"));
+        .text("AssumedRoleId", &format!("{}:{session}", issued.role_id));
     })
     .nest("Credentials", |x| {
-        x.text(
-            "AccessKeyId",
-            &format!("ASIA{}", random.hex(16).to_uppercase()),
-        )
-        .text("SecretAccessKey", &random.hex(40))
-        .text("SessionToken", &random.hex(64))
-        .text(
-            "Expiration",
-            &now.plus(u64::from(seconds) * 1000).whole_second().iso(),
-        );
+        x.text("AccessKeyId", &issued.access_key)
+            .text("SecretAccessKey", &asked.random.hex(40))
+            .text("SessionToken", &asked.iam.seal(&issued))
+            .text("Expiration", &issued.until.whole_second().iso());
     });
     Ok(())
 }
@@ -116,15 +202,15 @@ mod tests {
     use super::*;
 
     fn call(action: &str, query: &str) -> ApiResult<String> {
-        let mut r = Random::new(1, "sts");
-        answer(
+        answer(Asked {
             action,
-            &Params::parse(query.as_bytes()),
-            "111122223333",
-            Some("AKID"),
-            &mut r,
-            Millis(0),
-        )
+            params: &Params::parse(query.as_bytes()),
+            account: "111122223333",
+            caller: None,
+            iam: &Iam::new(crate::iam::Setting::default(), 1),
+            random: &mut Random::new(1, "sts"),
+            now: Millis(0),
+        })
     }
 
     #[test]

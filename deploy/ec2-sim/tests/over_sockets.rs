@@ -414,3 +414,65 @@ fn only_loopback_is_served_and_a_directory_by_one_at_a_time() {
     let same = r.server.control().parent().expect("dir").to_owned();
     assert!(start(options(&same, "127.0.0.1:0")).contains("in use"));
 }
+
+#[test]
+fn permissions_are_changed_and_read_over_the_control_socket() {
+    let r = instant();
+    let url = r.server.ec2();
+    let may = |action: &str| {
+        json!({"principals": [{
+            "arn": "arn:aws:iam::111122223333:user/u", "access_keys": ["AKID"],
+            "policies": {"p": {"Version": "2012-10-17", "Statement": [
+                {"Sid": "S", "Effect": "Allow", "Action": [action, "ec2:LockSnapshot"], "Resource": "*"}]}},
+        }]})
+    };
+    r.control
+        .put("/v1/iam", &may("ec2:CreateVolume"))
+        .expect("put");
+    let (refused, _) = raw(&url, ZONES);
+    assert!(refused.starts_with("HTTP/1.1 403 ") && refused.contains("UnauthorizedOperation"));
+    r.control
+        .put("/v1/iam", &may("ec2:Describe*"))
+        .expect("put");
+    assert!(raw(&url, ZONES).0.starts_with("HTTP/1.1 200 "));
+    let report = r.control.get("/v1/iam").expect("report");
+    assert_eq!(
+        report["asked"],
+        json!([{"principal": "arn:aws:iam::111122223333:user/u", "action": "ec2:DescribeAvailabilityZones", "resource": "*",
+            "allowed": 1, "denied": 1, "by": [{"policy": "p", "statement": "S", "element": "ec2:Describe*", "times": 1}]}])
+    );
+    let times: Vec<_> = report["statements"]
+        .as_array()
+        .expect("statements")
+        .iter()
+        .map(|s| (s["element"].as_str(), s["times"].as_u64()))
+        .collect();
+    assert_eq!(
+        times,
+        [
+            (Some("ec2:Describe*"), Some(1)),
+            (Some("ec2:LockSnapshot"), Some(0))
+        ]
+    );
+    let bad = r.control.put("/v1/iam", &may("Describe"));
+    assert!(
+        bad.expect_err("refused")
+            .to_string()
+            .contains("is not an action")
+    );
+    r.control
+        .post("/v1/credentials/expire", &json!({"access_keys": ["AKID"]}))
+        .expect("expire");
+    assert!(raw(&url, ZONES).0.contains("<Code>RequestExpired</Code>"));
+    r.control
+        .post(
+            "/v1/credentials/expire",
+            &json!({"access_keys": ["AKID"], "renew": true}),
+        )
+        .expect("renew");
+    r.control.delete("/v1/iam/report").expect("reset");
+    assert_eq!(
+        r.control.get("/v1/iam").expect("report")["asked"],
+        json!([])
+    );
+}

@@ -23,6 +23,7 @@ pub(super) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     p.finish()?;
     call.check_volume_id(volume)?;
     call.check_instance_id(instance)?;
+    call.permit(|c| vec![c.existing(volume), c.existing(instance)])?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

@@ -1,7 +1,7 @@
 //! CopyVolumes: a copy of a volume's bytes of this moment, in the same zone.
 
 use super::Call;
-use super::create_volume::{check_token, creation};
+use super::create_volume::{check_token, creation, describe_new};
 use crate::devices::Source;
 use crate::error::{ApiError, ApiResult};
 use crate::resources::client_token::{self, Spent, Verdict};
@@ -47,6 +47,19 @@ pub(super) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     }
     let shape = kind.shape(size, wanted, multi_attach)?;
+    call.permit(|c| {
+        let made = c.made("volume", &tags).with(|about| {
+            describe_new(
+                about,
+                &shape,
+                &from.zone,
+                from.encrypted || encrypted == Some(true),
+            );
+            about.set("ec2:ParentVolume", c.arn("volume", source));
+        });
+        vec![c.existing(source), made]
+    })?;
+    call.permit_tagging("volume", &tags)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }
@@ -69,6 +82,8 @@ pub(super) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     }
     check_source(call, &from)?;
     let until = call.begin.plus(call.latency.sample("volume_copy"));
+    let key = kms_key.map(str::to_owned).or(from.kms_key);
+    let key_refused = !call.may_use_key(key.as_deref(), from.encrypted);
     let per_gib = call.latency.sample("initialize_per_gib");
     let volume = Volume {
         id: call.ids.issue("vol"),
@@ -76,11 +91,11 @@ pub(super) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         zone: from.zone.clone(),
         origin: Origin::Volume(source.to_owned()),
         encrypted: from.encrypted || encrypted.unwrap_or(false),
-        kms_key: kms_key.map(str::to_owned).or(from.kms_key),
+        kms_key: key,
         outpost: None,
         initialization_rate: None,
         created: call.now,
-        life: creation(call.faults, call.begin, until),
+        life: creation(call.faults, key_refused, call.begin, until),
         attachments: Vec::new(),
         modification: None,
         modified: Vec::new(),

@@ -25,6 +25,18 @@ pub(super) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
             "Invalid character in the description: only ASCII characters are allowed.",
         ));
     }
+    call.permit(|c| {
+        let made = c.made("snapshot", &tags).with(|about| {
+            if let Some(v) = c.realm.volumes().get(volume) {
+                about
+                    .set("ec2:VolumeSize", v.shape.size.to_string())
+                    .set("ec2:Encrypted", v.encrypted.to_string());
+            }
+            about.set("ec2:ParentVolume", c.arn("volume", volume));
+        });
+        vec![c.existing(volume), made]
+    })?;
+    call.permit_tagging("snapshot", &tags)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

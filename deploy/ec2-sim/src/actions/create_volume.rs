@@ -4,6 +4,7 @@ use super::Call;
 use crate::devices::Source;
 use crate::error::{ApiError, ApiResult};
 use crate::fault::{CreateFailure, Fault};
+use crate::iam::context::Context;
 use crate::resources::client_token::{self, Spent, Verdict};
 use crate::resources::modification::Shape;
 use crate::resources::snapshot::Life as SnapshotLife;
@@ -31,6 +32,7 @@ struct Asked {
 /// The order is EC2's: parameters, permission, dry run, multi-attach, token, snapshot.
 pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let asked = parse(call)?;
+    permit(call, &asked)?;
     if call.wants_dry_run()? {
         return Err(ApiError::dry_run());
     }
@@ -93,6 +95,31 @@ pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let members = answer(call, &volume);
     call.realm.put_volume(volume);
     Ok(members)
+}
+
+fn permit(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
+    call.permit(|c| {
+        let made = c.made("volume", &asked.tags).with(|about| {
+            describe_new(about, &asked.shape, &asked.zone, asked.encrypted);
+            if let Some(id) = &asked.snapshot {
+                about.set("ec2:ParentSnapshot", c.arn("snapshot", id));
+            }
+        });
+        let source = asked.snapshot.as_ref().map(|id| c.existing(id));
+        source.into_iter().chain([made]).collect()
+    })?;
+    call.permit_tagging("volume", &asked.tags)
+}
+
+/// The condition keys of a volume that is about to be made.
+pub(super) fn describe_new(about: &mut Context, shape: &Shape, zone: &str, encrypted: bool) {
+    about
+        .set("ec2:VolumeType", shape.volume_type.as_str())
+        .set("ec2:VolumeSize", shape.size.to_string())
+        .option("ec2:VolumeIops", shape.iops)
+        .option("ec2:VolumeThroughput", shape.throughput)
+        .set("ec2:Encrypted", encrypted.to_string())
+        .set("ec2:AvailabilityZone", zone);
 }
 
 fn answer(call: &Call<'_>, v: &Volume) -> String {
@@ -187,7 +214,9 @@ fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> 
         "volume_create"
     };
     let until = call.begin.plus(call.latency.sample(item));
-    let life = creation(call.faults, call.begin, until);
+    let kms_key = asked.kms_key.clone().or(source.1);
+    let key_refused = !call.may_use_key(kms_key.as_deref(), source.0);
+    let life = creation(call.faults, key_refused, call.begin, until);
     let fast = asked.snapshot.as_ref().is_some_and(|s| {
         let key = format!("{s}/{}", asked.zone);
         let found = call.realm.fast_restores().get(&key);
@@ -219,7 +248,7 @@ fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> 
         },
         // An encrypted snapshot gives an encrypted volume, whatever was asked.
         encrypted: asked.encrypted || source.0,
-        kms_key: asked.kms_key.clone().or(source.1),
+        kms_key,
         outpost: asked.outpost.clone(),
         initialization_rate: asked.rate,
         created: call.now,
@@ -236,8 +265,8 @@ fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> 
     }
 }
 
-/// How creation goes on, faults considered.
-pub(super) fn creation(faults: &[Fault], begin: Millis, until: Millis) -> Life {
+/// How creation goes on, faults and a key that may not be used considered: of the latter nothing is said, the volume vanishes.
+pub(super) fn creation(faults: &[Fault], key_refused: bool, begin: Millis, until: Millis) -> Life {
     let failed = faults.iter().find_map(|f| match f {
         Fault::FailCreate { outcome, after_ms } => Some((
             match outcome {
@@ -248,6 +277,11 @@ pub(super) fn creation(faults: &[Fault], begin: Millis, until: Millis) -> Life {
         )),
         _ => None,
     });
-    let (outcome, until) = failed.unwrap_or((Outcome::Available, until));
+    let usual = if key_refused {
+        Outcome::Vanish
+    } else {
+        Outcome::Available
+    };
+    let (outcome, until) = failed.unwrap_or((usual, until));
     Life::Creating { until, outcome }
 }

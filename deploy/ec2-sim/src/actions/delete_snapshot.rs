@@ -15,6 +15,7 @@ pub(super) fn delete_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         .snapshots()
         .get(id)
         .ok_or_else(|| ApiError::no_snapshot(id))?;
+    call.permit_on(id)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

@@ -27,6 +27,7 @@ pub(super) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
         .get(id)
         .filter(|v| !v.deleting())
         .ok_or_else(|| ApiError::no_volume(id))?;
+    call.permit_on(id)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

@@ -19,7 +19,7 @@ const FILTERS: &[&str] = &[
 ];
 
 pub(super) fn describe_instance_types(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let names = p.list("InstanceType");
     p.boolean("IncludeUnsupportedInRegion")?;

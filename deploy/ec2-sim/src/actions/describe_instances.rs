@@ -37,7 +37,7 @@ const STATUS_FILTERS: &[&str] = &[
 ];
 
 pub(super) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let ids = p.list("InstanceId");
     p.boolean("IncludeManagedResources")?;
@@ -78,7 +78,7 @@ pub(super) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 pub(super) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let ids = p.list("InstanceId");
     p.boolean("IncludeManagedResources")?;

@@ -17,7 +17,7 @@ const FILTERS: &[&str] = &[
 ];
 
 pub(super) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let ids = p.list("VolumeId");
     p.boolean("IncludeManagedResources")?;

@@ -36,7 +36,7 @@ const FILTERS: &[&str] = &[
 
 /// A dry run is answered first, even for malformed ids.
 pub(super) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let ids = p.list("VolumeId");
     p.boolean("IncludeManagedResources")?;

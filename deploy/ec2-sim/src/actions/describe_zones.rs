@@ -18,7 +18,7 @@ const FILTERS: &[&str] = &[
 ];
 
 pub(super) fn describe_availability_zones(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let names = p.list("ZoneName");
     let ids = p.list("ZoneId");

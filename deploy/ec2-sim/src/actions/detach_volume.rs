@@ -21,6 +21,16 @@ pub(super) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     if let Some(i) = instance {
         call.check_instance_id(i)?;
     }
+    call.permit(|c| {
+        let from = instance.or_else(|| {
+            let v = c.realm.volumes().get(volume)?;
+            Some(v.attachments.first()?.instance.as_str())
+        });
+        std::iter::once(volume)
+            .chain(from)
+            .map(|id| c.existing(id))
+            .collect()
+    })?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

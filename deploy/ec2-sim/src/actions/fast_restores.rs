@@ -133,6 +133,7 @@ fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
     if zones.is_empty() {
         return Err(ApiError::missing("AvailabilityZone"));
     }
+    call.permit(|c| snapshots.iter().map(|id| c.existing(id)).collect())?;
     if dry_run {
         return Err(ApiError::dry_run());
     }
@@ -200,7 +201,7 @@ fn member(call: &Call<'_>, x: &mut Xml, f: &FastRestore) {
 }
 
 pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let filters = Filters::parse(
         p,

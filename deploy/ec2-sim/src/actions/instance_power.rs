@@ -66,6 +66,7 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
             ));
         }
     }
+    call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

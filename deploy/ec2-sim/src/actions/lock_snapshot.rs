@@ -42,6 +42,7 @@ pub(super) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     }
     let expires = expiry(call.now, days, expiration)?;
+    call.permit_on(id)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }
@@ -96,7 +97,7 @@ fn expiry(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<Milli
 }
 
 pub(super) fn describe_locked_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let ids = p.list("SnapshotId");
     let filters = Filters::parse(p, &["lock-state"])?;

@@ -27,7 +27,7 @@ const FILTERS: &[&str] = &[
 ];
 
 pub(super) fn describe_volumes_modifications(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let ids = p.list("VolumeId");
     let filters = Filters::parse(p, FILTERS)?;

@@ -20,8 +20,12 @@ struct Change<'a> {
 
 /// A dry run is answered before any test.
 pub(super) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
     let p = call.params;
+    call.permit(|c| {
+        // Without an id, the action as such is judged.
+        vec![c.existing(p.text("VolumeId").unwrap_or("*"))]
+    })?;
+    call.dry_run()?;
     let id = p.required("VolumeId", "VolumeId")?;
     let change = Change {
         size: p.positive("Size")?,

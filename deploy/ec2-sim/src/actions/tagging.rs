@@ -2,6 +2,7 @@
 
 use super::Call;
 use super::describe_volumes::{empty, empty_page, page};
+use super::permission::requested;
 use super::select::{next_token, select};
 use crate::error::{ApiError, ApiResult};
 use crate::resources::tags::{self, NO_TAGS, Tags};
@@ -23,6 +24,7 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     if wanted.is_empty() {
         return Err(ApiError::missing("Tag"));
     }
+    permit(call, &ids, &wanted)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }
@@ -51,6 +53,7 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
     check(call, &ids)?;
+    permit(call, &ids, &wanted)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }
@@ -71,6 +74,24 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
         call.effects.push(id.to_owned());
     }
     Ok("<return>true</return>".to_owned())
+}
+
+/// A tag that is to be removed whatever its value has a key only.
+fn permit(call: &Call<'_>, ids: &[&str], wanted: &[(String, Option<String>)]) -> ApiResult<()> {
+    call.permit(|c| {
+        let with_value: Tags = wanted
+            .iter()
+            .filter_map(|(k, v)| Some((k.clone(), v.clone()?)))
+            .collect();
+        let keys: Vec<String> = wanted.iter().map(|(k, _)| k.clone()).collect();
+        let subject = |id: &&str| {
+            c.existing(id).with(|about| {
+                requested(about, with_value.iter());
+                about.set_all("aws:TagKeys", keys.clone());
+            })
+        };
+        ids.iter().map(subject).collect()
+    })
 }
 
 fn check(call: &Call<'_>, ids: &[&str]) -> ApiResult<()> {
@@ -116,7 +137,7 @@ struct Row<'a> {
 }
 
 pub(super) fn describe_tags(call: &mut Call<'_>) -> ApiResult<String> {
-    call.dry_run()?;
+    call.begin_read()?;
     let p = call.params;
     let filters = Filters::parse(p, &["key", "resource-id", "resource-type", "value"])?;
     let page = page(call, ("", false), (5, 1000))?;

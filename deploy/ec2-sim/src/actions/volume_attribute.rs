@@ -10,6 +10,7 @@ pub(super) fn modify_volume_attribute(call: &mut Call<'_>) -> ApiResult<String> 
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
     call.check_volume_id(id)?;
+    call.permit_on(id)?;
     if dry_run {
         return Err(ApiError::dry_run());
     }

@@ -121,6 +121,7 @@ async fn respond(
         authorization: text(&head.headers, header::AUTHORIZATION.as_str()),
         invocation: text(&head.headers, "amz-sdk-invocation-id"),
         attempt: text(&head.headers, "amz-sdk-request"),
+        session_token: text(&head.headers, "x-amz-security-token"),
     };
     let reply = shared.with_sim(|sim, now| sim.handle(now, &request));
     let delay = shared.real(reply.delay_ms);

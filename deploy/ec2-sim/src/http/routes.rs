@@ -94,6 +94,15 @@ struct PowerChange {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Expiry {
+    sessions: bool,
+    access_keys: Vec<String>,
+    renew: bool,
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
     count: u32,
@@ -218,6 +227,31 @@ fn with_sim(
             l.actions.extend(change.actions);
             l.foreign.extend(change.foreign);
             Ok(limits(sim))
+        }
+        ("GET", ["iam"]) => {
+            let mut out = sim.iam.report();
+            out["principals"] = json!(sim.iam.setting().principals);
+            out["unknown"] = json!(sim.iam.setting().unknown);
+            Ok(out)
+        }
+        ("PUT", ["iam"]) => {
+            let setting = asked.json()?;
+            sim.iam.change(setting).map_err(|e| refuse(400, e))?;
+            Ok(json!({}))
+        }
+        ("DELETE", ["iam", "report"]) => {
+            sim.iam.reset_report();
+            Ok(json!({}))
+        }
+        ("POST", ["credentials", "expire"]) => {
+            let expiry: Expiry = asked.json()?;
+            if expiry.sessions {
+                sim.iam.expire_sessions(now);
+            }
+            for key in &expiry.access_keys {
+                sim.iam.expire_key(key, !expiry.renew);
+            }
+            Ok(json!({}))
         }
         ("GET", ["faults"]) => Ok(json!(sim.faults.list())),
         ("POST", ["faults"]) => {

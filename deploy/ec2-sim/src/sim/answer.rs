@@ -5,6 +5,7 @@ use crate::actions::{self, Call};
 use crate::delivery::Delivery;
 use crate::error::{ApiError, ApiResult};
 use crate::fault::{Body, Fault, Garble, Loss};
+use crate::iam::Caller;
 use crate::ids::Ids;
 use crate::journal::{Entry, printable};
 use crate::statistics::Ended;
@@ -59,9 +60,9 @@ impl Sim {
         let mut struck = Vec::new();
         let mut plan = Plan::default();
 
-        let front = self.front_door(&params, credential.as_ref(), &action, service);
-        let realm = *front.as_ref().unwrap_or(&0);
-        let result = front.and_then(|realm| {
+        let front = self.front_door(now, request, &params, credential.as_ref(), &action, service);
+        let realm = front.as_ref().map_or(0, |f| f.0);
+        let result = front.and_then(|(realm, caller)| {
             if service == Service::Ec2 {
                 let unfiltered = action.starts_with("Describe") && actions::unfiltered(&params);
                 let taken = self.realms[realm]
@@ -85,10 +86,19 @@ impl Sim {
             }
             let begin = now.plus(delay_ms);
             if service == Service::Sts {
-                let account = self.realms[realm].account.clone();
-                let key = credential.as_ref().map(|c| c.access_key.as_str());
-                return sts::answer(&action, &params, &account, key, &mut self.request_ids, now);
+                return sts::answer(sts::Asked {
+                    action: &action,
+                    params: &params,
+                    account: &self.realms[realm].account,
+                    caller: caller.as_ref(),
+                    iam: &self.iam,
+                    random: &mut self.request_ids,
+                    now,
+                });
             }
+            let Some(caller) = &caller else {
+                return Err(ApiError::bad_credentials());
+            };
             let mut call = Call {
                 now,
                 begin,
@@ -99,6 +109,8 @@ impl Sim {
                 latency: &mut self.latency,
                 devices: &mut *self.devices,
                 faults: &faults,
+                caller,
+                iam: &self.iam,
                 rules: &self.rules,
                 effects: Vec::new(),
             };
@@ -168,14 +180,16 @@ impl Sim {
         reply
     }
 
-    /// Credentials, version and action. Answers the realm's index. Codes and wordings unverified but for InvalidAction.
+    /// Credentials, version and action. Answers the realm's index and who calls; nobody does with a web identity. Codes and wordings unverified but for InvalidAction.
     fn front_door(
         &self,
+        now: Millis,
+        request: &Request,
         params: &Params,
         credential: Option<&Credential>,
         action: &str,
         service: Service,
-    ) -> ApiResult<usize> {
+    ) -> ApiResult<(usize, Option<Caller>)> {
         if action.is_empty() {
             return Err(ApiError::client(
                 "MissingAction",
@@ -206,24 +220,33 @@ impl Sim {
         }
         let Some(c) = credential else {
             return if action == "AssumeRoleWithWebIdentity" {
-                Ok(0)
+                Ok((0, None))
             } else {
-                Err(ApiError::new(
-                    401,
-                    "AuthFailure",
-                    "AWS was not able to validate the provided access credentials",
-                ))
+                Err(ApiError::bad_credentials())
             };
         };
-        let account = match self.keys.get(&c.access_key) {
-            Some(account) => account,
-            None => &self.realms[0].account,
-        };
+        let token = request
+            .session_token
+            .as_deref()
+            .or_else(|| params.peek("X-Amz-Security-Token"));
+        let caller = self.iam.caller(c, token, now).map_err(|e| match service {
+            Service::Ec2 => e,
+            Service::Sts => sts::of_credentials(&e),
+        })?;
+        let known = |account: &&String| self.realms.iter().any(|r| r.account == **account);
+        let account = caller
+            .account
+            .as_ref()
+            .filter(known)
+            .or_else(|| self.keys.get(&c.access_key))
+            .unwrap_or(&self.realms[0].account)
+            .clone();
         self.realms
             .iter()
             .position(|r| {
-                r.account == *account && (service == Service::Sts || r.region == c.region)
+                r.account == account && (service == Service::Sts || r.region == c.region)
             })
+            .map(|realm| (realm, Some(caller)))
             .ok_or_else(|| {
                 ApiError::new(
                     401,

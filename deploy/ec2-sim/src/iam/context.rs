@@ -1,0 +1,66 @@
+//! What is known about a request when it is judged: condition keys with their values.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Condition keys and their values. Names are compared without regard to case, as IAM does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Context {
+    values: BTreeMap<String, Vec<String>>,
+}
+
+impl Context {
+    /// Sets a key that has one value.
+    pub fn set(&mut self, key: &str, value: impl Into<String>) -> &mut Self {
+        self.set_all(key, vec![value.into()])
+    }
+
+    /// Sets a key that has several values, as `aws:TagKeys`; without values the request does not have it.
+    pub fn set_all(&mut self, key: &str, values: Vec<String>) -> &mut Self {
+        if !values.is_empty() {
+            self.values.insert(key.to_ascii_lowercase(), values);
+        }
+        self
+    }
+
+    /// Sets a key when there is a value.
+    pub fn option(&mut self, key: &str, value: Option<impl ToString>) -> &mut Self {
+        if let Some(v) = value {
+            self.set(key, v.to_string());
+        }
+        self
+    }
+
+    /// Sets `PREFIX/key` for each tag.
+    pub fn tags<'a>(
+        &mut self,
+        prefix: &str,
+        tags: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> &mut Self {
+        for (key, value) in tags {
+            self.set(&format!("{prefix}/{key}"), value.as_str());
+        }
+        self
+    }
+
+    /// Takes over the keys of another context.
+    pub fn extend(&mut self, other: &Self) -> &mut Self {
+        for (k, v) in &other.values {
+            self.values.insert(k.clone(), v.clone());
+        }
+        self
+    }
+
+    /// A key's values; none when the request does not have it.
+    pub fn get(&self, key: &str) -> &[String] {
+        self.values
+            .get(&key.to_ascii_lowercase())
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the request has the key.
+    pub fn has(&self, key: &str) -> bool {
+        self.values.contains_key(&key.to_ascii_lowercase())
+    }
+}

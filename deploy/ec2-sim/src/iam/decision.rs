@@ -1,0 +1,87 @@
+//! Allowed or not, by which statement.
+
+use super::context::Context;
+use super::policy::{Document, Effect};
+use std::collections::BTreeMap;
+
+/// A statement that spoke, and the element of it that named the action.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spoke {
+    /// The policy's name.
+    pub policy: String,
+    /// The statement's name.
+    pub statement: String,
+    /// Its `Action` element that fits.
+    pub element: String,
+}
+
+/// What the policies say to one action on one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// By this statement; it is the first of those that allow.
+    Allowed(Spoke),
+    /// By this statement, whatever allows.
+    Denied(Spoke),
+    /// No statement allows it.
+    NotAllowed,
+}
+
+/// Judges one action on one resource: a denial beats what allows, and what nothing allows is not allowed.
+pub fn decide(
+    policies: &BTreeMap<String, Document>,
+    action: &str,
+    resource: &str,
+    context: &Context,
+) -> Decision {
+    let mut allowed = None;
+    for (name, document) in policies {
+        for (i, s) in document.statement.all().iter().enumerate() {
+            let Some(element) = s.matches(action, resource, context) else {
+                continue;
+            };
+            let spoke = || Spoke {
+                policy: name.clone(),
+                statement: s.name(i),
+                element: element.to_owned(),
+            };
+            match s.effect {
+                Effect::Deny => return Decision::Denied(spoke()),
+                Effect::Allow if allowed.is_none() => allowed = Some(spoke()),
+                Effect::Allow => {}
+            }
+        }
+    }
+    allowed.map_or(Decision::NotAllowed, Decision::Allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policies(all: &[(&str, &str, &str)]) -> BTreeMap<String, Document> {
+        all.iter()
+            .map(|(name, effect, action)| {
+                let json = format!(
+                    r#"{{"Version":"2012-10-17","Statement":[{{"Sid":"S","Effect":"{effect}","Action":"{action}","Resource":"*"}}]}}"#
+                );
+                ((*name).to_owned(), serde_json::from_str(&json).expect("policy"))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_denial_wins_and_silence_is_no_permission() {
+        let allow = ("a", "Allow", "ec2:*");
+        let deny = ("z", "Deny", "ec2:Delete*");
+        let c = Context::default();
+        let ask = |p: &[(&str, &str, &str)], action: &str| decide(&policies(p), action, "*", &c);
+        assert_eq!(ask(&[], "ec2:DeleteVolume"), Decision::NotAllowed);
+        assert_eq!(ask(&[deny], "ec2:CreateVolume"), Decision::NotAllowed);
+        assert!(
+            matches!(ask(&[allow, deny], "ec2:CreateVolume"), Decision::Allowed(s) if s.policy == "a" && s.element == "ec2:*")
+        );
+        assert!(
+            matches!(ask(&[allow, deny], "ec2:DeleteVolume"), Decision::Denied(s) if s.policy == "z")
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Wildcards and variables of policies.
+
+use super::context::Context;
+
+/// Whether `text` fits `pattern`, in which `*` stands for any characters and `?` for one.
+pub fn fits(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<Piece> = pattern.chars().map(Piece::of).collect();
+    walk(&pattern, text)
+}
+
+/// Actions are compared without regard to case.
+pub fn fits_action(pattern: &str, action: &str) -> bool {
+    fits(&pattern.to_ascii_lowercase(), &action.to_ascii_lowercase())
+}
+
+/// As [`fits`], with variables (`${aws:PrincipalTag/x}`, `${*}`, `${name, 'default'}`) in the pattern. What a variable stands for is
+/// taken literally. A variable that the request has no value for fits nothing.
+pub fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
+    pieces(pattern, context).is_some_and(|p| walk(&p, text))
+}
+
+/// The text that a pattern with variables stands for, wildcards taken literally; `None` if the request has no value for one of them.
+pub fn resolved(pattern: &str, context: &Context) -> Option<String> {
+    let pieces = pieces(pattern, context)?;
+    Some(
+        pieces
+            .into_iter()
+            .map(|p| match p {
+                Piece::Any => '*',
+                Piece::One => '?',
+                Piece::Char(c) => c,
+            })
+            .collect(),
+    )
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Piece {
+    Any,
+    One,
+    Char(char),
+}
+
+impl Piece {
+    fn of(c: char) -> Self {
+        match c {
+            '*' => Self::Any,
+            '?' => Self::One,
+            c => Self::Char(c),
+        }
+    }
+}
+
+fn pieces(pattern: &str, context: &Context) -> Option<Vec<Piece>> {
+    let mut out = Vec::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, tail) = after.split_once('}')?;
+        out.extend(before.chars().map(Piece::of));
+        match name {
+            "*" | "?" | "$" => out.extend(name.chars().map(Piece::Char)),
+            name => {
+                let (name, default) = match name.split_once(',') {
+                    Some((n, d)) => (n.trim(), Some(d.trim().trim_matches('\''))),
+                    None => (name.trim(), None),
+                };
+                // A key with several values is no text to put in.
+                let value = match context.get(name) {
+                    [one] => one.as_str(),
+                    _ => default?,
+                };
+                out.extend(value.chars().map(Piece::Char));
+            }
+        }
+        rest = tail;
+    }
+    out.extend(rest.chars().map(Piece::of));
+    Some(out)
+}
+
+/// Greedy with one step back: the last `*` takes one more character whenever the rest does not fit.
+fn walk(pattern: &[Piece], text: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut last_any = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(Piece::Char(c)) if *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            Some(Piece::One) => {
+                p += 1;
+                t += 1;
+            }
+            Some(Piece::Any) => {
+                last_any = Some((p + 1, t));
+                p += 1;
+            }
+            _ => match last_any {
+                Some((after, from)) => {
+                    last_any = Some((after, from + 1));
+                    p = after;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|p| matches!(p, Piece::Any))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_fit_as_policies_mean_them() {
+        for (pattern, text, yes) in [
+            ("*", "", true),
+            ("*", "anything", true),
+            (
+                "arn:aws:ec2:*:*:volume/*",
+                "arn:aws:ec2:us-east-1:1:volume/vol-1",
+                true,
+            ),
+            (
+                "arn:aws:ec2:*:*:volume/*",
+                "arn:aws:ec2:us-east-1:1:snapshot/s",
+                false,
+            ),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("abc", "abcd", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(fits(pattern, text), yes, "{pattern} {text}");
+        }
+        assert!(fits_action("EC2:create*", "ec2:CreateVolume"));
+    }
+
+    #[test]
+    fn variables_stand_for_the_callers_values_literally() {
+        let mut c = Context::default();
+        c.set("aws:PrincipalTag/team", "a*");
+        for (pattern, text, yes) in [
+            ("x-${aws:PrincipalTag/team}", "x-a*", true),
+            ("x-${aws:PrincipalTag/team}", "x-abc", false),
+            ("x-${aws:principaltag/team}*", "x-a*bc", true),
+            ("${aws:PrincipalTag/none}", "", false),
+            ("${aws:PrincipalTag/none, 'd'}", "d", true),
+            ("${*}", "*", true),
+            ("${*}", "x", false),
+            ("${unfinished", "x", false),
+        ] {
+            assert_eq!(
+                fits_with_variables(pattern, text, &c),
+                yes,
+                "{pattern} {text}"
+            );
+        }
+        assert_eq!(
+            resolved("=${aws:PrincipalTag/team}?", &c).as_deref(),
+            Some("=a*?")
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_text_fits_itself_and_any_part_of_it_replaced_by_a_star(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
+            proptest::prop_assert!(fits(&text, &text));
+            let (from, to) = (from.min(to).min(text.len()), from.max(to).min(text.len()));
+            let pattern = format!("{}*{}", &text[..from], &text[to..]);
+            proptest::prop_assert!(fits(&pattern, &text), "{} {}", pattern, text);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Policy documents, as IAM takes them.
+
+use super::condition::Operator;
+use super::context::Context;
+use super::pattern::{fits_action, fits_with_variables};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+
+/// One value or several.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum OneOrMany<T> {
+    /// One.
+    One(T),
+    /// Several.
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    /// All of them.
+    pub fn all(&self) -> &[T] {
+        match self {
+            Self::One(t) => std::slice::from_ref(t),
+            Self::Many(t) => t,
+        }
+    }
+}
+
+/// By hand, so that an error says what is wrong with the value and not that nothing fits.
+impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(from)?;
+        if value.is_array() {
+            serde_json::from_value(value).map(Self::Many)
+        } else {
+            serde_json::from_value(value).map(Self::One)
+        }
+        .map_err(D::Error::custom)
+    }
+}
+
+/// A condition's value, as JSON allows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Scalar {
+    /// Text.
+    Text(String),
+    /// `true`, `false`.
+    Bool(bool),
+    /// A whole number.
+    Number(i64),
+}
+
+impl Scalar {
+    fn text(&self) -> String {
+        match self {
+            Self::Text(t) => t.clone(),
+            Self::Bool(b) => b.to_string(),
+            Self::Number(n) => n.to_string(),
+        }
+    }
+}
+
+/// What a statement does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effect {
+    /// Allows.
+    Allow,
+    /// Denies, whatever allows.
+    Deny,
+}
+
+/// A statement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "PascalCase")]
+pub struct Statement {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
+    /// What it does.
+    pub effect: Effect,
+    /// The actions that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<OneOrMany<String>>,
+    /// The actions that it is not about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_action: Option<OneOrMany<String>>,
+    /// The resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<OneOrMany<String>>,
+    /// All resources but these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_resource: Option<OneOrMany<String>>,
+    /// Operator, key, values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub condition: BTreeMap<String, BTreeMap<String, OneOrMany<Scalar>>>,
+}
+
+/// A document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "PascalCase")]
+pub struct Document {
+    /// `2012-10-17`.
+    pub version: String,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its statements.
+    pub statement: OneOrMany<Statement>,
+}
+
+impl Document {
+    /// Refuses what IAM would refuse, and what the simulator cannot judge.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the statement's name.
+    pub fn check(&self) -> Result<(), String> {
+        if self.version != "2012-10-17" {
+            return Err(format!("Version {:?} must be \"2012-10-17\"", self.version));
+        }
+        for (i, s) in self.statement.all().iter().enumerate() {
+            let name = s.name(i);
+            s.check()
+                .map_err(|why| format!("statement {name}: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Statement {
+    /// Its `Sid`, or its number counted from 1.
+    pub fn name(&self, index: usize) -> String {
+        self.sid
+            .clone()
+            .unwrap_or_else(|| format!("#{}", index + 1))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let actions = match (&self.action, &self.not_action) {
+            (Some(a), None) | (None, Some(a)) => a.all(),
+            _ => return Err("it needs either Action or NotAction".to_owned()),
+        };
+        if let Some(bad) = actions
+            .iter()
+            .find(|a| *a != "*" && a.split(':').filter(|p| !p.is_empty()).count() != 2)
+        {
+            return Err(format!(
+                "{bad:?} is not an action such as \"ec2:CreateVolume\""
+            ));
+        }
+        if self.resource.is_some() == self.not_resource.is_some() {
+            return Err("it needs either Resource or NotResource".to_owned());
+        }
+        for (operator, keys) in &self.condition {
+            if Operator::parse(operator).is_none() {
+                return Err(format!("the condition operator {operator:?} is not known"));
+            }
+            if let Some((key, _)) = keys.iter().find(|(_, v)| v.all().is_empty()) {
+                return Err(format!("the condition key {key:?} has no value"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The element that makes the statement be about the request, or `None` if it is not.
+    pub fn matches(&self, action: &str, resource: &str, context: &Context) -> Option<&str> {
+        let element = match (&self.action, &self.not_action) {
+            (Some(a), _) => a.all().iter().find(|p| fits_action(p, action))?.as_str(),
+            (None, Some(n)) if n.all().iter().all(|p| !fits_action(p, action)) => "(NotAction)",
+            _ => return None,
+        };
+        let fits = |p: &String| fits_with_variables(p, resource, context);
+        let about = match (&self.resource, &self.not_resource) {
+            (Some(r), _) => r.all().iter().any(fits),
+            (None, Some(n)) => !n.all().iter().any(fits),
+            (None, None) => false,
+        };
+        let holds = |operator: &String, keys: &BTreeMap<String, OneOrMany<Scalar>>| {
+            Operator::parse(operator).is_some_and(|o| {
+                keys.iter().all(|(key, wanted)| {
+                    let wanted: Vec<String> = wanted.all().iter().map(Scalar::text).collect();
+                    o.holds(key, &wanted, context)
+                })
+            })
+        };
+        (about && self.condition.iter().all(|(o, k)| holds(o, k))).then_some(element)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(json: &str) -> Result<Document, String> {
+        let d: Document = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        d.check().map(|()| d)
+    }
+
+    #[test]
+    fn documents_that_cannot_be_judged_are_refused() {
+        let statement =
+            |s: &str| format!(r#"{{"Version":"2012-10-17","Statement":[{{"Sid":"S",{s}}}]}}"#);
+        for (json, words) in [
+            (
+                r#"{"Version":"2008-10-17","Statement":[]}"#.to_owned(),
+                "2012-10-17",
+            ),
+            (
+                r#"{"Version":"2012-10-17","Statment":[]}"#.to_owned(),
+                "unknown field",
+            ),
+            (
+                statement(r#""Effect":"Allow","Resource":"*""#),
+                "either Action or NotAction",
+            ),
+            (
+                statement(r#""Effect":"Allow","Action":"ec2:*""#),
+                "either Resource or NotResource",
+            ),
+            (
+                statement(r#""Effect":"Allow","Action":"CreateVolume","Resource":"*""#),
+                "is not an action",
+            ),
+            (
+                statement(
+                    r#""Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringIs":{"a":"b"}}"#,
+                ),
+                "operator \"StringIs\"",
+            ),
+            (
+                statement(
+                    r#""Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"Bool":{"a":[]}}"#,
+                ),
+                "has no value",
+            ),
+            (
+                statement(r#""Effect":"Perhaps","Action":"ec2:*","Resource":"*""#),
+                "Perhaps",
+            ),
+        ] {
+            let e = document(&json).expect_err(&json);
+            assert!(e.contains(words), "{json}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_statement_is_about_what_all_its_elements_say() {
+        let d = document(
+            r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":["ec2:CreateVolume","ec2:Copy*"],
+                "Resource":"arn:*:ec2:*:*:volume/*","Condition":{"StringEquals":{"aws:RequestTag/x":"true"},"Null":{"aws:RequestTag/y":true}}}}"#,
+        )
+        .expect("document");
+        let s = &d.statement.all()[0];
+        let mut c = Context::default();
+        let volume = "arn:aws:ec2:us-east-1:111122223333:volume/*";
+        assert_eq!(s.matches("ec2:CreateVolume", volume, &c), None);
+        c.set("aws:RequestTag/x", "true");
+        assert_eq!(
+            s.matches("ec2:CreateVolume", volume, &c),
+            Some("ec2:CreateVolume")
+        );
+        assert_eq!(s.matches("ec2:CopyVolumes", volume, &c), Some("ec2:Copy*"));
+        assert_eq!(s.matches("ec2:DeleteVolume", volume, &c), None);
+        assert_eq!(
+            s.matches("ec2:CreateVolume", "arn:aws:ec2:us-east-1::snapshot/s", &c),
+            None
+        );
+        c.set("aws:RequestTag/y", "");
+        assert_eq!(s.matches("ec2:CreateVolume", volume, &c), None);
+    }
+}

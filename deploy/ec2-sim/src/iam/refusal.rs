@@ -1,0 +1,134 @@
+//! What a caller is told who may not.
+
+use super::context::Context;
+use super::decision::Decision;
+use super::session::unhex;
+use crate::error::ApiError;
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// EC2's answer: who, what, on what, why, and a message to be decoded by `sts:DecodeAuthorizationMessage`.
+pub fn unauthorized(
+    who: &str,
+    action: &str,
+    resource: &str,
+    decision: &Decision,
+    context: &Context,
+) -> ApiError {
+    let mut text = format!(
+        "You are not authorized to perform this operation. User: {who} is not authorized to perform: {action}"
+    );
+    // A call that is about no resource in particular names none, and carries nothing to decode.
+    if resource != "*" {
+        let _ = write!(text, " on resource: {resource}");
+    }
+    match decision {
+        Decision::Denied(_) => {
+            text.push_str(" with an explicit deny in an identity-based policy");
+        }
+        _ => {
+            let _ = write!(
+                text,
+                " because no identity-based policy allows the {action} action"
+            );
+        }
+    }
+    if resource != "*" {
+        let encoded = encode(who, action, resource, decision, context);
+        let _ = write!(text, ". Encoded authorization failure message: {encoded}");
+    }
+    ApiError::new(403, "UnauthorizedOperation", text)
+}
+
+/// STS's answer.
+pub fn access_denied(who: &str, action: &str, resource: &str) -> ApiError {
+    ApiError::new(
+        403,
+        "AccessDenied",
+        format!("User: {who} is not authorized to perform: {action} on resource: {resource}"),
+    )
+}
+
+fn encode(
+    who: &str,
+    action: &str,
+    resource: &str,
+    decision: &Decision,
+    context: &Context,
+) -> String {
+    let matched: Vec<_> = match decision {
+        Decision::Denied(s) => {
+            vec![json!({"statementId": s.statement, "sourcePolicyId": s.policy, "effect": "DENY"})]
+        }
+        _ => Vec::new(),
+    };
+    let json = json!({
+        "allowed": false,
+        "explicitDeny": matches!(decision, Decision::Denied(_)),
+        "matchedStatements": {"items": matched},
+        "failures": {"items": []},
+        "context": {"principal": {"arn": who}, "action": action, "resource": resource, "conditions": context},
+    })
+    .to_string();
+    let mut out = String::with_capacity(json.len() * 2);
+    for b in json.bytes() {
+        let _ = write!(out, "{b:02x}");
+    }
+    out
+}
+
+/// What `sts:DecodeAuthorizationMessage` answers.
+///
+/// # Errors
+/// `InvalidAuthorizationMessageException` for what this simulator did not encode.
+pub fn decode(encoded: &str) -> Result<String, ApiError> {
+    unhex(encoded)
+        .filter(|t| serde_json::from_str::<serde_json::Value>(t).is_ok_and(|v| v.is_object()))
+        .ok_or_else(|| {
+            ApiError::client(
+                "InvalidAuthorizationMessageException",
+                "Message is not valid",
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_who_what_on_what_and_can_be_decoded() {
+        let mut c = Context::default();
+        c.set("ec2:VolumeType", "gp3");
+        let e = unauthorized(
+            "arn:aws:iam::1:user/u",
+            "ec2:CreateVolume",
+            "arn:aws:ec2:r:1:volume/*",
+            &Decision::NotAllowed,
+            &c,
+        );
+        assert_eq!((e.status, e.code.as_str()), (403, "UnauthorizedOperation"));
+        let (sentence, encoded) = e
+            .message
+            .split_once(". Encoded authorization failure message: ")
+            .expect("encoded");
+        assert_eq!(
+            sentence,
+            "You are not authorized to perform this operation. User: arn:aws:iam::1:user/u is not authorized to perform: ec2:CreateVolume on resource: arn:aws:ec2:r:1:volume/* because no identity-based policy allows the ec2:CreateVolume action"
+        );
+        let decoded = decode(encoded).expect("decodes");
+        assert!(
+            decoded.contains("\"ec2:volumetype\":[\"gp3\"]"),
+            "{decoded}"
+        );
+        assert_eq!(
+            decode("zz").expect_err("nonsense").code,
+            "InvalidAuthorizationMessageException"
+        );
+        let read = unauthorized("u", "ec2:DescribeVolumes", "*", &Decision::NotAllowed, &c).message;
+        assert!(
+            !read.contains("Encoded") && !read.contains("resource"),
+            "{read}"
+        );
+    }
+}

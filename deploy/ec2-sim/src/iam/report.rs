@@ -1,0 +1,103 @@
+//! What was asked, and which statements answered.
+
+use super::decision::{Decision, Spoke};
+use super::principal::Principal;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Counts by principal, action and kind of resource.
+#[derive(Debug, Default)]
+pub struct Report {
+    asked: BTreeMap<(String, String, String), Count>,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    allowed: u64,
+    denied: u64,
+    by: BTreeMap<Spoke, u64>,
+}
+
+impl Report {
+    /// Notes one decision.
+    pub fn add(&mut self, principal: &str, action: &str, resource: &str, decision: &Decision) {
+        let key = (principal.to_owned(), action.to_owned(), kind(resource));
+        let count = self.asked.entry(key).or_default();
+        let spoke = match decision {
+            Decision::Allowed(s) => {
+                count.allowed += 1;
+                Some(s)
+            }
+            Decision::Denied(s) => {
+                count.denied += 1;
+                Some(s)
+            }
+            Decision::NotAllowed => {
+                count.denied += 1;
+                None
+            }
+        };
+        if let Some(s) = spoke {
+            *count.by.entry(s.clone()).or_default() += 1;
+        }
+    }
+
+    /// Forgets all counts.
+    pub fn reset(&mut self) {
+        self.asked.clear();
+    }
+
+    /// `asked`: each action with the statements that spoke; `statements`: each element of each policy with how often it spoke, so
+    /// that what nobody needs shows as 0.
+    pub fn json(&self, principals: &[Principal]) -> Value {
+        let asked: Vec<Value> = self
+            .asked
+            .iter()
+            .map(|((principal, action, resource), c)| {
+                let by: Vec<Value> = c
+                    .by
+                    .iter()
+                    .map(|(s, times)| {
+                        json!({"policy": s.policy, "statement": s.statement, "element": s.element, "times": times})
+                    })
+                    .collect();
+                json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied, "by": by})
+            })
+            .collect();
+        let mut statements = Vec::new();
+        for p in principals {
+            for (policy, document) in &p.policies {
+                for (i, s) in document.statement.all().iter().enumerate() {
+                    let statement = s.name(i);
+                    let elements = s
+                        .action
+                        .as_ref()
+                        .map_or(vec!["(NotAction)".to_owned()], |a| a.all().to_vec());
+                    for element in elements {
+                        let times = self.times(&p.arn, policy, &statement, &element);
+                        statements.push(json!({"principal": p.arn, "policy": policy, "statement": statement, "element": element, "times": times}));
+                    }
+                }
+            }
+        }
+        json!({ "asked": asked, "statements": statements })
+    }
+
+    fn times(&self, principal: &str, policy: &str, statement: &str, element: &str) -> u64 {
+        self.asked
+            .iter()
+            .filter(|((p, ..), _)| p == principal)
+            .flat_map(|(_, c)| &c.by)
+            .filter(|(s, _)| s.policy == policy && s.statement == statement && s.element == element)
+            .map(|(_, times)| times)
+            .sum()
+    }
+}
+
+/// A resource without its id, so that the report stays small: `arn:aws:ec2:us-east-1:111122223333:volume/*`.
+fn kind(resource: &str) -> String {
+    match resource.split_once('/') {
+        Some((kind, _)) if resource.starts_with("arn:") => format!("{kind}/*"),
+        _ => resource.to_owned(),
+    }
+}

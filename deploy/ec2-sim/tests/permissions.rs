@@ -1,0 +1,577 @@
+//! Who may do what: policies, sessions, and what is said to those who may not.
+
+mod world;
+
+use ec2_sim::iam::Setting;
+use ec2_sim::{Reply, Scenario};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use world::{NODE_A, World, request, text};
+
+const ROLE: &str = "arn:aws:iam::111122223333:role/path/driver";
+const KEY: &str = "AKIADRIVER";
+
+fn principal(statements: &Value) -> Setting {
+    serde_json::from_value(json!({"principals": [{
+        "arn": ROLE, "access_keys": [KEY], "tags": {"team": "red"},
+        "policies": {"p": {"Version": "2012-10-17", "Statement": statements}},
+    }]}))
+    .expect("setting")
+}
+
+fn world() -> World {
+    World::of(Scenario {
+        profile: "instant".to_owned(),
+        iam: principal(&json!([])),
+        ..Scenario::default()
+    })
+}
+
+fn allow(w: &mut World, statements: &Value) {
+    w.sim.iam.change(principal(statements)).expect("policies");
+}
+
+fn body(reply: Reply) -> (u16, String) {
+    (reply.status, String::from_utf8(reply.body).expect("text"))
+}
+
+/// A call of the role's.
+fn call(w: &mut World, action: &str, parameters: &[(&str, &str)]) -> (u16, String) {
+    let r = request(KEY, "us-east-1", action, parameters);
+    body(w.sim.handle(w.now, &r))
+}
+
+fn allowed(w: &mut World, action: &str, parameters: &[(&str, &str)]) -> bool {
+    let (status, body) = call(w, action, parameters);
+    match text(&body, "Code").as_str() {
+        "UnauthorizedOperation" => {
+            assert_eq!(status, 403);
+            false
+        }
+        "" | "DryRunOperation" => true,
+        other => panic!("{action} {parameters:?}: {other}: {body}"),
+    }
+}
+
+const TAGGED: [(&str, &str); 3] = [
+    ("TagSpecification.1.ResourceType", "volume"),
+    ("TagSpecification.1.Tag.1.Key", "owner"),
+    ("TagSpecification.1.Tag.1.Value", "us"),
+];
+
+fn create<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let mut p = vec![
+        ("AvailabilityZone", "us-east-1a"),
+        ("Size", "1"),
+        ("VolumeType", "gp3"),
+    ];
+    p.extend(more);
+    p
+}
+
+#[test]
+fn no_action_is_done_without_permission_and_each_is_with_it() {
+    let mut w = world();
+    let id = w.volume(&[]);
+    let snapshot = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
+    w.step(1);
+    let dry = ("DryRun", "true");
+    let (v, s) = (id.as_str(), snapshot.as_str());
+    let read: &[(&str, &str)] = &[dry];
+    let cases: Vec<(&str, Vec<(&str, &str)>)> = vec![
+        (
+            "AttachVolume",
+            vec![
+                ("VolumeId", v),
+                ("InstanceId", NODE_A),
+                ("Device", "/dev/xvdba"),
+                dry,
+            ],
+        ),
+        (
+            "CopyVolumes",
+            vec![("SourceVolumeId", v), ("VolumeType", "gp3"), dry],
+        ),
+        ("CreateSnapshot", vec![("VolumeId", v), dry]),
+        (
+            "CreateTags",
+            vec![
+                ("ResourceId.1", v),
+                ("Tag.1.Key", "a"),
+                ("Tag.1.Value", "b"),
+                dry,
+            ],
+        ),
+        ("CreateVolume", create(&[dry])),
+        ("DeleteSnapshot", vec![("SnapshotId", s), dry]),
+        (
+            "DeleteTags",
+            vec![("ResourceId.1", v), ("Tag.1.Key", "a"), dry],
+        ),
+        ("DeleteVolume", vec![("VolumeId", v), dry]),
+        ("DescribeAvailabilityZones", read.to_vec()),
+        ("DescribeFastSnapshotRestores", read.to_vec()),
+        ("DescribeInstanceStatus", read.to_vec()),
+        ("DescribeInstanceTypes", read.to_vec()),
+        ("DescribeInstances", read.to_vec()),
+        ("DescribeLockedSnapshots", read.to_vec()),
+        ("DescribeSnapshots", read.to_vec()),
+        ("DescribeTags", read.to_vec()),
+        ("DescribeVolumeStatus", read.to_vec()),
+        ("DescribeVolumes", read.to_vec()),
+        ("DescribeVolumesModifications", read.to_vec()),
+        (
+            "DetachVolume",
+            vec![("VolumeId", v), ("InstanceId", NODE_A), dry],
+        ),
+        (
+            "DisableFastSnapshotRestores",
+            vec![
+                ("SourceSnapshotId.1", s),
+                ("AvailabilityZone.1", "us-east-1a"),
+                dry,
+            ],
+        ),
+        (
+            "EnableFastSnapshotRestores",
+            vec![
+                ("SourceSnapshotId.1", s),
+                ("AvailabilityZone.1", "us-east-1a"),
+                dry,
+            ],
+        ),
+        (
+            "LockSnapshot",
+            vec![
+                ("SnapshotId", s),
+                ("LockMode", "governance"),
+                ("LockDuration", "2"),
+                dry,
+            ],
+        ),
+        ("ModifyVolume", vec![("VolumeId", v), dry]),
+        (
+            "ModifyVolumeAttribute",
+            vec![("VolumeId", v), ("AutoEnableIO.Value", "true"), dry],
+        ),
+        ("StartInstances", vec![("InstanceId.1", NODE_A), dry]),
+        ("StopInstances", vec![("InstanceId.1", NODE_A), dry]),
+        ("TerminateInstances", vec![("InstanceId.1", NODE_A), dry]),
+    ];
+    let tried: BTreeSet<&str> = cases.iter().map(|(a, _)| *a).collect();
+    let all: BTreeSet<&str> = ec2_sim::actions::names().collect();
+    assert_eq!(tried, all, "each action has a case");
+    for (action, parameters) in &cases {
+        allow(&mut w, &json!([]));
+        let (status, refusal) = call(&mut w, action, parameters);
+        assert_eq!(
+            (status, text(&refusal, "Code").as_str()),
+            (403, "UnauthorizedOperation"),
+            "{action}"
+        );
+        let message = text(&refusal, "Message");
+        let who = "arn:aws:sts::111122223333:assumed-role/driver/ec2-sim";
+        assert!(
+            message.contains(&format!(
+                "User: {who} is not authorized to perform: ec2:{action}"
+            )),
+            "{message}"
+        );
+        assert!(
+            message.contains(&format!(
+                "because no identity-based policy allows the ec2:{action} action"
+            )),
+            "{message}"
+        );
+        allow(
+            &mut w,
+            &json!([{"Effect": "Allow", "Action": format!("ec2:{action}"), "Resource": "*"}]),
+        );
+        assert!(allowed(&mut w, action, parameters), "{action}");
+    }
+    let report = w.sim.iam.report();
+    let asked: BTreeSet<&str> = report["asked"]
+        .as_array()
+        .expect("asked")
+        .iter()
+        .inspect(|a| assert!(a["allowed"] != 0, "{a}"))
+        .filter_map(|a| a["action"].as_str()?.strip_prefix("ec2:"))
+        .collect();
+    assert_eq!(asked, all);
+    assert_eq!(
+        w.call("DescribeVolumes", &[]).0,
+        200,
+        "another key may do everything"
+    );
+}
+
+#[test]
+fn conditions_see_tags_that_are_asked_for_and_tags_that_are_there() {
+    let mut w = world();
+    let theirs = w.volume(&TAGGED);
+    let not_theirs = w.volume(&[]);
+    let team = "${aws:PrincipalTag/team}";
+    allow(
+        &mut w,
+        &json!([
+            {"Effect": "Allow", "Action": "ec2:CreateVolume", "Resource": "arn:*:ec2:*:*:volume/*",
+             "Condition": {"StringEquals": {"aws:RequestTag/owner": "us", "ec2:VolumeType": "gp3"}}},
+            {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:volume/*",
+             "Condition": {"StringEquals": {"ec2:CreateAction": "CreateVolume"}}},
+            {"Effect": "Allow", "Action": "ec2:DeleteVolume", "Resource": "*",
+             "Condition": {"StringLike": {"aws:ResourceTag/owner": "u*"}}},
+            {"Effect": "Allow", "Action": ["ec2:CreateTags", "ec2:DeleteTags"], "Resource": "*",
+             "Condition": {"StringEquals": {"aws:ResourceTag/owner": "us"}, "ForAllValues:StringLike": {"aws:TagKeys": ["x-*", team]}}},
+        ]),
+    );
+    let mut tagged = create(&TAGGED);
+    tagged.push(("DryRun", "true"));
+    assert!(allowed(&mut w, "CreateVolume", &tagged));
+    assert!(
+        !allowed(&mut w, "CreateVolume", &create(&[])),
+        "without the tag"
+    );
+    let mut gp2 = tagged.clone();
+    gp2[2].1 = "gp2";
+    assert!(!allowed(&mut w, "CreateVolume", &gp2), "another type");
+    let tag = |id, key| {
+        vec![
+            ("ResourceId.1", id),
+            ("Tag.1.Key", key),
+            ("Tag.1.Value", "1"),
+        ]
+    };
+    assert!(allowed(&mut w, "CreateTags", &tag(&theirs, "x-1")));
+    assert!(
+        allowed(&mut w, "CreateTags", &tag(&theirs, "red")),
+        "the principal's tag"
+    );
+    assert!(
+        !allowed(&mut w, "CreateTags", &tag(&theirs, "owner")),
+        "a protected key"
+    );
+    assert!(
+        !allowed(&mut w, "CreateTags", &tag(&not_theirs, "x-1")),
+        "not theirs"
+    );
+    assert!(allowed(&mut w, "DeleteTags", &tag(&theirs, "x-1")));
+    assert!(!allowed(
+        &mut w,
+        "DeleteVolume",
+        &[("VolumeId", &not_theirs)]
+    ));
+    assert!(allowed(&mut w, "DeleteVolume", &[("VolumeId", &theirs)]));
+    let (_, gone) = call(
+        &mut w,
+        "DeleteVolume",
+        &[("VolumeId", "vol-0123456789abcdef0")],
+    );
+    assert_eq!(
+        text(&gone, "Code"),
+        "InvalidVolume.NotFound",
+        "whether it is there is tested first"
+    );
+}
+
+#[test]
+fn every_resource_of_a_call_must_be_allowed() {
+    let mut w = world();
+    let id = w.volume(&[]);
+    let snapshot = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
+    w.step(1);
+    let on = |action: &str, resources: &[&str]| json!([{"Effect": "Allow", "Action": action, "Resource": resources}]);
+    let volume = "arn:aws:ec2:us-east-1:111122223333:volume/*";
+    let taken = "arn:aws:ec2:us-east-1::snapshot/*";
+    let instance = "arn:aws:ec2:us-east-1:111122223333:instance/*";
+    let dry = ("DryRun", "true");
+    let attach = [
+        ("VolumeId", id.as_str()),
+        ("InstanceId", NODE_A),
+        ("Device", "/dev/xvdba"),
+        dry,
+    ];
+    let restore = create(&[("SnapshotId", &snapshot), dry]);
+    let take = [("VolumeId", id.as_str()), dry];
+    for (action, parameters, resources) in [
+        ("AttachVolume", attach.as_slice(), [volume, instance]),
+        ("CreateVolume", restore.as_slice(), [volume, taken]),
+        ("CreateSnapshot", take.as_slice(), [volume, taken]),
+    ] {
+        for part in &resources {
+            allow(&mut w, &on(&format!("ec2:{action}"), &[part]));
+            assert!(!allowed(&mut w, action, parameters), "{action} {part}");
+        }
+        allow(&mut w, &on(&format!("ec2:{action}"), &resources));
+        assert!(allowed(&mut w, action, parameters), "{action}");
+    }
+    allow(&mut w, &on("ec2:CreateVolume", &["*"]));
+    let (_, refusal) = call(&mut w, "CreateVolume", &create(&TAGGED));
+    let message = text(&refusal, "Message");
+    assert!(
+        message.contains(
+            "perform: ec2:CreateTags on resource: arn:aws:ec2:us-east-1:111122223333:volume/*"
+        ),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_refusal_can_be_decoded_and_a_denial_says_so() {
+    let mut w = world();
+    allow(
+        &mut w,
+        &json!([
+            {"Effect": "Allow", "Action": ["ec2:*", "sts:DecodeAuthorizationMessage"], "Resource": "*"},
+            {"Sid": "Never", "Effect": "Deny", "Action": "ec2:CreateVolume", "Resource": "*"},
+        ]),
+    );
+    let (_, refusal) = call(&mut w, "CreateVolume", &create(&[]));
+    let message = text(&refusal, "Message");
+    assert!(
+        message.contains("with an explicit deny in an identity-based policy"),
+        "{message}"
+    );
+    let encoded = message.rsplit(' ').next().expect("encoded").to_owned();
+    let r = sts(
+        "DecodeAuthorizationMessage",
+        &[("EncodedMessage", &encoded)],
+    );
+    let (status, decoded) = body(w.sim.handle(w.now, &r));
+    assert_eq!(status, 200, "{decoded}");
+    let decoded: Value = serde_json::from_str(&text(&decoded, "DecodedMessage")).expect("json");
+    assert_eq!(
+        (
+            &decoded["explicitDeny"],
+            &decoded["matchedStatements"]["items"][0]["statementId"]
+        ),
+        (&json!(true), &json!("Never"))
+    );
+    assert_eq!(decoded["context"]["conditions"]["ec2:volumetype"][0], "gp3");
+}
+
+fn sts(action: &str, parameters: &[(&str, &str)]) -> ec2_sim::Request {
+    let mut r = request(KEY, "us-east-1", action, parameters);
+    let form = String::from_utf8(r.form).expect("text");
+    r.form = form.replace("2016-11-15", "2011-06-15").into_bytes();
+    r
+}
+
+#[test]
+fn a_roles_session_acts_as_the_role_until_it_ends() {
+    let mut w = world();
+    allow(
+        &mut w,
+        &json!([
+            {"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "arn:aws:iam::111122223333:role/path/*"},
+            {"Effect": "Allow", "Action": "ec2:DescribeVolumes", "Resource": "*"},
+        ]),
+    );
+    let assume = |w: &mut World, role: &str| {
+        let r = sts(
+            "AssumeRole",
+            &[
+                ("RoleArn", role),
+                ("RoleSessionName", "me"),
+                ("DurationSeconds", "900"),
+                ("Tags.member.1.Key", "k"),
+                ("Tags.member.1.Value", "v"),
+            ],
+        );
+        body(w.sim.handle(w.now, &r))
+    };
+    let (status, refused) = assume(&mut w, "arn:aws:iam::111122223333:role/other");
+    assert_eq!(
+        (status, text(&refused, "Code").as_str()),
+        (403, "AccessDenied"),
+        "{refused}"
+    );
+    let (status, session) = assume(&mut w, ROLE);
+    assert_eq!(status, 200, "{session}");
+    let (key, token) = (
+        text(&session, "AccessKeyId"),
+        text(&session, "SessionToken"),
+    );
+    let with = |w: &mut World, key: &str, action: &str| {
+        let mut r = request(key, "us-east-1", action, &[]);
+        r.session_token = Some(token.clone());
+        let (_, b) = body(w.sim.handle(w.now, &r));
+        match text(&b, "Code") {
+            code if code.is_empty() => b,
+            code => code,
+        }
+    };
+    assert!(
+        with(&mut w, &key, "GetCallerIdentity")
+            .contains("<Arn>arn:aws:sts::111122223333:assumed-role/driver/me</Arn>")
+    );
+    assert!(with(&mut w, &key, "DescribeVolumes").contains("<volumeSet>"));
+    assert_eq!(
+        with(&mut w, &key, "DescribeInstances"),
+        "UnauthorizedOperation"
+    );
+    assert_eq!(
+        with(&mut w, "ASIAOTHER", "DescribeVolumes"),
+        "AuthFailure",
+        "the token belongs to one key"
+    );
+    w.step(899_000);
+    assert!(with(&mut w, &key, "DescribeVolumes").contains("<volumeSet>"));
+    w.step(1_000);
+    assert_eq!(with(&mut w, &key, "DescribeVolumes"), "RequestExpired");
+    assert_eq!(
+        with(&mut w, &key, "GetCallerIdentity"),
+        "ExpiredToken",
+        "in STS's words"
+    );
+}
+
+#[test]
+fn sessions_and_keys_can_be_made_to_expire() {
+    let mut w = world();
+    allow(
+        &mut w,
+        &json!([{"Effect": "Allow", "Action": "*", "Resource": "*"}]),
+    );
+    let r = sts(
+        "AssumeRole",
+        &[("RoleArn", ROLE), ("RoleSessionName", "me")],
+    );
+    let (_, session) = body(w.sim.handle(w.now, &r));
+    let mut r = request(
+        &text(&session, "AccessKeyId"),
+        "us-east-1",
+        "DescribeVolumes",
+        &[],
+    );
+    r.session_token = Some(text(&session, "SessionToken"));
+    assert_eq!(w.sim.handle(w.now, &r).status, 200);
+    w.sim.iam.expire_sessions(w.now);
+    assert_eq!(
+        text(&body(w.sim.handle(w.now, &r)).1, "Code"),
+        "RequestExpired"
+    );
+    assert!(
+        allowed(&mut w, "DescribeVolumes", &[]),
+        "the long-lived key is another matter"
+    );
+    w.sim.iam.expire_key(KEY, true);
+    assert_eq!(
+        text(&call(&mut w, "DescribeVolumes", &[]).1, "Code"),
+        "RequestExpired"
+    );
+    w.sim.iam.expire_key(KEY, false);
+    assert!(allowed(&mut w, "DescribeVolumes", &[]));
+}
+
+#[test]
+fn keys_of_nobody_are_refused_where_that_is_asked_for() {
+    let mut w = world();
+    let mut setting = principal(&json!([{"Effect": "Allow", "Action": "*", "Resource": "*"}]));
+    setting.unknown = ec2_sim::iam::Unknown::Refuse;
+    w.sim.iam.change(setting).expect("setting");
+    assert_eq!(w.code("DescribeVolumes", &[]), "AuthFailure");
+    assert!(allowed(&mut w, "DescribeVolumes", &[]));
+    let r = sts(
+        "AssumeRole",
+        &[
+            ("RoleArn", "arn:aws:iam::111122223333:role/none"),
+            ("RoleSessionName", "s"),
+        ],
+    );
+    assert_eq!(
+        text(&body(w.sim.handle(w.now, &r)).1, "Code"),
+        "AccessDenied"
+    );
+}
+
+#[test]
+fn a_volume_whose_key_may_not_be_used_is_accepted_and_vanishes() {
+    let key = "arn:aws:kms:us-east-1:111122223333:key/k";
+    let kms = ["kms:CreateGrant", "kms:GenerateDataKeyWithoutPlaintext"];
+    for missing in [None, Some(kms[0]), Some(kms[1])] {
+        let mut w = world();
+        let actions: Vec<&str> = kms.into_iter().filter(|a| Some(*a) != missing).collect();
+        allow(
+            &mut w,
+            &json!([
+                {"Effect": "Allow", "Action": "ec2:*", "Resource": "*"},
+                {"Effect": "Allow", "Action": actions, "Resource": key,
+                 "Condition": {"StringEquals": {"kms:ViaService": "ec2.us-east-1.amazonaws.com"}}},
+            ]),
+        );
+        let p = create(&[
+            ("Encrypted", "true"),
+            ("KmsKeyId", "k"),
+            ("ClientToken", "t"),
+        ]);
+        let (status, made) = call(&mut w, "CreateVolume", &p);
+        assert_eq!(
+            (status, text(&made, "status").as_str()),
+            (200, "creating"),
+            "{missing:?}"
+        );
+        w.step(10_000);
+        let id = text(&made, "volumeId");
+        let (status, _) = call(&mut w, "DescribeVolumes", &[("VolumeId.1", &id)]);
+        assert_eq!(
+            status,
+            if missing.is_none() { 200 } else { 400 },
+            "{missing:?}"
+        );
+        if missing.is_some() {
+            let (_, again) = call(&mut w, "CreateVolume", &p);
+            assert_eq!(
+                text(&again, "Code"),
+                "IdempotentParameterMismatch",
+                "the token stays spent"
+            );
+        }
+    }
+}
+
+#[test]
+fn policies_come_from_files_and_what_cannot_be_judged_is_refused() {
+    let dir = tempfile::tempdir().expect("dir");
+    let write =
+        |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
+    let scenario =
+        format!("[[iam.principals]]\narn = \"{ROLE}\"\npolicy_files = [\"base.json\"]\n");
+    write("s.toml", &scenario);
+    let load = || Scenario::load(&dir.path().join("s.toml")).map_err(|e| e.to_string());
+    assert!(load().expect_err("no file").contains("base.json"));
+    write(
+        "base.json",
+        r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}}"#,
+    );
+    assert!(
+        load()
+            .expect_err("operator")
+            .contains("policy base: statement #1: the condition operator \"IpAddress\"")
+    );
+    write(
+        "base.json",
+        r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*"}}"#,
+    );
+    let s = load().expect("loads");
+    assert_eq!(
+        s.iam.principals[0].policies.keys().collect::<Vec<_>>(),
+        ["base"]
+    );
+    for (json, words) in [
+        (
+            r#"{"principals":[{"arn":"driver"}]}"#,
+            "must be as arn:aws:iam",
+        ),
+        (
+            r#"{"principals":[{"arn":"arn:aws:iam::111122223333:role/a","access_keys":["K","K"]}]}"#,
+            "twice",
+        ),
+        (
+            r#"{"principals":[{"arn":"arn:aws:iam::111122223333:role/a","policy_files":["x"]}]}"#,
+            "policy_files",
+        ),
+    ] {
+        let setting: Setting = serde_json::from_str(json).expect("json");
+        assert!(setting.check().expect_err(json).contains(words), "{json}");
+    }
+}
