@@ -50,6 +50,9 @@ const VALUES: &[(&str, u64)] = &[
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
     ("PR_SET_VMA", 0x5356_4d41),
+    // asm-generic/signal.h
+    ("SIGKILL", 9),
+    ("SIGTERM", 15),
     // linux/socket.h
     ("AF_UNIX", 1),
     ("AF_INET", 2),
@@ -84,6 +87,7 @@ const MOUNT_ATTRIBUTES: &[(&str, u64)] = &[
 /// linux/capability.h
 const CAPABILITIES: &[(&str, u8)] = &[
     ("DAC_READ_SEARCH", 2),
+    ("KILL", 5),
     ("SYS_ADMIN", 21),
     ("SYS_RESOURCE", 24),
 ];

@@ -31,6 +31,8 @@ pub struct Process {
 
 /// The program of the helper's processes.
 const HELPER: &str = "ebs-csi-mount-helper";
+/// The program that is launcher and router.
+const LAUNCHER: &str = "aws-ebs-csi-driver";
 /// Arguments that weaken the policy, and what the auditor calls them.
 const WEAKENING: [(&str, &str); 2] = [
     (
@@ -124,6 +126,10 @@ impl Process {
         match self.program.as_str() {
             "ebs-csi-controller" => Some(profile::CONTROLLER),
             "ebs-csi-node-agent" => Some(profile::NODE_AGENT),
+            LAUNCHER if self.arguments.get(1).is_some_and(|mode| mode == "router") => {
+                Some(profile::ROUTER)
+            }
+            LAUNCHER => Some(profile::LAUNCHER),
             HELPER if !beneath_helper => Some(profile::SUPERVISOR),
             HELPER => Some(match self.status.uids[1] {
                 uid if uid == profile::BROKER.identity.uid => profile::BROKER,
@@ -206,7 +212,7 @@ fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
 /// # Errors
 /// An I/O error when `/proc` cannot be listed.
 pub fn running() -> io::Result<Vec<u32>> {
-    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", HELPER];
+    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", HELPER, LAUNCHER];
     let mut found: Vec<u32> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid: &u32| {

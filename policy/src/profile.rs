@@ -8,7 +8,7 @@ use crate::tool::{Tool, ToolId};
 /// Everything about one kind of process.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// `controller`, `node-agent`, `supervisor`, `broker`, `directories`, `runner`, `tool`.
+    /// `controller`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`, `directories`, `runner`, `tool`.
     pub name: &'static str,
     /// What the process does.
     pub about: &'static str,
@@ -253,6 +253,10 @@ mod compiled {
 
 /// The CSI controller.
 pub const CONTROLLER: &Profile = &compiled::CONTROLLER;
+/// The driver's entry point, once it has started the processes of a mode.
+pub const LAUNCHER: &Profile = &compiled::LAUNCHER;
+/// The one socket of mode `all`.
+pub const ROUTER: &Profile = &compiled::ROUTER;
 /// The CSI node service.
 pub const NODE_AGENT: &Profile = &compiled::NODE_AGENT;
 /// Process 1 of the mount-helper.
@@ -267,8 +271,10 @@ pub const RUNNER: &Profile = &compiled::RUNNER;
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
-pub const ALL: [&Profile; 7] = [
+pub const ALL: [&Profile; 9] = [
     CONTROLLER,
+    LAUNCHER,
+    ROUTER,
     NODE_AGENT,
     SUPERVISOR,
     BROKER,

@@ -35,6 +35,8 @@ fn an_unconfined_process_deviates_from_every_profile() {
     let pid = std::process::id().to_string();
     for profile in [
         "controller",
+        "launcher",
+        "router",
         "node-agent",
         "supervisor",
         "broker",

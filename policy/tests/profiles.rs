@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ebs_csi_policy::profile::{
     self, ALL, Answer, BROKER, CONTROLLER, Condition, DIRECTORIES, FilePlace, FileRight, Files,
-    NODE_AGENT, Profile, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
+    LAUNCHER, NODE_AGENT, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
 };
 use ebs_csi_policy::status::Status;
 use ebs_csi_policy::tool::ToolId;
@@ -42,7 +42,7 @@ fn exact(profile: &Profile) -> Status {
 }
 
 #[test]
-fn only_the_broker_holds_capabilities() {
+fn only_the_broker_holds_capabilities_and_the_launcher_the_one_to_signal() {
     for profile in ALL {
         let names: Vec<_> = profile
             .capabilities
@@ -54,6 +54,8 @@ fn only_the_broker_holds_capabilities() {
                 names,
                 ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"]
             );
+        } else if profile.name == "launcher" {
+            assert_eq!(names, ["CAP_KILL"]);
         } else {
             assert!(names.is_empty(), "{}", profile.name);
         }
@@ -76,12 +78,20 @@ fn only_the_directories_process_is_user_0() {
             profile.name
         );
     }
-    let users: BTreeSet<u32> = [CONTROLLER, NODE_AGENT, BROKER, SUPERVISOR, DIRECTORIES]
-        .map(|p| p.identity.uid)
-        .into();
+    let users: BTreeSet<u32> = [
+        CONTROLLER,
+        LAUNCHER,
+        ROUTER,
+        NODE_AGENT,
+        BROKER,
+        SUPERVISOR,
+        DIRECTORIES,
+    ]
+    .map(|p| p.identity.uid)
+    .into();
     assert_eq!(
         users.len(),
-        5,
+        7,
         "processes that trust each other differently share no user"
     );
 }
@@ -205,7 +215,7 @@ fn the_broker_starts_nothing_and_opens_beneath_held_directories_alone() {
 }
 
 #[test]
-fn sockets_are_made_by_the_two_services_alone() {
+fn sockets_are_made_by_the_services_and_the_router_alone() {
     for profile in ALL {
         let families: BTreeSet<&str> = profile
             .calls
@@ -218,7 +228,7 @@ fn sockets_are_made_by_the_two_services_alone() {
             .collect();
         let expected = match profile.name {
             "controller" => BTreeSet::from(["AF_INET", "AF_INET6"]),
-            "node-agent" => BTreeSet::from(["AF_UNIX"]),
+            "node-agent" | "router" => BTreeSet::from(["AF_UNIX"]),
             _ => BTreeSet::new(),
         };
         assert_eq!(families, expected, "{}", profile.name);
@@ -276,12 +286,12 @@ fn no_process_can_write_a_file_but_a_tool_its_device() {
 #[test]
 fn every_process_is_kept_from_signals_and_abstract_sockets() {
     for profile in ALL {
-        assert_eq!(
-            profile.landlock.scopes,
-            [Scope::AbstractUnixSocket, Scope::Signal],
-            "{}",
-            profile.name
-        );
+        let scopes: &[Scope] = match profile.name {
+            // It signals the processes that it started before it was confined.
+            "launcher" => &[Scope::AbstractUnixSocket],
+            _ => &[Scope::AbstractUnixSocket, Scope::Signal],
+        };
+        assert_eq!(profile.landlock.scopes, scopes, "{}", profile.name);
     }
     assert!(
         matches!(BROKER.landlock.files, Files::Free),
@@ -407,6 +417,11 @@ fn another_unprivileged_user_is_accepted_where_the_policy_says_so() {
         status.gids = [user; 4];
         profile.deviations(&status).is_empty()
     };
+    for profile in [CONTROLLER, LAUNCHER, ROUTER] {
+        let mut status = exact(profile);
+        status.uids = [1000; 4];
+        assert!(profile.deviations(&status).is_empty(), "{}", profile.name);
+    }
     assert!(with_user(CONTROLLER, 1000));
     assert!(!with_user(CONTROLLER, 0));
     assert!(!with_user(NODE_AGENT, 1000));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use ebs_csi_policy::audit::Process;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi::node_client::NodeClient;
@@ -19,9 +20,6 @@ pub struct Launcher {
     socket: PathBuf,
     log: PathBuf,
 }
-
-/// linux/capability.h: what the launcher keeps to signal its children.
-const KILL: u64 = 1 << 5;
 
 impl Launcher {
     /// Starts it in the mount namespace of node `index`, with further `flags`, and waits until its socket answers.
@@ -103,46 +101,42 @@ impl Launcher {
         &self.socket
     }
 
-    /// Which of its processes has more than the design gives it: only the broker may do something, and only the controller has a
-    /// credential.
+    /// Where one of its processes differs from its profile in the policy. That the helper was started with `--sandbox` is no difference here.
     pub fn deviations(&self) -> Vec<String> {
-        let root = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        let Some(root) = self.child.id() else {
+            return vec!["the launcher does not run".to_owned()];
+        };
+        let tree = match Process::tree(root) {
+            Ok(tree) => tree,
+            Err(error) => return vec![error.to_string()],
+        };
         let mut found = Vec::new();
-        let mut names = Vec::new();
-        for pid in root.map(family).unwrap_or_default() {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let field = |name: &str| {
-                status
-                    .lines()
-                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))
-                    .unwrap_or_default()
-                    .to_owned()
+        let mut seen = Vec::new();
+        for process in &tree {
+            let Some(profile) = process.expected(&tree) else {
+                found.push(format!("{} has no profile", process.program));
+                continue;
             };
-            let (name, uid) = (field("Name"), field("Uid"));
-            let uid = uid.split_ascii_whitespace().next().unwrap_or_default();
-            let capabilities = u64::from_str_radix(&field("CapPrm"), 16).unwrap_or(u64::MAX);
-            let what = format!("{name} (uid {uid}, CapPrm {capabilities:x})");
-            names.push(what.clone());
-            let broker = name.starts_with("ebs-csi-mount-h") && uid == "65531";
-            if !broker && capabilities & !KILL != 0 {
-                found.push(format!("{what} has capabilities"));
-            }
-            if field("NoNewPrivs") != "1" {
-                found.push(format!("{what} could gain privileges"));
-            }
-            if uid == "0" && !name.starts_with("ebs-csi-mount-h") {
-                found.push(format!("{what} runs as root"));
-            }
-            let node_side =
-                name.starts_with("ebs-csi-mount-h") || name.starts_with("ebs-csi-node-ag");
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            if node_side && String::from_utf8_lossy(&environment).contains("AWS_SECRET") {
-                found.push(format!("{what} was given a credential"));
-            }
+            seen.push(profile.name);
+            found.extend(
+                process
+                    .deviations(profile)
+                    .iter()
+                    .filter(|deviation| deviation.what != "policy")
+                    .map(|deviation| format!("{}: {deviation}", profile.name)),
+            );
         }
-        for needed in ["ebs-csi-control", "ebs-csi-node-ag", "ebs-csi-mount-h"] {
-            if !names.iter().any(|name| name.starts_with(needed)) {
-                found.push(format!("no {needed}… among {names:?}"));
+        for needed in [
+            "launcher",
+            "router",
+            "controller",
+            "node-agent",
+            "supervisor",
+            "broker",
+            "directories",
+        ] {
+            if !seen.contains(&needed) {
+                found.push(format!("no {needed} among {seen:?}"));
             }
         }
         found

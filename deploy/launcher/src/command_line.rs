@@ -6,6 +6,7 @@ use ebs_csi_proto::Endpoint;
 
 use crate::flags::{self, Process};
 use crate::mode::Mode;
+use crate::supervise::Running;
 
 /// A command line that cannot be used; the text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +36,8 @@ pub enum Asked {
         /// Where the processes' sockets are.
         runtime_directory: PathBuf,
     },
+    /// Wait for these processes.
+    Supervise(Vec<Running>),
 }
 
 /// A mode with several processes.
@@ -79,6 +82,7 @@ pub fn read(words: &[String]) -> Result<Asked, UsageError> {
         Some(Mode::Node) => split(&rest, false),
         Some(Mode::All) | None => split(&rest, true),
         Some(Mode::Router) => router(&rest),
+        Some(Mode::Supervise) => supervised(&rest),
     }
 }
 
@@ -193,6 +197,15 @@ fn router(words: &[String]) -> Result<Asked, UsageError> {
     }
 }
 
+fn supervised(words: &[String]) -> Result<Asked, UsageError> {
+    let bad = || UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned());
+    let running: Result<Vec<Running>, ()> = words.iter().map(|word| word.parse()).collect();
+    match running {
+        Ok(running) if !running.is_empty() => Ok(Asked::Supervise(running)),
+        _ => Err(bad()),
+    }
+}
+
 fn endpoint(text: &str) -> Result<Endpoint, UsageError> {
     text.parse()
         .map_err(|e| UsageError(format!("--endpoint: {e}")))
@@ -274,6 +287,8 @@ mod tests {
             ("all --endpoint http://x", "--endpoint"),
             ("all --runtime-dir relative", "not an absolute path"),
             ("router", "needs --runtime-dir"),
+            ("supervise", "needs NAME:PID"),
+            ("supervise sh", "needs NAME:PID"),
         ] {
             let error = read(&words(text)).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

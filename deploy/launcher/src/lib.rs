@@ -4,8 +4,8 @@
 pub mod children;
 pub mod command_line;
 pub mod flags;
-pub mod identity;
 pub mod mode;
 pub mod route;
 pub mod router;
 pub mod runtime_directory;
+pub mod supervise;

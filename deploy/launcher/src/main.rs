@@ -6,17 +6,18 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use aws_ebs_csi_driver::children::{self, Environment, Running};
+use aws_ebs_csi_driver::children::{self, Environment, Started};
 use aws_ebs_csi_driver::command_line::{self, Asked, Run};
-use aws_ebs_csi_driver::identity::{self, become_unprivileged};
 use aws_ebs_csi_driver::route::Backend;
 use aws_ebs_csi_driver::router;
 use aws_ebs_csi_driver::runtime_directory::RuntimeDirectory;
+use aws_ebs_csi_driver::supervise::{self, Running};
+use ebs_csi_confine::{Fault, Places, enter, start};
+use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::observe::{LogFormat, init_log};
 use ebs_csi_proto::serve::stop_signal;
-use rustix::thread::CapabilitySet;
 
 const HELP: &str = "\
 The AWS EBS CSI driver: runs the processes of a mode, which lie beside this program.
@@ -64,10 +65,32 @@ fn main() -> ExitCode {
             endpoint,
             runtime_directory,
         } => route(&endpoint, &runtime_directory),
+        Asked::Supervise(running) => supervise(running),
     };
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(e) => fail(1, &e.to_string()),
+        Err(End::Failed(e)) => fail(1, &e.to_string()),
+        Err(End::NotConfined(fault)) => fail(Fault::EXIT, &fault.to_string()),
+    }
+}
+
+/// Why this program ends with a failure of its own.
+enum End {
+    /// Something else than its confinement.
+    Failed(io::Error),
+    /// It would have held more than its policy allows.
+    NotConfined(Fault),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Fault> for End {
+    fn from(fault: Fault) -> Self {
+        Self::NotConfined(fault)
     }
 }
 
@@ -80,31 +103,55 @@ fn fail(code: u8, text: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn replace(program: &str, arguments: &[String]) -> io::Result<u8> {
+fn replace(program: &str, arguments: &[String]) -> Result<u8, End> {
     let path = children::sibling(program)?;
-    let error = Command::new(&path).args(arguments).exec();
-    Err(io::Error::new(
-        error.kind(),
-        format!("running {}: {error}", path.display()),
-    ))
+    Err(End::Failed(become_program(
+        &path,
+        Command::new(&path).args(arguments),
+    )))
 }
 
-fn run_all(run: &Run) -> io::Result<u8> {
+/// Answers only when it did not work.
+fn become_program(path: &Path, command: &mut Command) -> io::Error {
+    let error = command.exec();
+    io::Error::new(error.kind(), format!("running {}: {error}", path.display()))
+}
+
+/// Starts the processes, then becomes the one that waits for them: a new image of this program without the environment, which may hold
+/// the controller's credentials, and without anything that this one has read.
+fn run_all(run: &Run) -> Result<u8, End> {
     init_log(LogFormat::Text, 2);
     let directory = RuntimeDirectory::make(run.runtime_directory.clone())?;
+    let started = start_all(run, &directory)?;
+    let path = std::env::current_exe()?;
+    let mut next = Command::new(&path);
+    next.arg("supervise")
+        .args(started.processes().iter().map(ToString::to_string));
+    Environment::Only(&[]).apply(&mut next);
+    Err(End::Failed(become_program(&path, &mut next)))
+}
+
+/// Waits for the processes and passes signals on.
+fn supervise(running: Vec<Running>) -> Result<u8, End> {
+    init_log(LogFormat::Text, 2);
+    start::close_strays(&[])?;
+    let confined = enter(profile::LAUNCHER, &Places::new());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let code = runtime.block_on(async {
-        let running = start_all(run, &directory)?;
-        // From here on this process only waits and signals.
-        become_unprivileged(identity::LAUNCHER, CapabilitySet::KILL)?;
-        children::supervise(running, GRACE).await
-    })?;
-    Ok(code)
+    match confined {
+        Ok(enforced) => {
+            tracing::info!(%enforced, "confined");
+            Ok(runtime.block_on(supervise::supervise(running, GRACE))?)
+        }
+        Err(fault) => {
+            runtime.block_on(supervise::end(running, GRACE, Fault::EXIT))?;
+            Err(fault.into())
+        }
+    }
 }
 
-fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Vec<Running>> {
+fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
     let with = |first: &[(&str, String)], rest: &[String]| -> Vec<String> {
         first
             .iter()
@@ -118,31 +165,32 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Vec<Running>
     } else {
         run.endpoint.clone()
     };
-    let mut running = vec![children::start(
+    let mut started = Started::default();
+    started.start(
         "mount-helper",
         "ebs-csi-mount-helper",
         &with(&[("listen", helper.clone())], &run.helper),
         Environment::Only(&[]),
-    )?];
+    )?;
     let agent = with(
         &[("endpoint", agent.to_string()), ("helper", helper)],
         &run.agent,
     );
-    running.push(children::start(
+    started.start(
         "node-agent",
         "ebs-csi-node-agent",
         &agent,
         Environment::Only(children::FOR_NODE_AGENT),
-    )?);
+    )?;
     if run.all {
         let controller = directory.endpoint(Backend::Controller).to_string();
         let controller = with(&[("endpoint", controller)], &run.controller);
-        running.push(children::start(
+        started.start(
             "controller",
             "ebs-csi-controller",
             &controller,
             Environment::Whole,
-        )?);
+        )?;
         let own = std::env::current_exe()?;
         let own = own
             .file_name()
@@ -157,25 +205,23 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Vec<Running>
             ],
             &[],
         ));
-        running.push(children::start(
-            "router",
-            &own,
-            &router,
-            Environment::Only(&[]),
-        )?);
+        started.start("router", &own, &router, Environment::Only(&[]))?;
     }
-    Ok(running)
+    Ok(started)
 }
 
-fn route(endpoint: &Endpoint, runtime_directory: &Path) -> io::Result<u8> {
+fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<u8, End> {
+    start::close_strays(&[])?;
+    start::keep_environment(children::FOR_ALL)?;
     init_log(LogFormat::Text, 2);
+    // Before the confinement: the directory of the endpoint may be root's alone.
     let Listener::Unix(listener) = endpoint.bind()? else {
-        return Err(io::Error::other(
+        return Err(End::Failed(io::Error::other(
             "mode all serves unix sockets only; give --endpoint unix:///path",
-        ));
+        )));
     };
-    // The directory of the endpoint may be root's alone; everything else is done without any privilege.
-    become_unprivileged(identity::ROUTER, CapabilitySet::empty())?;
+    let enforced = enter(profile::ROUTER, &Places::new())?;
+    tracing::info!(%enforced, "confined");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -13,6 +13,8 @@ pub enum Mode {
     PreStopHook,
     /// The router alone; started by mode `all`.
     Router,
+    /// Waits for processes that are running already; what modes `node` and `all` become once they have started theirs.
+    Supervise,
 }
 
 impl Mode {
@@ -24,6 +26,7 @@ impl Mode {
             "all" => Self::All,
             "pre-stop-hook" => Self::PreStopHook,
             "router" => Self::Router,
+            "supervise" => Self::Supervise,
             _ => return None,
         })
     }

@@ -37,7 +37,9 @@ pub fn backend(path: &str) -> Option<Backend> {
     }
     match service {
         "csi.v1.Node" => Some(Backend::NodeAgent),
-        "csi.v1.Controller" | "csi.v1.Identity" | "modify.v1.Modify" => Some(Backend::Controller),
+        "csi.v1.Controller" | "csi.v1.Identity" | "modify.v1.Modify" | "grpc.health.v1.Health" => {
+            Some(Backend::Controller)
+        }
         _ => None,
     }
 }
@@ -56,6 +58,7 @@ mod tests {
                 Some(Backend::Controller),
             ),
             ("/csi.v1.Node/NodeStageVolume", Some(Backend::NodeAgent)),
+            ("/grpc.health.v1.Health/Check", Some(Backend::Controller)),
             ("/csi.v1.NodeX/NodeStageVolume", None),
             ("/csi.v1.Node/", None),
             ("/csi.v1.Node/a/b", None),

@@ -5,15 +5,15 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use ebs_csi_policy::profile::{NODE_AGENT, ROUTER};
 use ebs_csi_proto::Endpoint;
 use rustix::process::{Gid, geteuid};
 use rustix::thread::set_thread_groups;
 
-use crate::identity::ROUTER;
 use crate::route::Backend;
 
-/// User and group of the node-agent, by which it may use the helper's socket.
-const NODE_AGENT: u32 = 65532;
+/// The groups by which router and node-agent may use the sockets.
+const GROUPS: [u32; 2] = [ROUTER.identity.gid, NODE_AGENT.identity.gid];
 
 /// The directory and what is in it.
 #[derive(Clone, Debug)]
@@ -47,9 +47,9 @@ impl RuntimeDirectory {
         make_directory(&made.helper_directory())?;
         if geteuid().is_root() {
             // A member may give its file to the group: CAP_CHOWN is not needed.
-            set_thread_groups(&[Gid::from_raw(ROUTER), Gid::from_raw(NODE_AGENT)])?;
-            give(&made.sockets(), ROUTER)?;
-            give(&made.helper_directory(), NODE_AGENT)?;
+            set_thread_groups(&GROUPS.map(Gid::from_raw))?;
+            give(&made.sockets(), ROUTER.identity.gid)?;
+            give(&made.helper_directory(), NODE_AGENT.identity.gid)?;
             set_thread_groups(&[])?;
         }
         Ok(made)

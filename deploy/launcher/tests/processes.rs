@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebs_csi_policy::audit::Process;
+use ebs_csi_policy::profile::{self, Profile};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 /// Writes its arguments to `NAME.args` beside itself and waits; SIGTERM is noted in `NAME.term`.
@@ -61,13 +63,35 @@ impl Installed {
     }
 
     fn start(&self, arguments: &[&str]) -> Started {
+        self.start_with(arguments, |_| ())
+    }
+
+    fn start_with(&self, arguments: &[&str], more: impl FnOnce(&mut Command)) -> Started {
+        let mut command = Command::new(self.path("aws-ebs-csi-driver"));
+        more(&mut command);
+        self.run(command.args(self.words(arguments)))
+    }
+
+    /// Behind a program that takes something from it first.
+    fn start_under(&self, before: &[&str], arguments: &[&str]) -> Started {
+        let mut command = Command::new(before[0]);
+        command
+            .args(&before[1..])
+            .arg(self.path("aws-ebs-csi-driver"));
+        self.run(command.args(self.words(arguments)))
+    }
+
+    fn words(&self, arguments: &[&str]) -> Vec<String> {
         let mut arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
         if matches!(arguments.first().map(String::as_str), Some("node" | "all")) {
             arguments.push(format!("--runtime-dir={}", self.path("sockets").display()));
         }
+        arguments
+    }
+
+    fn run(&self, command: &mut Command) -> Started {
         let _alone = exclusively();
-        let child = Command::new(self.path("aws-ebs-csi-driver"))
-            .args(arguments)
+        let child = command
             .stdin(Stdio::null())
             .stderr(fs::File::create(self.path("log")).unwrap())
             .spawn()
@@ -91,6 +115,16 @@ impl Installed {
             .trim()
             .parse()
             .unwrap()
+    }
+
+    /// SIGTERM to a launcher, once it listens.
+    fn terminate(&self, started: &Started) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !self.log().contains("are passed on") {
+            assert!(Instant::now() < until, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(started.pid(), Signal::TERM);
     }
 
     fn log(&self) -> String {
@@ -174,7 +208,7 @@ fn mode_node_runs_two_processes_that_share_a_socket_and_sigterm_reaches_both() {
         helper[0].strip_prefix("--listen=")
     );
     assert!(!installed.path("ebs-csi-controller.args").exists());
-    signal(started.pid(), Signal::TERM);
+    installed.terminate(&started);
     assert_eq!(started.end(), 0, "{}", installed.log());
     for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         assert!(installed.path(&format!("{name}.term")).exists(), "{name}");
@@ -203,65 +237,125 @@ fn the_end_of_one_process_ends_all_with_a_failure() {
     }
 }
 
-fn status(pid: i32) -> impl Fn(&str) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    move |name| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+/// Its children, the router among them.
+fn children(pid: i32) -> Vec<i32> {
+    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap()
+        .split_ascii_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+/// Waits until a process is as its profile says; answers what the auditor says of it at last.
+fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let process = Process::read(u32::try_from(pid).unwrap()).unwrap();
+        let found: Vec<String> = process
+            .deviations(profile)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if found.is_empty() || Instant::now() > until {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn launcher_and_router_keep_no_privilege_beyond_signals() {
+fn launcher_and_router_are_as_their_profiles_say() {
     if !geteuid().is_root() {
         println!("skipped: giving up root needs root");
         return;
     }
     let installed = Installed::new();
     let socket = installed.path("csi.sock");
-    let mut started = installed.start(&["all", &format!("--endpoint=unix://{}", socket.display())]);
+    let mut started = installed.start_with(
+        &["all", &format!("--endpoint=unix://{}", socket.display())],
+        |command| {
+            command.env("AWS_SECRET_ACCESS_KEY", "do-not-keep-me");
+        },
+    );
     for name in PROGRAMS {
         installed.arguments(name);
     }
     wait_for(&socket);
-    let children =
-        fs::read_to_string(format!("/proc/{0}/task/{0}/children", started.pid())).unwrap();
-    let router = children
-        .split_ascii_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .find(|pid| {
-            fs::read_to_string(format!("/proc/{pid}/comm"))
-                .unwrap()
-                .starts_with("aws-ebs-csi")
-        })
+    let of_ours = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.starts_with("aws-ebs-csi"))
+    };
+    let router = children(started.pid())
+        .into_iter()
+        .find(of_ours)
         .expect("the router is a child of the launcher");
-    for (pid, user, capabilities) in [(started.pid(), "65528", "20"), (router, "65529", "0")] {
-        let until = Instant::now() + Duration::from_secs(30);
-        while status(pid)("Uid").split('\t').next() != Some(user) {
-            assert!(Instant::now() < until, "{pid} does not become {user}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let status = status(pid);
-        assert_eq!(status("Uid"), [user; 4].join("\t"));
-        assert_eq!(status("Gid"), [user; 4].join("\t"));
-        assert_eq!(status("Groups"), "");
-        assert_eq!(status("NoNewPrivs"), "1");
-        for set in ["CapEff", "CapPrm", "CapBnd"] {
-            assert_eq!(
-                status(set).trim_start_matches('0').to_owned(),
-                capabilities.trim_start_matches('0'),
-                "{set} of {user}"
-            );
-        }
-        for set in ["CapInh", "CapAmb"] {
-            assert_eq!(status(set).trim_start_matches('0'), "", "{set} of {user}");
-        }
+    for (pid, profile) in [
+        (started.pid(), profile::LAUNCHER),
+        (router, profile::ROUTER),
+    ] {
+        let none: [&str; 0] = [];
+        assert_eq!(audited(pid, profile), none, "{}", profile.name);
+        let tree = Process::tree(u32::try_from(pid).unwrap()).unwrap();
+        let expected = tree[0].expected(&tree).map(|profile| profile.name);
+        assert_eq!(
+            expected,
+            Some(profile.name),
+            "the auditor knows it by itself"
+        );
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        assert!(
+            !String::from_utf8_lossy(&environment).contains("do-not-keep-me"),
+            "{} holds the controller's credential",
+            profile.name
+        );
     }
-    signal(started.pid(), Signal::TERM);
+    // The controller was given it: the check above can see one.
+    let environment = fs::read(format!(
+        "/proc/{}/environ",
+        installed.pid("ebs-csi-controller")
+    ));
+    assert!(String::from_utf8_lossy(&environment.unwrap()).contains("do-not-keep-me"));
+    installed.terminate(&started);
     assert_eq!(started.end(), 0, "{}", installed.log());
+}
+
+#[test]
+fn what_cannot_be_confined_ends_with_77_and_takes_the_others_along() {
+    if !geteuid().is_root() || !Path::new("/usr/bin/setpriv").exists() {
+        println!("skipped: needs root and setpriv(1) of util-linux");
+        return;
+    }
+    let installed = Installed::new();
+    let mut started = installed.start_under(
+        &["/usr/bin/setpriv", "--bounding-set=-setpcap"],
+        &["node", "--endpoint=unix:///x.sock"],
+    );
+    assert_eq!(started.end(), 77, "{}", installed.log());
+    assert!(
+        installed.log().contains("CAP_SETPCAP"),
+        "{}",
+        installed.log()
+    );
+    for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
+        let gone = installed.path(&format!("{name}.args"));
+        // A process that was ended before it could note anything has left nothing either.
+        assert!(
+            !gone.exists() || !Path::new(&format!("/proc/{}", installed.pid(name))).exists(),
+            "{name} was left"
+        );
+    }
+    let socket = installed.path("csi.sock");
+    let endpoint = format!("--endpoint=unix://{}", socket.display());
+    let runtime = format!("--runtime-dir={}", installed.directory.path().display());
+    let mut router = installed.start_under(
+        &["/usr/bin/setpriv", "--bounding-set=-setpcap"],
+        &["router", &endpoint, &runtime],
+    );
+    assert_eq!(router.end(), 77, "{}", installed.log());
+    assert!(
+        std::os::unix::net::UnixStream::connect(&socket).is_err(),
+        "somebody serves"
+    );
 }
 
 #[test]

@@ -89,6 +89,21 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             .join()
             .map_err(|_| io::Error::other("the thread panicked"))
     }),
+    ("signal-self", |_| {
+        // It ends this process; a child of its own would need a fork.
+        let own = rustix::process::getpid();
+        match rustix::process::kill_process(own, rustix::process::Signal::TERM) {
+            Ok(()) => Err(io::Error::other("the signal did not arrive")),
+            Err(error) => Err(error.into()),
+        }
+    }),
+    ("user-signal", |_| {
+        let own = rustix::process::getpid();
+        Ok(rustix::process::kill_process(
+            own,
+            rustix::process::Signal::USR1,
+        )?)
+    }),
     ("become-root", |_| {
         Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
     }),
@@ -176,6 +191,31 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("controller", "open-file-system", Killed),
     ("controller", "change-mode", Killed),
     ("controller", "raise-sys-admin", Killed),
+    ("launcher", "signal-self", Works),
+    ("launcher", "user-signal", Killed),
+    ("launcher", "read-own-status", Killed),
+    ("launcher", "create-file", Killed),
+    ("launcher", "start-program", Killed),
+    ("launcher", "thread", Killed),
+    ("launcher", "tcp-connect", Killed),
+    ("launcher", "udp", Killed),
+    ("launcher", "unix-connect", Killed),
+    ("launcher", "become-root", Killed),
+    ("launcher", "open-file-system", Killed),
+    ("launcher", "raise-sys-admin", Killed),
+    ("router", "unix-connect", Works),
+    ("router", "read-hosts", Killed),
+    ("router", "create-file", Killed),
+    ("router", "start-program", Killed),
+    ("router", "thread", Killed),
+    ("router", "tcp-connect", Killed),
+    ("router", "tcp-listen", Killed),
+    ("router", "udp", Killed),
+    ("router", "unix-listen", Killed),
+    ("router", "signal-self", Killed),
+    ("router", "become-root", Killed),
+    ("router", "open-file-system", Killed),
+    ("router", "raise-sys-admin", Killed),
     ("node-agent", "read-own-status", Works),
     ("node-agent", "unix-connect", Works),
     ("node-agent", "thread", Works),
@@ -304,6 +344,7 @@ fn run(profile: &str, attempt: &str) -> Result<Outcome, String> {
         .map_err(|error| error.to_string())?;
     match (status.signal(), status.code()) {
         (Some(libc::SIGSYS), _) => Ok(Killed),
+        (Some(libc::SIGTERM), _) if attempt == "signal-self" => Ok(Works),
         (_, Some(0)) => Ok(Works),
         (_, Some(code)) if code < i32::from(NOT_CONFINED) => Ok(Refused(code)),
         _ => Err(status.to_string()),

@@ -1,0 +1,153 @@
+//! Runs a set of processes as one: signals go to all, the end of one ends all.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A process that was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Its name in the log.
+    pub name: String,
+    /// Its number.
+    pub pid: Pid,
+}
+
+/// `NAME:PID`, as one image of the launcher hands it to the next.
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.pid.as_raw_nonzero())
+    }
+}
+
+impl FromStr for Running {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (name, pid) = text.split_once(':').ok_or(())?;
+        let pid = pid.parse().ok().filter(|pid| *pid > 1).ok_or(())?;
+        Ok(Self {
+            name: name.to_owned(),
+            pid: Pid::from_raw(pid).ok_or(())?,
+        })
+    }
+}
+
+/// Waits until a signal asks to end or a process ends; then ends the others, with at most `grace` before SIGKILL.
+///
+/// Answers the exit code: 0 only if a signal asked and all ended with 0.
+///
+/// # Errors
+/// When signals or processes cannot be waited for.
+pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result<u8> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tracing::info!("SIGTERM and SIGINT are passed on");
+    let mut code = 0;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: ending all processes"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: ending all processes"),
+        ended = first_end(&mut running) => {
+            let (name, status) = ended?;
+            tracing::error!(process = name, status = words(status), "a process ended; ending the others");
+            code = failure(status);
+        }
+    }
+    end(running, grace, code).await
+}
+
+/// Ends what runs, with at most `grace` before SIGKILL. Answers `code`, or the failure of one of them when `code` is 0.
+///
+/// # Errors
+/// When processes cannot be waited for.
+pub async fn end(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io::Result<u8> {
+    send(&running, Signal::TERM);
+    let all_ended = async {
+        while !running.is_empty() {
+            let (name, status) = first_end(&mut running).await?;
+            if status.exit_status() != Some(0) {
+                tracing::warn!(process = name, status = words(status), "ended");
+                if code == 0 {
+                    code = failure(status);
+                }
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    if let Ok(ended) = tokio::time::timeout(grace, all_ended).await {
+        ended?;
+        return Ok(code);
+    }
+    tracing::error!("processes were still running after the grace period");
+    send(&running, Signal::KILL);
+    Ok(if code == 0 { 1 } else { code })
+}
+
+/// The code of a process that ended when it should not have.
+fn failure(status: WaitStatus) -> u8 {
+    status
+        .exit_status()
+        .and_then(|code| u8::try_from(code).ok())
+        .filter(|code| *code != 0)
+        .unwrap_or(1)
+}
+
+fn words(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "unknown".to_owned(),
+    }
+}
+
+fn send(running: &[Running], signal: Signal) {
+    for process in running {
+        if let Err(e) = kill_process(process.pid, signal) {
+            // Another user's process, and no CAP_KILL: it ends with the container.
+            tracing::warn!(process = process.name, "cannot signal it: {e}");
+        }
+    }
+}
+
+/// Waits for the end of one of them and takes it out.
+async fn first_end(running: &mut Vec<Running>) -> io::Result<(String, WaitStatus)> {
+    loop {
+        // As process 1 of a container it also collects children that others have left behind.
+        while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
+            if let Some(index) = running.iter().position(|process| process.pid == pid) {
+                return Ok((running.swap_remove(index).name, status));
+            }
+        }
+        // A child's end is rare and nobody waits for its notice.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_handed_over_as_a_word() {
+        let agent: Running = "node-agent:4711".parse().unwrap();
+        assert_eq!(
+            (agent.name.as_str(), agent.to_string().as_str()),
+            ("node-agent", "node-agent:4711")
+        );
+        for bad in [
+            "",
+            "node-agent",
+            "node-agent:",
+            "node-agent:0",
+            "node-agent:1",
+            "node-agent:-1",
+            "a:b",
+        ] {
+            assert!(bad.parse::<Running>().is_err(), "{bad}");
+        }
+    }
+}
