@@ -4,6 +4,7 @@ mod attaching;
 mod cards;
 mod detaching;
 mod initialized;
+mod leave;
 mod pending;
 
 use std::fmt;
@@ -21,12 +22,14 @@ use crate::ec2::{
 use crate::ec2_failure::failure;
 use crate::operations::{Conflict, Mandate, Operations};
 use crate::request::{Pair, Publish};
+use crate::safe_detach::Mode;
 use crate::tally::Tally;
 
 use attaching::{Attaching, Step};
 use cards::Cards;
 use detaching::Detaching;
 use initialized::wait_until_initialized;
+use leave::Leave;
 use pending::PendingDetach;
 
 /// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.
@@ -67,18 +70,20 @@ pub struct Attachments {
     names: DeviceNames,
     cards: Cards,
     tally: Tally,
+    safe_detach: Mode,
     running: Operations<Key, Intent, Option<Attached>>,
 }
 
 impl Attachments {
     /// With nothing under way.
-    pub fn new(ec2: Ec2, tally: Tally) -> Self {
+    pub fn new(ec2: Ec2, safe_detach: Mode, tally: Tally) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
             cards: Cards::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
+            safe_detach,
         }
     }
 
@@ -275,8 +280,11 @@ impl Attachments {
         let mut machine = Detaching::new(volume.clone(), node.clone());
         let pending = PendingDetach::new(pair, self.tally.metrics());
         // The facts come before the act, always.
-        let seen = ec2.look_volume(volume).await;
-        let mut step = machine.see(&seen, Instant::now());
+        let mut step = if self.safe_detach == Mode::Off {
+            machine.see(&ec2.look_volume(volume).await, Instant::now())
+        } else {
+            detaching::Step::Detach
+        };
         loop {
             if mandate.is_superseded() {
                 return Err(Mandate::superseded_failure());
@@ -286,6 +294,14 @@ impl Attachments {
                 detaching::Step::Refuse(failure) => return Err(failure),
                 detaching::Step::Detach => {
                     mandate.check_wanted()?;
+                    match self.may_leave(&ec2, pair, mandate, deadline).await? {
+                        Leave::Gone => return Ok(()),
+                        Leave::Leaving => {
+                            step = detaching::Step::Wait;
+                            continue;
+                        }
+                        Leave::Now => {}
+                    }
                     let answer = ec2.detach_volume(volume, node, Force::No).await;
                     machine.sent(Instant::now());
                     match answer {

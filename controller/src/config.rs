@@ -18,6 +18,7 @@ use flags::{Flags, Format};
 use value::socket_address;
 
 use crate::ec2::{Action, Rate};
+use crate::safe_detach::Mode;
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub modify_window: Duration,
     /// `--enable-node-local-volumes`.
     pub node_local_volumes: bool,
+    /// `--safe-detach`.
+    pub safe_detach: Mode,
     /// Name in the user agent.
     pub execution_environment: String,
     /// Log level.
@@ -101,6 +104,12 @@ impl Config {
                 "must be longer than 0",
             ));
         }
+        if flags.safe_detach != Mode::Off && !flags.feature_gates.non_graceful_failover {
+            return Err(usage(
+                "safe-detach",
+                "modes other than off are alpha: add --feature-gates=NonGracefulFailover=true",
+            ));
+        }
         let http = match flags.http_endpoint.as_str() {
             "" => None,
             address => Some(socket_address(address).map_err(|why| usage("http-endpoint", &why))?),
@@ -129,6 +138,7 @@ impl Config {
             cluster_id: text(flags.k8s_tag_cluster_id),
             warn_on_invalid_tag: flags.warn_on_invalid_tag,
             modify_window: flags.modify_volume_request_handler_timeout,
+            safe_detach: flags.safe_detach,
             node_local_volumes: flags.enable_node_local_volumes,
             execution_environment,
             verbosity: flags.verbosity,

@@ -41,7 +41,7 @@ pub use caller::Caller;
 pub use client::{Ec2, StartError};
 pub use code::Ec2ErrorKind;
 pub use error::{Ec2Error, Sent};
-pub use instance::{BlockMapping, Instance, InstanceState, InstanceType};
+pub use instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
 pub use lane::LaneLevel;
 pub use modification::{Modification, ModificationState, Performance};
 pub use random::Random;

@@ -25,6 +25,7 @@ pub mod publish_context;
 mod remembered;
 pub mod request;
 pub mod rpc;
+pub mod safe_detach;
 pub mod service;
 pub mod snapshot;
 pub mod tags;

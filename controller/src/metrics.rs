@@ -47,6 +47,17 @@ struct ByRpc {
     code: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByVerdict {
+    verdict: &'static str,
+    evidence: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByMode {
+    mode: String,
+}
+
 type Seconds = fn() -> Histogram;
 
 /// All metrics of the process.
@@ -64,6 +75,8 @@ pub struct Metrics {
     under_way: Family<ByRequest, Gauge>,
     operations: Gauge,
     usable: Gauge,
+    safe_detach_mode: Family<ByMode, Gauge>,
+    safe_detach_decisions: Family<ByVerdict, Counter>,
     scrapes: Counter,
     scrape_seconds: Histogram,
     detaches: Arc<Detaches>,
@@ -136,6 +149,17 @@ impl Default for Metrics {
             "EC2 API calls under way, by action",
             under_way.clone(),
         );
+        let (safe_detach_mode, safe_detach_decisions) = (Family::default(), Family::default());
+        registry.register(
+            "aws_ebs_csi_safe_detach_mode",
+            "1 for the mode of safe detach that is in force",
+            safe_detach_mode.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_safe_detach_decisions",
+            "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
+            safe_detach_decisions.clone(),
+        );
         let (operations, usable) = (Gauge::default(), Gauge::default());
         registry.register(
             "aws_ebs_csi_operations",
@@ -176,6 +200,8 @@ impl Default for Metrics {
             under_way,
             operations,
             usable,
+            safe_detach_mode,
+            safe_detach_decisions,
             scrapes,
             scrape_seconds,
             detaches,
@@ -246,6 +272,20 @@ impl Metrics {
     }
 
     /// Whether the last check of credentials and permissions succeeded.
+    pub(crate) fn safe_detach_mode(&self, mode: impl fmt::Display) {
+        self.safe_detach_mode
+            .get_or_create(&ByMode {
+                mode: mode.to_string(),
+            })
+            .set(1);
+    }
+
+    pub(crate) fn safe_detach_decided(&self, (verdict, evidence): (&'static str, &'static str)) {
+        self.safe_detach_decisions
+            .get_or_create(&ByVerdict { verdict, evidence })
+            .inc();
+    }
+
     pub(crate) fn usable(&self, usable: bool) {
         self.usable.set(i64::from(usable));
     }

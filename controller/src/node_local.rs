@@ -174,12 +174,14 @@ mod tests {
             device: device.to_owned(),
             volume: volume.and_then(|id| VolumeId::parse(id).ok()),
             state,
+            attached: None,
             card: None,
         };
         Instance {
             id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
             kind: "m5.large".to_owned(),
             state: InstanceState::Running,
+            hibernation: crate::ec2::Hibernation::No,
             zone: "us-east-1a".to_owned(),
             zone_id: None,
             outpost_arn: None,

@@ -94,6 +94,7 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
         endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),
         "EC2"
     );
+    tracing::info!(mode = %config.safe_detach, "safe detach");
     let probe = Probe::new(config.probe_aws);
     tokio::spawn(Arc::clone(&probe).run(ec2.clone(), Arc::clone(&metrics)));
 

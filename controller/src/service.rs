@@ -21,6 +21,7 @@ use crate::node_local;
 use crate::patience;
 use crate::publish_context;
 use crate::request::{self, CreateSnapshot, CreateVolume, Expand, Publish};
+use crate::safe_detach::Mode;
 use crate::snapshot::Snapshots;
 use crate::tags::{TagSettings, Tags};
 use crate::tally::Tally;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub modify_window: Duration,
     /// Whether handles that begin with `local-ebs://` may be published.
     pub node_local_volumes: bool,
+    /// How much must be proved before a volume leaves a node.
+    pub safe_detach: Mode,
 }
 
 impl Settings {
@@ -59,6 +62,7 @@ impl Settings {
             },
             modify_window: config.modify_window,
             node_local_volumes: config.node_local_volumes,
+            safe_detach: config.safe_detach,
         })
     }
 }
@@ -78,12 +82,13 @@ pub struct Controller {
 impl Controller {
     /// With nothing under way.
     pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
+        metrics.safe_detach_mode(settings.safe_detach);
         let tally = Tally::shown_by(metrics);
         let tags = Arc::new(settings.tags);
         let ceilings = IopsCeilings::default();
         Self {
             volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone(), &tally),
-            attachments: Attachments::new(ec2.clone(), tally.clone()),
+            attachments: Attachments::new(ec2.clone(), settings.safe_detach, tally.clone()),
             modifications: Modifications::new(
                 ec2.clone(),
                 Arc::clone(&tags),

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::Random;
+use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
@@ -283,6 +284,7 @@ fn history(seed: u64) -> Vec<String> {
             tags: TagSettings::default(),
             modify_window: Duration::from_secs(2),
             node_local_volumes: true,
+            safe_detach: SafeDetach::Off,
         };
         let replica = async |seed| Controller::new(world.access(seed).await, settings.clone(), Arc::default());
         let cluster = Arc::new(Cluster {

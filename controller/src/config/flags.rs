@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
 
-use super::value::{Rates, boolean, duration, metadata_sources, rates};
+use super::value::{Gates, Rates, boolean, duration, gates, metadata_sources, rates};
+use crate::safe_detach::Mode;
 
 /// What Probe says about AWS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,6 +71,12 @@ pub(super) struct Flags {
     /// Accept volume handles that begin with local-ebs://.
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) enable_node_local_volumes: bool,
+    /// How much must be proved before a volume leaves a node. Counts only with --feature-gates=NonGracefulFailover=true.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "off")]
+    pub(super) safe_detach: Mode,
+    /// Feature gates: NonGracefulFailover=true|false (alpha, default false).
+    #[arg(long, value_name = "GATES", default_value = "", value_parser = gates)]
+    pub(super) feature_gates: Gates,
     /// Added to the user agent.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(super) user_agent_extra: String,

@@ -17,6 +17,32 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Feature gates that are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gates {
+    /// `NonGracefulFailover`: a volume leaves a node only when `--safe-detach` says so.
+    pub(super) non_graceful_failover: bool,
+}
+
+/// `NonGracefulFailover=true`, as Kubernetes components write their gates.
+pub(super) fn gates(text: &str) -> Result<Gates, String> {
+    let mut gates = Gates::default();
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        match entry.split_once('=') {
+            Some(("NonGracefulFailover", value)) => {
+                gates.non_graceful_failover =
+                    boolean(value).map_err(|why| format!("{entry}: {why}"))?;
+            }
+            _ => {
+                return Err(format!(
+                    "{entry:?} is no gate of this driver: NonGracefulFailover=true or =false"
+                ));
+            }
+        }
+    }
+    Ok(gates)
+}
+
 /// A duration as Go writes it: `2s`, `1m30s`, `500ms`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || "give a duration such as 2s, 500ms or 1m30s".to_owned();

@@ -4,6 +4,7 @@ use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::{InstanceId, VolumeId};
 
 use super::read::{self, Incomplete};
+use super::timestamp::Timestamp;
 use super::volume::AttachmentState;
 
 /// An instance.
@@ -15,6 +16,8 @@ pub struct Instance {
     pub kind: String,
     /// Whether it runs.
     pub state: InstanceState,
+    /// Whether its memory was saved when it was stopped.
+    pub hibernation: Hibernation,
     /// The name of its zone.
     pub zone: String,
     /// The id of its zone.
@@ -46,6 +49,35 @@ pub enum InstanceState {
     Other(String),
 }
 
+/// Whether the stop of an instance saved its memory (EC2 user guide, "Hibernate your instance"): its guest then goes on, mounts included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hibernation {
+    /// It was not launched for hibernation, or was stopped in another way.
+    No,
+    /// It was.
+    Yes,
+    /// It was launched for hibernation, and EC2 does not say how it was stopped.
+    Unclear,
+}
+
+impl Hibernation {
+    fn read(given: &sdk::Instance) -> Self {
+        let reason = given.state_reason().and_then(sdk::StateReason::code);
+        let configured = given
+            .hibernation_options()
+            .and_then(sdk::HibernationOptions::configured)
+            .unwrap_or_default();
+        match (configured, reason) {
+            (_, Some("Client.UserInitiatedHibernate")) => Self::Yes,
+            (false, _)
+            | (true, Some("Client.UserInitiatedShutdown" | "Client.InstanceInitiatedShutdown")) => {
+                Self::No
+            }
+            (true, _) => Self::Unclear,
+        }
+    }
+}
+
 /// A device name in use on an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockMapping {
@@ -55,6 +87,8 @@ pub struct BlockMapping {
     pub volume: Option<VolumeId>,
     /// Where the attachment is.
     pub state: AttachmentState,
+    /// When the attach was accepted.
+    pub attached: Option<Timestamp>,
     /// The EBS card, on instances with several.
     pub card: Option<u32>,
 }
@@ -92,6 +126,7 @@ impl Instance {
                 sdk::InstanceStateName::Stopped => InstanceState::Stopped,
                 other => InstanceState::Other(other.as_str().to_owned()),
             },
+            hibernation: Hibernation::read(given),
             zone: placement
                 .and_then(|p| p.availability_zone())
                 .unwrap_or_default()
@@ -111,6 +146,7 @@ impl Instance {
                             ebs.and_then(|e| e.status())
                                 .map_or("attached", sdk::AttachmentStatus::as_str),
                         ),
+                        attached: ebs.and_then(|e| e.attach_time()).map(Timestamp::from),
                         card: read::number(ebs.and_then(|e| e.ebs_card_index())),
                     })
                 })

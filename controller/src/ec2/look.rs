@@ -58,6 +58,16 @@ impl Ec2 {
         self.pollers.volumes.watch(id, deadline, judge).await
     }
 
+    /// As [`Ec2::watch_volume`], of an instance.
+    pub async fn watch_instance<R>(
+        &self,
+        id: &InstanceId,
+        deadline: Instant,
+        judge: impl FnMut(&Seen<Instance>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers.instances.watch(id, deadline, judge).await
+    }
+
     /// As [`Ec2::watch_volume`], of the volume's latest modification.
     pub async fn watch_modification<R>(
         &self,

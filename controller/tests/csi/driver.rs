@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::{Ec2, Settings as Ec2Settings};
+use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::Endpoint;
@@ -43,6 +44,11 @@ impl Driver {
 
     /// In a world with these settings of the scenario.
     pub(crate) async fn in_world(scenario: Value) -> Self {
+        Self::under(SafeDetach::Off, scenario).await
+    }
+
+    /// As [`Driver::in_world`], under a mode of safe detach.
+    pub(crate) async fn under(safe_detach: SafeDetach, scenario: Value) -> Self {
         let mut whole = json!({
             "profile": "instant",
             "instances": [
@@ -56,21 +62,32 @@ impl Driver {
         }
         let world = Arc::new(World::with(whole, Ec2Settings::default()).await);
         let ec2 = world.ec2.clone();
-        Self::over(world, ec2, true).await
+        Self::over(world, ec2, true, safe_detach).await
     }
 
     /// Another process over the same EC2: a replica, or this one after a restart.
     pub(crate) async fn another(&self) -> Self {
         let ec2 = access(&self.world.server.ec2(), Ec2Settings::default()).await;
-        Self::over(Arc::clone(&self.world), ec2, true).await
+        Self::over(Arc::clone(&self.world), ec2, true, SafeDetach::Off).await
     }
 
     /// Another process, without `--enable-node-local-volumes`.
     pub(crate) async fn without_node_local_volumes(&self) -> Self {
-        Self::over(Arc::clone(&self.world), self.world.ec2.clone(), false).await
+        Self::over(
+            Arc::clone(&self.world),
+            self.world.ec2.clone(),
+            false,
+            SafeDetach::Off,
+        )
+        .await
     }
 
-    async fn over(world: Arc<World>, ec2: Ec2, node_local_volumes: bool) -> Self {
+    async fn over(
+        world: Arc<World>,
+        ec2: Ec2,
+        node_local_volumes: bool,
+        safe_detach: SafeDetach,
+    ) -> Self {
         let settings = Settings {
             tags: TagSettings {
                 cluster_id: Some("test".to_owned()),
@@ -78,6 +95,7 @@ impl Driver {
             },
             modify_window: Duration::from_millis(300),
             node_local_volumes,
+            safe_detach,
         };
         let controller = Controller::new(ec2, settings, Arc::default());
         let dir = tempfile::tempdir().unwrap();

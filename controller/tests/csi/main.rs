@@ -7,6 +7,7 @@ mod life;
 mod modify;
 mod node_local;
 mod refuse;
+mod safe_detach;
 mod snapshot;
 #[path = "../world/mod.rs"]
 mod world;

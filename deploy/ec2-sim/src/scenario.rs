@@ -89,6 +89,9 @@ pub struct InstanceSeed {
     /// Device names that are taken though DescribeInstances does not list them.
     #[serde(default)]
     pub hidden_devices: Vec<String>,
+    /// Whether it was launched for hibernation.
+    #[serde(default)]
+    pub hibernation: bool,
     /// `on`, `hang`, `off`.
     #[serde(default = "on")]
     pub imds: String,
@@ -184,6 +187,7 @@ impl InstanceSeed {
             outpost: None,
             tags: BTreeMap::new(),
             hidden_devices: Vec::new(),
+            hibernation: false,
             imds: on(),
         }
     }

@@ -15,6 +15,8 @@ pub enum Power {
     Start,
     /// Stop it; its volumes stay attached.
     Stop,
+    /// Save its memory and stop it.
+    Hibernate,
     /// End it for good.
     Terminate,
 }
@@ -25,10 +27,13 @@ pub(super) fn start_instances(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 pub(super) fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
-    for flag in ["Force", "Hibernate", "SkipOsShutdown"] {
+    for flag in ["Force", "SkipOsShutdown"] {
         call.params.boolean(flag)?;
     }
-    all(call, Power::Stop)
+    match call.params.boolean("Hibernate")? {
+        Some(true) => all(call, Power::Hibernate),
+        _ => all(call, Power::Stop),
+    }
 }
 
 pub(super) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
@@ -52,6 +57,13 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
             .instances()
             .get(*id)
             .ok_or_else(|| ApiError::no_instance(id))?;
+        if power == Power::Hibernate && !i.hibernation {
+            // unverified wording.
+            return Err(ApiError::client(
+                "UnsupportedHibernationConfiguration",
+                format!("The instance '{id}' was not launched with hibernation enabled."),
+            ));
+        }
         if !possible(i.life, power) {
             return Err(ApiError::client(
                 "IncorrectInstanceState",
@@ -59,7 +71,7 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
                     "The instance '{id}' is not in a state from which it can be {}.",
                     match power {
                         Power::Start => "started",
-                        Power::Stop => "stopped",
+                        Power::Stop | Power::Hibernate => "stopped",
                         Power::Terminate => "terminated",
                     }
                 ),
@@ -111,7 +123,9 @@ pub fn power(
 fn possible(life: Life, power: Power) -> bool {
     match power {
         Power::Start => matches!(life, Life::Stopped | Life::Running | Life::Pending { .. }),
-        Power::Stop => !matches!(life, Life::ShuttingDown { .. } | Life::Terminated { .. }),
+        Power::Stop | Power::Hibernate => {
+            !matches!(life, Life::ShuttingDown { .. } | Life::Terminated { .. })
+        }
         Power::Terminate => true,
     }
 }
@@ -129,7 +143,7 @@ fn power_of(
         Power::Start => Life::Pending {
             until: until("instance_start"),
         },
-        Power::Stop => Life::Stopping {
+        Power::Stop | Power::Hibernate => Life::Stopping {
             until: until("instance_stop"),
         },
         Power::Terminate => Life::ShuttingDown {
@@ -139,8 +153,13 @@ fn power_of(
     realm.update_instance(id, |i| match (power, i.life) {
         // Already there, or on the way.
         (Power::Start, Life::Running | Life::Pending { .. })
-        | (Power::Stop, Life::Stopping { .. } | Life::Stopped)
+        | (Power::Stop | Power::Hibernate, Life::Stopping { .. } | Life::Stopped)
         | (Power::Terminate, Life::ShuttingDown { .. } | Life::Terminated { .. }) => {}
-        _ => i.life = next,
+        _ => {
+            i.life = next;
+            if power != Power::Terminate {
+                i.hibernated = power == Power::Hibernate;
+            }
+        }
     });
 }

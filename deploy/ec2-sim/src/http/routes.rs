@@ -266,10 +266,18 @@ fn with_sim(
             true => Ok(json!({})),
             false => Err(refuse(404, format!("there is no fault rule {id}"))),
         },
-        ("POST", ["instances", id, power @ ("stop" | "start" | "terminate")]) => {
+        (
+            "POST",
+            [
+                "instances",
+                id,
+                power @ ("stop" | "hibernate" | "start" | "terminate"),
+            ],
+        ) => {
             let change: PowerChange = asked.json()?;
             let wanted = match *power {
                 "stop" => Power::Stop,
+                "hibernate" => Power::Hibernate,
                 "start" => Power::Start,
                 _ => Power::Terminate,
             };

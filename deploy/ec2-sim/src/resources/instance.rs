@@ -73,6 +73,12 @@ pub struct Instance {
     pub hidden_devices: Vec<String>,
     /// Whether its metadata service answers: `on`, `hang`, `off`.
     pub imds: String,
+    /// Whether it was launched for hibernation.
+    #[serde(default)]
+    pub hibernation: bool,
+    /// Whether the last stop saved its memory.
+    #[serde(default)]
+    pub hibernated: bool,
     /// When it was launched.
     pub launched: Millis,
     /// Tags.
@@ -89,6 +95,17 @@ impl Instance {
             Life::Terminated { .. } => (48, "terminated"),
             Life::Stopping { .. } => (64, "stopping"),
             Life::Stopped => (80, "stopped"),
+        }
+    }
+
+    /// EC2's code for why it does not run; `None` while it does.
+    pub fn state_reason(&self) -> Option<&'static str> {
+        match self.life {
+            Life::Pending { .. } | Life::Running => None,
+            Life::Stopping { .. } | Life::Stopped if self.hibernated => {
+                Some("Client.UserInitiatedHibernate")
+            }
+            _ => Some("Client.UserInitiatedShutdown"),
         }
     }
 
@@ -139,6 +156,8 @@ mod tests {
             outpost: None,
             hidden_devices: Vec::new(),
             imds: "on".to_owned(),
+            hibernation: false,
+            hibernated: false,
             launched: Millis(0),
             tags: Tags::new(),
         }

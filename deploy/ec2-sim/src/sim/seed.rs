@@ -37,6 +37,8 @@ impl Sim {
             outpost: seed.outpost.clone(),
             hidden_devices: seed.hidden_devices.clone(),
             imds: seed.imds.clone(),
+            hibernation: seed.hibernation,
+            hibernated: false,
             launched: now,
             tags: seed.tags.clone(),
         });

@@ -172,6 +172,15 @@ pub fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
         )
         .text("virtualizationType", "hvm")
         .value("ebsOptimized", true);
+    if let Some(code) = i.state_reason() {
+        x.nest("stateReason", |x| {
+            x.text("code", code)
+                .text("message", &format!("{code}: User initiated"));
+        });
+    }
+    x.nest("hibernationOptions", |x| {
+        x.value("configured", i.hibernation);
+    });
     let terminated = matches!(i.life, crate::resources::instance::Life::Terminated { .. });
     let interfaces = if terminated { 0 } else { i.enis };
     x.list("blockDeviceMapping", realm.volumes_of(&i.id), |x, v| {

@@ -1,0 +1,127 @@
+//! Before a DetachVolume: whether the volume may leave the node.
+
+use std::ops::ControlFlow;
+
+use ebs_csi_proto::{Condition, Failure};
+use tokio::time::Instant;
+
+use super::Attachments;
+use crate::ec2::{Ec2, InstanceState, Seen};
+use crate::ec2_failure::failure;
+use crate::operations::Mandate;
+use crate::request::Pair;
+use crate::safe_detach::{Fact, Facts, Mode, Refusal, Verdict, Waiting, decide, gather};
+
+/// What a detach does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Send DetachVolume.
+    Now,
+    /// A detach is under way: wait for it.
+    Leaving,
+    /// EC2 shows no attachment.
+    Gone,
+}
+
+impl Attachments {
+    /// Decides on fresh facts, and waits while the instance is between two states.
+    ///
+    /// # Errors
+    /// [`Condition::InUse`] when it may not leave; what EC2 says when nothing is known; [`Condition::DeadlinePassed`].
+    pub(super) async fn may_leave(
+        &self,
+        ec2: &Ec2,
+        pair: &Pair,
+        mandate: &Mandate,
+        deadline: Instant,
+    ) -> Result<Leave, Failure> {
+        if self.safe_detach == Mode::Off {
+            return Ok(Leave::Now);
+        }
+        loop {
+            if mandate.is_superseded() {
+                return Err(Mandate::superseded_failure());
+            }
+            let gathered = gather(ec2, self.safe_detach, pair, Fact::Unknown).await;
+            let verdict = decide(&gathered.facts);
+            self.tally.metrics().safe_detach_decided(verdict.label());
+            match verdict {
+                Verdict::Done => return Ok(Leave::Gone),
+                Verdict::Safe(rung) => {
+                    tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");
+                    return Ok(Leave::Now);
+                }
+                Verdict::Wait(Waiting::Leaving) => return Ok(Leave::Leaving),
+                Verdict::Wait(Waiting::Transition) => {
+                    mandate.check_wanted()?;
+                    wait_for_transition(ec2, pair, mandate, deadline).await?;
+                }
+                Verdict::Refuse(why) => {
+                    tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
+                    return Err(match gathered.silence.filter(|_| why.is_silence()) {
+                        Some(error) => failure(&error).context(refused(why, pair, &gathered.facts)),
+                        None => Failure::new(Condition::InUse, refused(why, pair, &gathered.facts)),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Without a time or a count: the text lands in the status of a VolumeAttachment.
+fn refused(why: Refusal, pair: &Pair, facts: &Facts) -> String {
+    let state = match &facts.instance {
+        Fact::Present(instance) => format!("is {}", name(&instance.state)),
+        Fact::Absent => "is not known to EC2".to_owned(),
+        Fact::Unknown => "cannot be seen".to_owned(),
+    };
+    format!(
+        "SafeDetachRefused/{why}: volume {} stays at node {}, whose instance {state}; {}",
+        pair.volume,
+        pair.node,
+        why.next_step()
+    )
+}
+
+fn name(state: &InstanceState) -> &str {
+    match state {
+        InstanceState::Pending => "pending",
+        InstanceState::Running => "running",
+        InstanceState::ShuttingDown => "shutting down",
+        InstanceState::Terminated => "terminated",
+        InstanceState::Stopping => "stopping",
+        InstanceState::Stopped => "stopped",
+        InstanceState::Other(other) => other,
+    }
+}
+
+async fn wait_for_transition(
+    ec2: &Ec2,
+    pair: &Pair,
+    mandate: &Mandate,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let settled = ec2
+        .watch_instance(&pair.node, deadline, |seen| match seen {
+            _ if mandate.is_superseded() => ControlFlow::Break(()),
+            Seen::Present(instance) => match instance.state {
+                InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
+                    ControlFlow::Continue(())
+                }
+                _ => ControlFlow::Break(()),
+            },
+            Seen::Absent => ControlFlow::Break(()),
+            Seen::Unknown(error) if error.is_transient() => ControlFlow::Continue(()),
+            Seen::Unknown(_) => ControlFlow::Break(()),
+        })
+        .await;
+    settled.ok_or_else(|| {
+        Failure::new(
+            Condition::DeadlinePassed,
+            format!(
+                "volume {} may leave node {} when its instance has come to rest; the next call looks again",
+                pair.volume, pair.node
+            ),
+        )
+    })
+}

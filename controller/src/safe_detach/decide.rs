@@ -1,0 +1,234 @@
+//! The decision. Total and pure: no clock, no I/O, no default branch.
+
+use std::fmt;
+
+use super::facts::{AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase};
+use crate::ec2::InstanceState;
+
+/// What follows from the facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// EC2 shows no attachment: nothing to do.
+    Done,
+    /// It may be detached.
+    Safe(Rung),
+    /// It will become clear by itself.
+    Wait(Waiting),
+    /// It may not be detached, and only somebody's act changes that.
+    Refuse(Refusal),
+}
+
+impl Verdict {
+    /// The label of metrics.
+    pub const fn label(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Done => ("done", "no-attachment"),
+            Self::Safe(rung) => ("safe", rung.label()),
+            Self::Wait(Waiting::Leaving) => ("wait", "leaving"),
+            Self::Wait(Waiting::Transition) => ("wait", "transition"),
+            Self::Refuse(why) => ("refuse", why.token()),
+        }
+    }
+}
+
+/// The evidence that makes a detach safe, from the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rung {
+    /// The instance is terminated.
+    Terminated,
+    /// The instance is stopped, and its memory was not saved.
+    Stopped,
+    /// As `Stopped` or `Terminated`, and this driver did it.
+    Fenced,
+    /// The node says that it has released the volume.
+    NodeWord,
+    /// The instance runs, and the orchestrator's word is taken for it.
+    Trusted,
+    /// A person broke the glass.
+    BrokenGlass,
+}
+
+impl Rung {
+    /// The label of metrics and log lines.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Terminated => "terminated",
+            Self::Stopped => "stopped",
+            Self::Fenced => "fenced",
+            Self::NodeWord => "node-word",
+            Self::Trusted => "trusted",
+            Self::BrokenGlass => "broken-glass",
+        }
+    }
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Waiting {
+    /// A detach that was asked for before; a second one is never sent.
+    Leaving,
+    /// The instance is being launched, stopped or terminated.
+    Transition,
+}
+
+/// Why a detach is refused. `Display` is the stable token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// What EC2 shows of the volume is not known.
+    AttachmentUnknown,
+    /// What EC2 shows of the instance is not known.
+    InstanceUnknown,
+    /// The attachment, or the instance, is in a state that this version does not know.
+    StrangeState,
+    /// EC2 knows no such instance, and still shows the attachment.
+    InstanceMissing,
+    /// The instance is hibernated: its guest goes on with its mounts when it is started.
+    Hibernated,
+    /// The instance is stopped, and whether its memory was saved is not known.
+    HibernationUnknown,
+    /// The node says that it uses the volume.
+    InUse,
+    /// The instance runs, and its node is not ready.
+    NodeNotReady,
+    /// The instance runs, and no fresh word of its node is there.
+    NoWord,
+}
+
+impl Refusal {
+    /// All, for tables.
+    pub const ALL: [Self; 9] = [
+        Self::AttachmentUnknown,
+        Self::InstanceUnknown,
+        Self::StrangeState,
+        Self::InstanceMissing,
+        Self::Hibernated,
+        Self::HibernationUnknown,
+        Self::InUse,
+        Self::NodeNotReady,
+        Self::NoWord,
+    ];
+
+    /// The stable token of messages, metrics and log lines.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::AttachmentUnknown => "attachment-unknown",
+            Self::InstanceUnknown => "instance-unknown",
+            Self::StrangeState => "strange-state",
+            Self::InstanceMissing => "instance-missing",
+            Self::Hibernated => "hibernated",
+            Self::HibernationUnknown => "hibernation-unknown",
+            Self::InUse => "in-use",
+            Self::NodeNotReady => "node-not-ready",
+            Self::NoWord => "no-word",
+        }
+    }
+
+    /// Whether it is EC2's silence, which the next call may end, and not a fact that somebody must change.
+    pub const fn is_silence(self) -> bool {
+        matches!(self, Self::AttachmentUnknown | Self::InstanceUnknown)
+    }
+
+    /// What a person can do.
+    pub const fn next_step(self) -> &'static str {
+        match self {
+            Self::AttachmentUnknown | Self::InstanceUnknown => {
+                "nothing was changed; the next call asks EC2 again"
+            }
+            Self::StrangeState => {
+                "look at the volume and the instance in EC2, and update the driver"
+            }
+            Self::InstanceMissing => {
+                "EC2 shows a volume at an instance that it does not know; when that does not end by itself, detach the volume in EC2"
+            }
+            Self::Hibernated | Self::HibernationUnknown => {
+                "start the instance and stop it without hibernation, or terminate it"
+            }
+            Self::InUse => {
+                "end what uses the volume on the node; a node that is down must be stopped or terminated in EC2"
+            }
+            Self::NodeNotReady => "stop or terminate the instance in EC2, or bring the node back",
+            Self::NoWord => {
+                "stop or terminate the instance in EC2, or see that node-lifecycle runs beside the controller and reports this node"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.token())
+    }
+}
+
+/// Whether the volume may leave the instance.
+///
+/// Not evidence, and therefore no part of [`Facts`]: time that passed, a node that is not ready, a taint, a Node object that is missing,
+/// an error of EC2.
+pub fn decide(facts: &Facts) -> Verdict {
+    let attachment = match facts.attachment {
+        Fact::Absent => return Verdict::Done,
+        Fact::Unknown => return Verdict::Refuse(Refusal::AttachmentUnknown),
+        Fact::Present(attachment) => attachment,
+    };
+    if attachment.phase == Phase::Off {
+        return Verdict::Done;
+    }
+    if is_broken(&facts.broken_glass, attachment) {
+        return Verdict::Safe(Rung::BrokenGlass);
+    }
+    match attachment.phase {
+        Phase::Off => Verdict::Done,
+        Phase::Leaving => Verdict::Wait(Waiting::Leaving),
+        Phase::Strange => Verdict::Refuse(Refusal::StrangeState),
+        Phase::Held => match &facts.instance {
+            _ if facts.mode == Mode::Off => Verdict::Safe(Rung::Trusted),
+            Fact::Unknown => Verdict::Refuse(Refusal::InstanceUnknown),
+            Fact::Absent => Verdict::Refuse(Refusal::InstanceMissing),
+            Fact::Present(instance) => of_instance(facts, instance),
+        },
+    }
+}
+
+fn is_broken(glass: &Fact<BrokenGlass>, attachment: AttachmentFact) -> bool {
+    match glass {
+        Fact::Present(glass) => {
+            glass.instance == glass.asked && attachment.since == Some(glass.since)
+        }
+        Fact::Absent | Fact::Unknown => false,
+    }
+}
+
+fn of_instance(facts: &Facts, instance: &InstanceFact) -> Verdict {
+    let off = |rung| match facts.fence {
+        Fact::Present(()) => Verdict::Safe(Rung::Fenced),
+        Fact::Absent | Fact::Unknown => Verdict::Safe(rung),
+    };
+    match instance.state {
+        InstanceState::Terminated => off(Rung::Terminated),
+        InstanceState::Stopped => match instance.hibernation {
+            Fact::Absent => off(Rung::Stopped),
+            Fact::Present(()) => Verdict::Refuse(Refusal::Hibernated),
+            Fact::Unknown => Verdict::Refuse(Refusal::HibernationUnknown),
+        },
+        InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
+            Verdict::Wait(Waiting::Transition)
+        }
+        InstanceState::Running => of_running(facts),
+        InstanceState::Other(_) => Verdict::Refuse(Refusal::StrangeState),
+    }
+}
+
+fn of_running(facts: &Facts) -> Verdict {
+    match (facts.mode, &facts.word) {
+        (Mode::Off | Mode::Ec2Only, _) => Verdict::Safe(Rung::Trusted),
+        (Mode::Enforce, Fact::Present(NodeWord::Released)) => Verdict::Safe(Rung::NodeWord),
+        (Mode::Enforce, Fact::Present(NodeWord::InUse)) => Verdict::Refuse(Refusal::InUse),
+        (Mode::Enforce, Fact::Present(NodeWord::NotReady)) => {
+            Verdict::Refuse(Refusal::NodeNotReady)
+        }
+        (Mode::Enforce, Fact::Absent | Fact::Unknown) => Verdict::Refuse(Refusal::NoWord),
+    }
+}
+
+#[cfg(test)]
+mod tests;

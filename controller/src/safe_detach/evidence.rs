@@ -1,0 +1,99 @@
+//! What EC2 shows, read after the call began.
+
+use super::facts::{AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeWord, Phase};
+use crate::ec2::{Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Volume};
+use crate::request::Pair;
+
+/// Facts, and why those that are unknown are.
+pub(crate) struct Gathered {
+    pub(crate) facts: Facts,
+    pub(crate) silence: Option<Ec2Error>,
+}
+
+/// Asks EC2 for the facts of one pair.
+///
+/// One DescribeInstances shows the instance and what is attached to it: for an instance that runs and shows the volume that is enough where
+/// a running instance is trusted. Everything else is also asked of the volume, whose word about its attachments counts.
+pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, word: Fact<NodeWord>) -> Gathered {
+    let instance = ec2.look_instance(&pair.node).await;
+    let mapped = instance
+        .present()
+        .and_then(|instance| of_mapping(instance, pair));
+    let enough = mode == Mode::Ec2Only
+        && instance
+            .present()
+            .is_some_and(|instance| instance.state == InstanceState::Running)
+        && mapped.is_some_and(|attachment| attachment.phase == Phase::Held);
+    let mut silence = None;
+    let attachment = if enough {
+        mapped.map_or(Fact::Unknown, Fact::Present)
+    } else {
+        of_volume(
+            ec2.look_volume(&pair.volume).await,
+            pair,
+            mapped,
+            &mut silence,
+        )
+    };
+    let instance = match instance {
+        Seen::Present(instance) => Fact::Present(InstanceFact {
+            hibernation: match instance.hibernation {
+                Hibernation::No => Fact::Absent,
+                Hibernation::Yes => Fact::Present(()),
+                Hibernation::Unclear => Fact::Unknown,
+            },
+            state: instance.state,
+        }),
+        Seen::Absent => Fact::Absent,
+        Seen::Unknown(error) => {
+            silence = Some(error);
+            Fact::Unknown
+        }
+    };
+    Gathered {
+        facts: Facts {
+            mode,
+            attachment,
+            instance,
+            word,
+            fence: Fact::Absent,
+            broken_glass: Fact::Absent,
+        },
+        silence,
+    }
+}
+
+fn of_mapping(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
+    let device = instance
+        .devices
+        .iter()
+        .find(|device| device.volume.as_ref() == Some(&pair.volume))?;
+    Some(AttachmentFact {
+        phase: Phase::from(&device.state),
+        since: device.attached,
+    })
+}
+
+/// The two views of EC2 may lag behind each other: there is no attachment only where neither shows one.
+fn of_volume(
+    seen: Seen<Volume>,
+    pair: &Pair,
+    mapped: Option<AttachmentFact>,
+    silence: &mut Option<Ec2Error>,
+) -> Fact<AttachmentFact> {
+    let shown = match &seen {
+        Seen::Present(volume) => volume.attachment(&pair.node),
+        Seen::Absent => None,
+        Seen::Unknown(error) => {
+            *silence = Some(error.clone());
+            return Fact::Unknown;
+        }
+    };
+    shown
+        .map(|attachment| AttachmentFact {
+            phase: Phase::from(&attachment.state),
+            since: attachment.attached,
+        })
+        .or(mapped)
+        .map_or(Fact::Absent, Fact::Present)
+}

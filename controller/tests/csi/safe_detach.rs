@@ -1,0 +1,166 @@
+//! A volume leaves a node only when what EC2 shows proves that it may.
+
+use ebs_csi_controller::safe_detach::Mode;
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use crate::driver::{Driver, NODE_1, NODE_2, volume};
+
+/// A volume that is attached to the first node.
+async fn attached(driver: &Driver) -> String {
+    let made = driver.create(volume("pvc-1", 1)).await.unwrap();
+    driver.publish(&made.volume_id, NODE_1).await.unwrap();
+    made.volume_id
+}
+
+async fn under(mode: Mode) -> Driver {
+    Driver::under(
+        mode,
+        json!({ "instances": [
+            { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hibernation": true },
+            { "id": NODE_2, "type": "m5.large", "zone": "us-east-1a" },
+        ] }),
+    )
+    .await
+}
+
+fn power(driver: &Driver, what: &str, how: Value) {
+    driver
+        .world
+        .command(|control| control.post(&format!("/v1/instances/{NODE_1}/{what}"), &how));
+}
+
+fn refused(answer: Result<(), Status>, token: &str) -> String {
+    let status = answer.expect_err("it is refused");
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    let start = format!("SafeDetachRefused/{token}: ");
+    assert!(status.message().starts_with(&start), "{status}");
+    status.message().to_owned()
+}
+
+/// The volume and its attachment are as they were, and EC2 was asked for no change.
+async fn untouched(driver: &Driver, id: &str) {
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    let state = driver.world.command(|control| control.get("/v1/state"));
+    assert!(state.to_string().contains(id));
+    assert_eq!(
+        driver.publish(id, NODE_2).await.unwrap_err().code(),
+        Code::FailedPrecondition,
+        "still at the first node"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_instance_is_trusted_in_ec2_only_at_no_further_call() {
+    let mut calls = Vec::new();
+    for mode in [Mode::Off, Mode::Ec2Only] {
+        let driver = under(mode).await;
+        let id = attached(&driver).await;
+        let before = |action| driver.world.calls(action);
+        let (volumes, instances) = (before("DescribeVolumes"), before("DescribeInstances"));
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        assert_eq!(driver.world.calls("DetachVolume"), 1);
+        calls.push(
+            driver.world.calls("DescribeVolumes") - volumes
+                + driver.world.calls("DescribeInstances")
+                - instances,
+        );
+    }
+    // Where everything is fast the second look comes at once; neither mode may need more than the other.
+    assert!(calls[1] <= calls[0], "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ec2_shows_off_is_let_go_in_every_mode() {
+    for mode in [Mode::Ec2Only, Mode::Enforce] {
+        let driver = under(mode).await;
+        let id = attached(&driver).await;
+        power(&driver, "stop", json!({ "at_once": true }));
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        driver.publish(&id, NODE_2).await.unwrap();
+        // Asked again, it is done: nothing is attached there.
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        assert_eq!(driver.world.calls("DetachVolume"), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn enforce_refuses_a_running_instance_without_its_word() {
+    let driver = under(Mode::Enforce).await;
+    let id = attached(&driver).await;
+    let text = refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    for part in [
+        &id,
+        NODE_1,
+        "running",
+        "stop or terminate",
+        "node-lifecycle",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    untouched(&driver, &id).await;
+    // The refusal is not sticky.
+    power(&driver, "terminate", json!({ "at_once": true }));
+    driver.unpublish(&id, NODE_1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hibernated_instance_keeps_its_volumes() {
+    for mode in [Mode::Ec2Only, Mode::Enforce] {
+        let driver = under(mode).await;
+        let id = attached(&driver).await;
+        power(&driver, "hibernate", json!({ "at_once": true }));
+        refused(driver.unpublish(&id, NODE_1).await, "hibernated");
+        untouched(&driver, &id).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_on_its_way_down_is_waited_for() {
+    for mode in [Mode::Ec2Only, Mode::Enforce] {
+        let driver = Driver::under(
+            mode,
+            json!({ "latency": { "instance_stop": { "fixed_ms": 1500 } } }),
+        )
+        .await;
+        let id = attached(&driver).await;
+        power(&driver, "stop", json!({}));
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        let report = driver.world.command(|control| control.get("/v1/journal"));
+        assert!(report.to_string().contains("DetachVolume"));
+        assert_eq!(driver.world.calls("DetachVolume"), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_ec2_does_not_know_proves_nothing() {
+    let driver = under(Mode::Ec2Only).await;
+    let id = attached(&driver).await;
+    driver.world.fault(json!({ "match": { "action": "DescribeInstances" }, "fault": {
+        "kind": "error", "code": "InvalidInstanceID.NotFound", "status": 400, "message": "does not exist" } }));
+    driver.unpublish(&id, NODE_1).await.unwrap_err();
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    driver.world.no_faults();
+    driver.unpublish(&id, NODE_1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detach_that_is_under_way_is_waited_for_and_never_doubled() {
+    for mode in [Mode::Ec2Only, Mode::Enforce] {
+        let driver = Driver::under(
+            mode,
+            json!({ "latency": { "detach": { "fixed_ms": 1500 } } }),
+        )
+        .await;
+        let id = attached(&driver).await;
+        driver.world.command(|control| {
+            control.post(
+                "/v1/as-foreign",
+                &json!({ "action": "DetachVolume", "parameters": { "VolumeId": id } }),
+            )
+        });
+        let before = driver.world.calls("DetachVolume");
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        assert_eq!(driver.world.calls("DetachVolume"), before);
+    }
+}
