@@ -9,12 +9,13 @@ use ebs_csi_proto::Endpoint;
 /// Gives up user, capabilities, files, network and system calls, in the order that the profile `node-agent` needs.
 ///
 /// What stays: the sockets that are bound already, new unix sockets, the removal of the own CSI socket, and reading
-/// beside the files that are named.
+/// beside the files that are named, and making and removing a socket in kubelet's registration directory.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with status [`Fault::EXIT`].
 pub fn enter<'a>(
     endpoint: Option<&Endpoint>,
+    registration: Option<&Path>,
     facts_files: impl IntoIterator<Item = &'a Path>,
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
@@ -22,6 +23,9 @@ pub fn enter<'a>(
         && let Some(directory) = socket.parent()
     {
         places = places.with("socket-directory", directory)?;
+    }
+    if let Some(directory) = registration {
+        places = places.with("registration-directory", directory)?;
     }
     for file in facts_files {
         // Kubelet replaces the file by switching a link, so that the directory is what stays.

@@ -54,6 +54,12 @@ pub struct Serve {
     /// The mount-helper's socket, unix:///path.
     #[arg(long, default_value = DEFAULT_HELPER)]
     pub helper: String,
+    /// The CSI socket as kubelet sees it: the agent registers itself with kubelet. Empty leaves that to a registrar beside it.
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub kubelet_registration_path: String,
+    /// Kubelet's registration directory, as this process sees it.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/registration")]
+    pub plugin_registration_path: PathBuf,
     /// Who knows this node, in this order: imds, kubernetes.
     #[arg(long, value_delimiter = ',', default_value = "imds,kubernetes")]
     pub metadata_sources: Vec<String>,

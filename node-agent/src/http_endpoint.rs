@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use crate::deadline::Deadline;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
+use crate::node::READY_WITHIN;
 
 /// Connections at a time.
 const AT_ONCE: usize = 8;
@@ -19,8 +20,6 @@ const AT_ONCE: usize = 8;
 const HEAD_LIMIT: usize = 4096;
 /// A connection ends after this time, whatever it does.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What the helper gets to show that it is there.
-const HELPER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves until the runtime ends.
 ///
@@ -85,7 +84,7 @@ async fn answer(mut stream: TcpStream, metrics: &Metrics, helper: &Helper) -> st
 }
 
 async fn ready(helper: &Helper) -> (&'static str, String) {
-    match helper.greet(Deadline::after(HELPER_PATIENCE)).await {
+    match helper.greet(Deadline::after(READY_WITHIN)).await {
         Ok(_) => ("200 OK", "ok\n".to_owned()),
         Err(error) => ("503 Service Unavailable", format!("{error}\n")),
     }

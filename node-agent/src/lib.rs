@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod node;
 pub mod pre_stop;
 pub mod queue;
+pub mod registration;
 pub mod request;
 pub mod service;
 pub mod settings;

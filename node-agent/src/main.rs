@@ -59,7 +59,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
         Err(why) => return ended(64, format_args!("--helper: {why}")),
     };
     let files = hook.node_facts_file.iter().map(PathBuf::as_path);
-    if let Err(fault) = confinement::enter(None, files) {
+    if let Err(fault) = confinement::enter(None, None, files) {
         return ended(Fault::EXIT, format_args!("{fault}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -20,6 +20,7 @@ struct Counted {
     latencies: BTreeMap<&'static str, Latency>,
     helper: BTreeMap<(&'static str, &'static str), u64>,
     facts: Vec<(&'static str, String)>,
+    registered: Option<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +53,11 @@ impl Metrics {
             .helper
             .entry((operation, outcome))
             .or_default() += 1;
+    }
+
+    /// Kubelet has registered the driver, or not (any more).
+    pub fn kubelet_registered(&self, registered: bool) {
+        self.counted().registered = Some(registered);
     }
 
     /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
@@ -87,6 +93,14 @@ impl Counted {
             .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
             .collect();
         writeln!(page, "{name}{{{}}} 1", labels.join(","))?;
+
+        // Absent where a registrar beside this process does it.
+        if let Some(registered) = self.registered {
+            let name = "ebs_csi_node_agent_kubelet_registered";
+            let help = "Whether kubelet has registered the driver.";
+            head(page, name, "gauge", help)?;
+            writeln!(page, "{name} {}", u8::from(registered))?;
+        }
 
         let name = "ebs_csi_node_agent_rpcs_total";
         head(page, name, "counter", "CSI calls answered.")?;
@@ -145,9 +159,12 @@ mod tests {
         metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_millis(4));
         metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_secs(200));
         metrics.helper_answered("stage", "ok");
+        assert!(!metrics.page().contains("kubelet_registered"));
+        metrics.kubelet_registered(true);
         let page = metrics.page();
         for line in [
             r#"ebs_csi_node_agent_info{version="1\"2\\3\n"} 1"#,
+            "ebs_csi_node_agent_kubelet_registered 1",
             r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.001"} 0"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.005"} 1"#,

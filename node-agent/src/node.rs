@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ebs_csi_proto::Failure;
 use ebs_csi_proto::csi::{self, node_service_capability as offered};
+use ebs_csi_proto::health::ReadyLater;
 use ebs_csi_proto::observe::note;
 use tonic::{Code, Request, Response, Status};
 
@@ -21,6 +22,9 @@ mod calls;
 mod usage;
 
 use calls::Calls;
+
+/// What the helper gets to show that it is there.
+pub const READY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The Node service.
 #[derive(Clone, Debug)]
@@ -49,6 +53,19 @@ impl Node {
             }),
             metrics,
         }
+    }
+
+    /// Whether the mount-helper answers, without which nothing can be done here.
+    #[must_use]
+    pub fn readiness(&self) -> ReadyLater {
+        let calls = Arc::clone(&self.calls);
+        Arc::new(move || {
+            let calls = Arc::clone(&calls);
+            Box::pin(async move {
+                let answer = calls.helper.greet(Deadline::after(READY_WITHIN)).await;
+                answer.is_ok()
+            })
+        })
     }
 
     /// Counts and times an answer, and turns a failure into its status.

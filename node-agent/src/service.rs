@@ -1,12 +1,13 @@
 //! From settings to a served socket, in the order that keeps every privilege as short as it can be.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ebs_csi_confine::Fault;
 use ebs_csi_policy::variant;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::csi::node_server::NodeServer;
 use ebs_csi_proto::endpoint::Listener;
+use ebs_csi_proto::health::Health;
 use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::serve;
 use tonic::service::Routes;
@@ -17,6 +18,7 @@ use crate::helper::Helper;
 use crate::http_endpoint;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::registration::{self, Registration};
 use crate::settings::Settings;
 
 /// Why the process ended other than by request.
@@ -38,6 +40,9 @@ pub enum ServiceError {
     /// The process could not be confined.
     #[error(transparent)]
     Confine(#[from] Fault),
+    /// Kubelet cannot find the driver any more.
+    #[error(transparent)]
+    Registration(#[from] registration::Lost),
     /// The runtime could not be started.
     #[error("the runtime cannot be started")]
     Runtime(#[source] std::io::Error),
@@ -81,6 +86,20 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
             address: settings.endpoint.to_string(),
             source,
         })?;
+    let registration = settings
+        .registration
+        .as_ref()
+        .map(|wish| {
+            Registration::bind(wish).map_err(|source| ServiceError::Bind {
+                address: wish
+                    .directory
+                    .join(registration::SOCKET)
+                    .display()
+                    .to_string(),
+                source,
+            })
+        })
+        .transpose()?;
     let http = settings
         .http
         .map(|address| {
@@ -94,7 +113,9 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .transpose()?;
 
     // The facts are known by now: their files are not opened again.
-    let enforced = confinement::enter(Some(&settings.endpoint), [])?;
+    let registry = settings.registration.as_ref();
+    let registry = registry.map(|wish| wish.directory.as_path());
+    let enforced = confinement::enter(Some(&settings.endpoint), registry, [])?;
     let policy = variant::PRODUCTION.digest;
     tracing::info!(%enforced, policy, "confined");
 
@@ -110,27 +131,63 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         Arc::clone(&helper),
         Arc::clone(&metrics),
     );
-    tokio::runtime::Builder::new_current_thread()
+    let socket_files = [
+        match &settings.endpoint {
+            ebs_csi_proto::Endpoint::Unix(path) => Some(path.clone()),
+            ebs_csi_proto::Endpoint::Tcp(_) => None,
+        },
+        registration.as_ref().map(|r| r.path().to_owned()),
+    ];
+    let ended: Result<(), ServiceError> = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ServiceError::Runtime)?
         .block_on(async {
             let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
             if let Some(http) = http {
+                let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
                 tokio::spawn(http_endpoint::serve(http, metrics, helper));
             }
+            let unregistered = Arc::new(Mutex::new(None));
+            let seen = Arc::clone(&unregistered);
+            let lost = async move {
+                match registration {
+                    Some(registration) => {
+                        let lost = registration.serve(metrics).await;
+                        tracing::error!(%lost, "kubelet cannot find the driver");
+                        *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(lost);
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            let stop = async move {
+                tokio::select! {
+                    () = stop => {}
+                    () = lost => {}
+                }
+            };
             tracing::info!(endpoint = %settings.endpoint, "serving");
-            serve_until(listener, node, stop, settings.grace).await
-        })?;
-    // The next process replaces the file where this one may not remove it.
-    if let ebs_csi_proto::Endpoint::Unix(path) = &settings.endpoint {
+            serve_until(listener, node, stop, settings.grace).await?;
+            let lost = unregistered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            match lost {
+                Some(lost) => Err(ServiceError::Registration(lost)),
+                None => Ok(()),
+            }
+        });
+    // The next process replaces a file where this one may not remove it.
+    for path in socket_files.into_iter().flatten() {
         let _ = std::fs::remove_file(path);
     }
+    ended?;
     tracing::info!("ended");
     Ok(())
 }
 
-/// Serves the two services on a bound listener.
+/// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper, liveness
+/// that the process answers.
 ///
 /// # Errors
 /// [`ServiceError::Serve`].
@@ -141,6 +198,9 @@ pub async fn serve_until(
     grace: std::time::Duration,
 ) -> Result<(), ServiceError> {
     let identity = Identity::always_ready(concat!("v", env!("CARGO_PKG_VERSION")));
-    let routes = Routes::new(IdentityServer::new(identity)).add_service(NodeServer::new(node));
+    let health = Health::asking(node.readiness());
+    let routes = Routes::new(IdentityServer::new(identity))
+        .add_service(NodeServer::new(node))
+        .add_service(health);
     Ok(serve::serve(listener, routes, stop, grace).await?)
 }

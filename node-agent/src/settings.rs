@@ -11,6 +11,7 @@ use crate::attach_limit::Wishes;
 use crate::facts::{Source, Sources, dmi, imds};
 use crate::flags::Serve;
 use crate::helper::Address;
+use crate::registration;
 
 /// Checked settings of serving.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Settings {
     pub endpoint: Endpoint,
     /// The mount-helper.
     pub helper: Address,
+    /// Where to register with kubelet; `None` leaves it to the stock registrar.
+    pub registration: Option<registration::Wish>,
     /// Who knows the node.
     pub sources: Sources,
     /// The operator's word on attachment slots.
@@ -97,6 +100,10 @@ impl Settings {
                 |e: ebs_csi_proto::endpoint::EndpointError| wrong("--endpoint", e.to_string()),
             )?,
             helper: flags.helper.parse().map_err(|e| wrong("--helper", e))?,
+            registration: registration(
+                &flags.kubelet_registration_path,
+                flags.plugin_registration_path,
+            )?,
             sources: Sources {
                 order: order(&flags.metadata_sources)?,
                 imds: imds_address(node_name.as_deref(), environment),
@@ -113,6 +120,32 @@ impl Settings {
             ignored: flags.ignored.names(),
         })
     }
+}
+
+/// Both as the stock registrar reads its flags of these names.
+fn registration(
+    endpoint: &str,
+    directory: PathBuf,
+) -> Result<Option<registration::Wish>, SettingsError> {
+    if endpoint.is_empty() {
+        return Ok(None);
+    }
+    let endpoint = PathBuf::from(endpoint);
+    for (flag, path) in [
+        ("--kubelet-registration-path", &endpoint),
+        ("--plugin-registration-path", &directory),
+    ] {
+        if !path.is_absolute() {
+            return Err(SettingsError::Flag {
+                flag,
+                why: format!("{path:?} is not an absolute path"),
+            });
+        }
+    }
+    Ok(Some(registration::Wish {
+        directory,
+        endpoint,
+    }))
 }
 
 fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
@@ -231,6 +264,16 @@ mod tests {
             (
                 "--volume-attach-limit=1 --reserved-volume-attachments=0",
                 "--reserved-volume-attachments",
+                64,
+            ),
+            (
+                "--kubelet-registration-path=csi.sock",
+                "--kubelet-registration-path",
+                64,
+            ),
+            (
+                "--kubelet-registration-path=/c --plugin-registration-path=r",
+                "--plugin-registration-path",
                 64,
             ),
             ("--http-endpoint 80", "--http-endpoint", 64),

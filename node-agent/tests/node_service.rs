@@ -359,3 +359,29 @@ async fn a_helper_of_another_protocol_is_told_as_unavailable() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("release"), "{status}");
 }
+
+#[tokio::test]
+async fn health_is_asked_on_the_csi_socket_as_grpc_defines_it() {
+    use ebs_csi_proto::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
+    let world = World::start().await;
+    let check = async |service: &str| -> Result<ServingStatus, Code> {
+        let mut client = tonic::client::Grpc::new(world::channel(&world.socket));
+        client.ready().await.unwrap();
+        let request = tonic::Request::new(HealthCheckRequest {
+            service: service.to_owned(),
+        });
+        let path = "/grpc.health.v1.Health/Check".parse().unwrap();
+        let codec = tonic_prost::ProstCodec::default();
+        let answer: Result<tonic::Response<HealthCheckResponse>, _> =
+            client.unary(request, path, codec).await;
+        answer
+            .map(|answer| answer.into_inner().status())
+            .map_err(|status| status.code())
+    };
+    assert_eq!(check("").await, Ok(ServingStatus::Serving));
+    assert_eq!(check("readiness").await, Ok(ServingStatus::Serving));
+    assert_eq!(check("other").await, Err(Code::NotFound));
+    drop(world.helper);
+    assert_eq!(check("liveness").await, Ok(ServingStatus::Serving));
+    assert_eq!(check("readiness").await, Ok(ServingStatus::NotServing));
+}

@@ -9,12 +9,14 @@ mod world;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
+use ebs_csi_proto::pluginregistration::registration_client::RegistrationClient;
+use ebs_csi_proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
 use metadata_service::{Behaviour, MetadataService};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use scripted_helper::{Greeting, ScriptedHelper};
@@ -342,6 +344,121 @@ async fn the_metrics_page_is_served_by_the_confined_program() {
     for line in log.lines() {
         assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
     }
+}
+
+/// What kubelet does when it sees a socket in its registration directory; `None` while nobody answers there.
+async fn registered(socket: &Path) -> Option<PluginInfo> {
+    let mut kubelet = RegistrationClient::new(world::channel(socket));
+    let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
+    kubelet
+        .notify_registration_status(RegistrationStatus {
+            plugin_registered: true,
+            error: String::new(),
+        })
+        .await
+        .ok()?;
+    Some(info)
+}
+
+async fn registered_soon(socket: &Path) -> PluginInfo {
+    let started = Instant::now();
+    loop {
+        if let Some(info) = registered(socket).await {
+            return info;
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "no answer at {}",
+            socket.display()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn kubelet_learns_of_the_driver_and_again_when_its_directory_was_emptied() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = dir.path().join("plugins_registry");
+    std::fs::create_dir(&registry).unwrap();
+    std::os::unix::fs::chown(&registry, Some(65532), Some(65532)).unwrap();
+    let socket = registry.join("ebs.csi.aws.com-reg.sock");
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let arguments = [
+        "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock",
+        &format!("--plugin-registration-path={}", registry.display()),
+    ];
+    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    let info = registered_soon(&socket).await;
+    assert_eq!(info.r#type, "CSIPlugin");
+    assert_eq!(info.name, "ebs.csi.aws.com");
+    assert_eq!(
+        info.endpoint,
+        "/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock"
+    );
+    assert_eq!(info.supported_versions, ["1.0.0"]);
+    agent.answers(dir.path()).await;
+
+    for _ in 0..2 {
+        std::fs::remove_file(&socket).unwrap();
+        registered_soon(&socket).await;
+    }
+    agent.tell(Signal::TERM);
+    assert!(agent.end().await.success());
+    assert!(!socket.exists(), "it removes its own socket");
+}
+
+#[tokio::test]
+async fn in_a_directory_of_root_the_program_ends_when_its_registration_was_removed() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    // As kubelet makes it.
+    let registry = dir.path().join("plugins_registry");
+    std::fs::create_dir(&registry).unwrap();
+    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let socket = registry.join("ebs.csi.aws.com-reg.sock");
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let arguments = [
+        "--kubelet-registration-path=/csi.sock",
+        &format!("--plugin-registration-path={}", registry.display()),
+    ];
+    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    registered_soon(&socket).await;
+    std::fs::remove_file(&socket).unwrap();
+    assert_eq!(agent.end().await.code(), Some(1));
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(
+        log.contains("was removed and cannot be made again"),
+        "{log}"
+    );
+    // Kubelet starts it anew; what an earlier process left behind does not matter.
+    let _agent = Agent::start(dir.path(), &metadata, &arguments);
+    registered_soon(&socket).await;
+}
+
+#[tokio::test]
+async fn without_the_flag_the_registrar_beside_it_keeps_its_socket() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let socket = dir.path().join("ebs.csi.aws.com-reg.sock");
+    let _stock = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let before = std::fs::metadata(&socket).unwrap().ino();
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let directory = format!("--plugin-registration-path={}", dir.path().display());
+    let mut agent = Agent::start(dir.path(), &metadata, &[&directory]);
+    agent.answers(dir.path()).await;
+    agent.tell(Signal::TERM);
+    assert!(agent.end().await.success());
+    assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ use crate::failure::Failure;
 
 /// Whether calls have a chance now. Asked on each check, so it must be cheap.
 pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+/// The same where the answer is asked of another process.
+pub type ReadyLater = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// The question, by its field numbers in the gRPC health checking protocol.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -51,7 +53,7 @@ pub enum ServingStatus {
 /// The health service.
 #[derive(Clone)]
 pub struct Health {
-    ready: Ready,
+    ready: ReadyLater,
 }
 
 impl fmt::Debug for Health {
@@ -63,13 +65,18 @@ impl fmt::Debug for Health {
 impl Health {
     /// With what `readiness` answers.
     pub fn new(ready: Ready) -> Self {
+        Self::asking(Arc::new(move || Box::pin(std::future::ready(ready()))))
+    }
+
+    /// With somebody to ask what `readiness` answers.
+    pub fn asking(ready: ReadyLater) -> Self {
         Self { ready }
     }
 
-    fn check(&self, service: &str) -> Result<ServingStatus, Failure> {
+    async fn check(&self, service: &str) -> Result<ServingStatus, Failure> {
         match service {
             "" | "liveness" => Ok(ServingStatus::Serving),
-            "readiness" if (self.ready)() => Ok(ServingStatus::Serving),
+            "readiness" if (self.ready)().await => Ok(ServingStatus::Serving),
             "readiness" => Ok(ServingStatus::NotServing),
             other => Err(Failure::not_found("health service", other)),
         }
@@ -81,19 +88,17 @@ struct Check(Health);
 
 impl UnaryService<HealthCheckRequest> for Check {
     type Response = HealthCheckResponse;
-    type Future = std::future::Ready<Result<Response<HealthCheckResponse>, Status>>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<HealthCheckResponse>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<HealthCheckRequest>) -> Self::Future {
-        let answer = self.0.check(&request.get_ref().service);
-        std::future::ready(
-            answer
-                .map(|status| {
-                    Response::new(HealthCheckResponse {
-                        status: status.into(),
-                    })
-                })
-                .map_err(Status::from),
-        )
+        let health = self.0.clone();
+        Box::pin(async move {
+            let status = health.check(&request.get_ref().service).await?;
+            Ok(Response::new(HealthCheckResponse {
+                status: status.into(),
+            }))
+        })
     }
 }
 
@@ -129,8 +134,8 @@ mod tests {
     use super::*;
     use tonic::Code;
 
-    #[test]
-    fn readiness_follows_the_process_and_liveness_does_not() {
+    #[tokio::test]
+    async fn readiness_follows_the_process_and_liveness_does_not() {
         for (ready, service, want) in [
             (true, "", Ok(ServingStatus::Serving)),
             (false, "", Ok(ServingStatus::Serving)),
@@ -142,6 +147,7 @@ mod tests {
             let health = Health::new(Arc::new(move || ready));
             let answer = health
                 .check(service)
+                .await
                 .map_err(|failure| Status::from(failure).code());
             assert_eq!(answer, want, "{ready} {service:?}");
         }

@@ -19,6 +19,12 @@ pub mod csi {
     include!("gen/csi.v1.redacted.rs");
 }
 
+/// Kubelet's plugin registration interface, generated from `kubelet/registration.proto`.
+pub mod pluginregistration {
+    #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+    include!("gen/pluginregistration.rs");
+}
+
 pub use capability::{AccessMode, AccessType, Capability};
 pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;

@@ -80,6 +80,20 @@ impl Synthetic for FieldDescriptor {
     }
 }
 
+/// The code that is checked in is the code that was generated; with UPDATE_GENERATED it becomes that.
+fn compare(name: &str, text: &str) {
+    let kept = crate_directory().join("src/gen").join(name);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&kept, text).expect("write generated code");
+    }
+    let have = std::fs::read_to_string(&kept).unwrap_or_default();
+    assert!(
+        have == text,
+        "{} differs from what its .proto file generates; run with UPDATE_GENERATED=1",
+        kept.display()
+    );
+}
+
 #[test]
 fn generated_code_matches_csi_proto() {
     let here = crate_directory();
@@ -106,19 +120,23 @@ fn generated_code_matches_csi_proto() {
         .expect("code generation");
 
     let fresh = std::fs::read_to_string(scratch.path().join("csi.v1.rs")).expect("csi.v1.rs");
-    for (name, text) in [
-        ("csi.v1.rs", fresh),
-        ("csi.v1.redacted.rs", redacted_debug(&secrets)),
-    ] {
-        let kept = here.join("src/gen").join(name);
-        if std::env::var_os("UPDATE_GENERATED").is_some() {
-            std::fs::write(&kept, &text).expect("write generated code");
-        }
-        let have = std::fs::read_to_string(&kept).unwrap_or_default();
-        assert!(
-            have == text,
-            "{} differs from what csi.proto generates; run with UPDATE_GENERATED=1",
-            kept.display()
-        );
-    }
+    compare("csi.v1.rs", &fresh);
+    compare("csi.v1.redacted.rs", &redacted_debug(&secrets));
+}
+
+#[test]
+fn generated_code_matches_kubelets_registration() {
+    let folder = crate_directory().join("kubelet");
+    let files = protox::compile(["registration.proto"], [folder]).expect("it parses");
+    let scratch = tempfile::tempdir().expect("temporary directory");
+    let mut config = prost_build::Config::new();
+    config.disable_comments(["."]);
+    config.out_dir(scratch.path());
+    tonic_prost_build::configure()
+        .out_dir(scratch.path())
+        .compile_fds_with_config(files, config)
+        .expect("code generation");
+    let generated = "pluginregistration.rs";
+    let fresh = std::fs::read_to_string(scratch.path().join(generated)).expect("generated");
+    compare(generated, &fresh);
 }

@@ -78,6 +78,8 @@ pub const FLAGS: &[Flag] = &[
     switch("legacy-xfs", &[NodeAgent]),
     switch("windows-host-process", &[NodeAgent]),
     value("csi-mount-point-prefix", &[NodeAgent]),
+    value("kubelet-registration-path", &[NodeAgent]),
+    value("plugin-registration-path", &[NodeAgent]),
     value("node-facts-file", &[NodeAgent]),
     value("node-facts-timeout", &[NodeAgent]),
     value("grace-period", &[NodeAgent]),

@@ -225,7 +225,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("node-agent", "tcp-connect", Killed),
     ("node-agent", "tcp-listen", Killed),
     ("node-agent", "udp", Killed),
-    ("node-agent", "unix-listen", Killed),
+    ("node-agent", "unix-listen", Refused(13)),
     ("node-agent", "start-program", Killed),
     ("node-agent", "become-root", Killed),
     ("node-agent", "open-file-system", Killed),
