@@ -70,6 +70,11 @@ impl DiskRoots {
         })
     }
 
+    /// The disks have NVMe controllers that can be asked; simulated ones have none.
+    pub fn have_controllers(&self) -> bool {
+        self.recognition == Recognition::Nvme
+    }
+
     /// Device number and serial of every disk of the recognised kind that has a node in `/dev`.
     pub fn numbered(&self) -> Result<Vec<(u64, String)>, Errno> {
         let mut disks = Vec::new();

@@ -2,6 +2,7 @@
 mod expand;
 mod grow;
 mod inspect;
+mod nvme;
 mod prepare;
 mod publish;
 mod stage;
@@ -28,10 +29,8 @@ pub fn run(world: &World, operation: &Operation) -> Outcome {
         Operation::Unpublish(asked) => withdraw::unpublish(world, asked).map(Outcome::Done),
         Operation::Expand(asked) => expand::expand(world, asked).map(Outcome::Expanded),
         Operation::Stats(asked) => stats::stats(world, asked).map(Outcome::Usage),
-        // A simulated disk has no controller to ask.
-        Operation::NvmeStatistics(_) | Operation::Hello(_) | Operation::Inspect(_) => {
-            Err(Refusal::Unsupported.into())
-        }
+        Operation::NvmeStatistics(asked) => nvme::statistics(world, asked).map(Outcome::LogPage),
+        Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };
     outcome.unwrap_or_else(Outcome::from)
 }

@@ -147,6 +147,70 @@ pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
     Ok(())
 }
 
+const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
+/// Bytes of EC2's statistics page.
+const STATISTICS_PAGE: usize = 4096;
+
+/// struct nvme_admin_cmd (linux/nvme_ioctl.h).
+#[repr(C)]
+#[derive(Debug, Default)]
+struct NvmeAdminCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    words_2_3: [u32; 2],
+    metadata: u64,
+    address: u64,
+    metadata_length: u32,
+    data_length: u32,
+    words_10_to_15: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
+}
+
+impl NvmeAdminCommand {
+    /// Get Log Page: page 0xD0 of namespace 1, all of it.
+    fn statistics(address: u64) -> Self {
+        const GET_LOG_PAGE: u8 = 2;
+        const PAGE: u32 = 0xd0;
+        // NUMD: the number of 32-bit words, counted from 0.
+        const WORDS: u32 = (STATISTICS_PAGE / 4 - 1) as u32;
+        Self {
+            opcode: GET_LOG_PAGE,
+            namespace: 1,
+            address,
+            data_length: STATISTICS_PAGE as u32,
+            words_10_to_15: [PAGE | WORDS << 16, 0, 0, 0, 0, 0],
+            timeout_ms: 2000,
+            ..Self::default()
+        }
+    }
+}
+
+/// EC2's statistics page of the NVMe controller behind a disk (log page 0xD0).
+pub fn nvme_statistics_page(disk: impl AsFd) -> io::Result<Vec<u8>> {
+    #[repr(C, align(4096))]
+    struct Page([u8; STATISTICS_PAGE]);
+    let mut page = Box::new(Page([0; STATISTICS_PAGE]));
+    let address = page.0.as_mut_ptr().expose_provenance() as u64;
+    let mut command = NvmeAdminCommand::statistics(address);
+    // SAFETY: the command is a whole struct nvme_admin_cmd; the kernel writes at most `data_length` bytes to `address`, which is
+    // the start of a page of that size that lives across the call.
+    let status = checked(unsafe {
+        libc::ioctl(
+            disk.as_fd().as_raw_fd(),
+            NVME_IOCTL_ADMIN_CMD as _,
+            &raw mut command,
+        )
+    })?;
+    // A positive number is the controller's own status code.
+    if status != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EREMOTEIO));
+    }
+    Ok(page.0.to_vec())
+}
+
 /// Set and clear attributes of one mount in one step (mount_setattr(2)).
 pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Result<()> {
     let attributes = libc::mount_attr {
@@ -466,5 +530,32 @@ pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize>
         Err(io::Error::last_os_error())
     } else {
         Ok(n as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn the_statistics_page_is_asked_for_as_the_kernel_lays_commands_out() {
+        assert_eq!(size_of::<NvmeAdminCommand>(), 72);
+        assert_eq!(offset_of!(NvmeAdminCommand, address), 24);
+        assert_eq!(offset_of!(NvmeAdminCommand, data_length), 36);
+        assert_eq!(offset_of!(NvmeAdminCommand, words_10_to_15), 40);
+        assert_eq!(offset_of!(NvmeAdminCommand, timeout_ms), 64);
+        let command = NvmeAdminCommand::statistics(0x1000);
+        assert_eq!((command.opcode, command.namespace), (2, 1));
+        // 1024 words are numbered to 1023: one more would be written behind the buffer.
+        assert_eq!(command.words_10_to_15[0], 0x03ff_00d0);
+        assert_eq!(command.data_length, 4096);
+    }
+
+    #[test]
+    fn what_is_no_nvme_disk_has_no_statistics_page() {
+        let null = std::fs::File::open("/dev/null").expect("open");
+        let error = nvme_statistics_page(&null).expect_err("no controller");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
     }
 }

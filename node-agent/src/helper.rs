@@ -118,6 +118,24 @@ impl Helper {
         }
     }
 
+    /// EC2's statistics page of a volume's NVMe controller, as the disk gave it.
+    ///
+    /// # Errors
+    /// [`HelperError`]; a refusal as unsupported for a disk that has none.
+    pub async fn nvme_statistics(
+        &self,
+        volume: &VolumeId,
+        deadline: Deadline,
+    ) -> Result<Vec<u8>, HelperError> {
+        let ask = Operation::NvmeStatistics(wire::NvmeStatistics {
+            volume: volume.clone(),
+        });
+        match self.ask(ask, deadline).await? {
+            Outcome::LogPage(answer) => Ok(answer.page),
+            _ => Err(HelperError::Foreign("another answer than a page")),
+        }
+    }
+
     /// Every place where the helper holds a volume.
     ///
     /// # Errors

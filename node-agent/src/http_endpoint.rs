@@ -13,6 +13,7 @@ use crate::deadline::Deadline;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::node::READY_WITHIN;
+use crate::nvme_metrics::Collector;
 
 /// Connections at a time.
 const AT_ONCE: usize = 8;
@@ -29,6 +30,7 @@ pub async fn serve(
     listener: std::net::TcpListener,
     metrics: Arc<Metrics>,
     helper: Arc<Helper>,
+    collector: Arc<Collector>,
 ) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(AT_ONCE));
@@ -42,15 +44,22 @@ pub async fn serve(
             continue;
         };
         let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
+        let collector = Arc::clone(&collector);
         tokio::spawn(async move {
             // A client that leaves or dawdles is no event.
-            let _ = tokio::time::timeout(PATIENCE, answer(stream, &metrics, &helper)).await;
+            let _ =
+                tokio::time::timeout(PATIENCE, answer(stream, &metrics, &helper, &collector)).await;
             drop(slot);
         });
     }
 }
 
-async fn answer(mut stream: TcpStream, metrics: &Metrics, helper: &Helper) -> std::io::Result<()> {
+async fn answer(
+    mut stream: TcpStream,
+    metrics: &Metrics,
+    helper: &Helper,
+    collector: &Collector,
+) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {
@@ -63,7 +72,11 @@ async fn answer(mut stream: TcpStream, metrics: &Metrics, helper: &Helper) -> st
     let (method, target) = (words.next().unwrap_or_default(), words.next());
     let path = target.and_then(|t| t.split('?').next()).unwrap_or_default();
     let (status, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ("200 OK", metrics.page()),
+        ("GET" | "HEAD", "/metrics") => {
+            let mut page = metrics.page();
+            page.push_str(&collector.page().await);
+            ("200 OK", page)
+        }
         ("GET" | "HEAD", "/healthz") => ("200 OK", "ok\n".to_owned()),
         ("GET" | "HEAD", "/readyz") => ready(helper).await,
         ("GET" | "HEAD", _) => (

@@ -15,6 +15,8 @@ pub mod helper;
 pub mod http_endpoint;
 pub mod metrics;
 pub mod node;
+pub mod nvme;
+pub mod nvme_metrics;
 pub mod pre_stop;
 pub mod queue;
 pub mod registration;

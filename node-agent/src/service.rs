@@ -18,6 +18,7 @@ use crate::helper::Helper;
 use crate::http_endpoint;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::nvme_metrics::Collector;
 use crate::registration::{self, Registration};
 use crate::settings::Settings;
 
@@ -124,6 +125,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     metrics.info("policy", policy);
     metrics.info("landlock", enforced.landlock.to_string());
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
+    let collector = Arc::new(Collector::new(Arc::clone(&helper), facts.instance.clone()));
     let node = Node::new(
         facts,
         settings.wishes,
@@ -146,7 +148,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
             let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
             if let Some(http) = http {
                 let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
-                tokio::spawn(http_endpoint::serve(http, metrics, helper));
+                tokio::spawn(http_endpoint::serve(http, metrics, helper, collector));
             }
             let unregistered = Arc::new(Mutex::new(None));
             let seen = Arc::clone(&unregistered);

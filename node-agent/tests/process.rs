@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::pluginregistration::registration_client::RegistrationClient;
 use ebs_csi_proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
+use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, LogPage, Outcome, Staged, VolumeId};
 use metadata_service::{Behaviour, MetadataService};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
-use scripted_helper::{Greeting, ScriptedHelper};
+use scripted_helper::{Act, Greeting, ScriptedHelper};
 use tonic::Code;
 use world::{publish, stage};
 
@@ -245,8 +246,6 @@ async fn a_program_that_cannot_be_confined_ends_with_77() {
 
 #[tokio::test]
 async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
-    use ebs_csi_wire::{Outcome, Staged};
-    use scripted_helper::Act;
     if !is_root() {
         return;
     }
@@ -278,8 +277,6 @@ async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
 
 #[tokio::test]
 async fn a_call_that_runs_when_the_program_is_told_to_end_is_finished() {
-    use ebs_csi_wire::{Outcome, Staged};
-    use scripted_helper::Act;
     if !is_root() {
         return;
     }
@@ -329,8 +326,22 @@ async fn the_metrics_page_is_served_by_the_confined_program() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
+    let mut statistics = vec![0; 4096];
+    statistics[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
+    statistics[8] = 42;
+    scripted.then([
+        staged_volume(),
+        Act::Answer(Outcome::LogPage(LogPage { page: statistics })),
+    ]);
     let page = get("/metrics");
     assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    for line in [
+        r#"aws_ebs_csi_read_ops_total{instance_id="i-0123456789abcdef0",volume_id="vol-0123456789abcdef0"} 42"#,
+        r#"aws_ebs_csi_nvme_collector_scrapes_total{instance_id="i-0123456789abcdef0"} 1"#,
+        r#"aws_ebs_csi_nvme_collector_errors_total{instance_id="i-0123456789abcdef0"} 0"#,
+    ] {
+        assert!(page.contains(line), "{line}\n{page}");
+    }
     assert!(
         page.contains("method=\"NodeStageVolume\",code=\"OK\"} 1"),
         "{page}"
@@ -344,6 +355,20 @@ async fn the_metrics_page_is_served_by_the_confined_program() {
     for line in log.lines() {
         assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
     }
+}
+
+/// The helper's answer while it holds one volume.
+fn staged_volume() -> Act {
+    Act::Answer(Outcome::Inventory(Inventory {
+        volumes: vec![HeldVolume {
+            volume: VolumeId::parse(world::VOLUME).unwrap(),
+            path: KubeletPath::parse(world::STAGING).unwrap(),
+            read_only: false,
+            staged: true,
+        }],
+        operations: Vec::new(),
+        more: false,
+    }))
 }
 
 /// What kubelet does when it sees a socket in its registration directory; `None` while nobody answers there.
@@ -519,8 +544,6 @@ fn help_and_version_are_told_on_standard_output() {
 
 #[tokio::test]
 async fn the_pre_stop_hook_holds_only_a_node_that_is_drained_and_has_volumes() {
-    use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, Outcome, VolumeId};
-    use scripted_helper::Act;
     if !is_root() {
         return;
     }
@@ -548,21 +571,9 @@ async fn the_pre_stop_hook_holds_only_a_node_that_is_drained_and_has_volumes() {
     assert_eq!(hook("1"), Some(0));
     std::fs::write(&facts, "ebs.csi.aws.com/draining=\"true\"\n").unwrap();
     let scripted = helper(dir.path());
-    let staged = || {
-        Act::Answer(Outcome::Inventory(Inventory {
-            volumes: vec![HeldVolume {
-                volume: VolumeId::parse(world::VOLUME).unwrap(),
-                path: KubeletPath::parse(world::STAGING).unwrap(),
-                read_only: false,
-                staged: true,
-            }],
-            operations: Vec::new(),
-            more: false,
-        }))
-    };
-    scripted.then([staged(), staged()]);
+    scripted.then([staged_volume(), staged_volume()]);
     assert_eq!(hook("30"), Some(0), "it waits until the volume is gone");
     assert_eq!(scripted.asked().len(), 3);
-    scripted.then(std::iter::repeat_with(staged).take(50));
+    scripted.then(std::iter::repeat_with(staged_volume).take(50));
     assert_eq!(hook("1"), Some(1), "and no longer than it may");
 }

@@ -39,6 +39,8 @@ const VALUES: &[(&str, u64)] = &[
     ("XFS_IOC_FSGROWFSDATA", 0x4010_586e),
     // fs/ext4/ext4.h
     ("EXT4_IOC_RESIZE_FS", 0x4008_6610),
+    // linux/nvme_ioctl.h
+    ("NVME_IOCTL_ADMIN_CMD", 0xc048_4e41),
     // linux/seccomp.h
     ("SECCOMP_IOCTL_NOTIF_RECV", 0xc050_2100),
     ("SECCOMP_IOCTL_NOTIF_SEND", 0xc018_2101),

@@ -1,0 +1,197 @@
+//! EBS statistics of NVMe disks: log page 0xD0, which EC2 gives to each volume's controller. All numbers are little endian.
+
+/// Bytes of the page.
+const PAGE: usize = 4096;
+/// What the page begins with.
+const MAGIC: u32 = 0x3c23_b510;
+/// Where the numbers stand.
+const COUNTERS: usize = 8;
+/// Where the histograms stand.
+const READ_HISTOGRAM: usize = 512;
+const WRITE_HISTOGRAM: usize = 2056;
+/// Bins that a histogram has room for.
+const BINS: usize = 64;
+/// Bytes of a bin: lower bound, upper bound, count, padding.
+const BIN: usize = 24;
+
+/// What a volume's controller has counted since the volume was attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Completed reads.
+    pub read_ops: u64,
+    /// Completed writes.
+    pub write_ops: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Time spent on reads, in microseconds.
+    pub read_us: u64,
+    /// Time spent on writes, in microseconds.
+    pub write_us: u64,
+    /// Time in which more operations were wanted than the volume is provisioned for, in microseconds.
+    pub volume_iops_exceeded_us: u64,
+    /// The same for the volume's throughput.
+    pub volume_throughput_exceeded_us: u64,
+    /// Time in which more operations were wanted than the instance may do, in microseconds.
+    pub instance_iops_exceeded_us: u64,
+    /// The same for the instance's throughput.
+    pub instance_throughput_exceeded_us: u64,
+    /// Operations that wait at the moment.
+    pub queue_length: u64,
+    /// Reads by their latency.
+    pub read_latency: Vec<Bin>,
+    /// Writes by their latency.
+    pub write_latency: Vec<Bin>,
+}
+
+/// How many operations took between two bounds, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// Upper bound.
+    pub upper_us: u64,
+    /// Operations above the lower and up to the upper bound.
+    pub count: u32,
+}
+
+/// A page that is not one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Another length.
+    #[error("a statistics page has 4096 bytes, this one {0}")]
+    Length(usize),
+    /// Another beginning.
+    #[error("a statistics page begins with 0x3c23b510, this one with {0:#010x}")]
+    Magic(u32),
+    /// More bins than fit.
+    #[error("a histogram has at most 64 bins, this one {0}")]
+    Bins(u64),
+}
+
+impl Statistics {
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn parse(page: &[u8]) -> Result<Self, Malformed> {
+        let page: &[u8; PAGE] = page.try_into().map_err(|_| Malformed::Length(page.len()))?;
+        let magic = u32_at(page, 0);
+        if magic != MAGIC {
+            return Err(Malformed::Magic(magic));
+        }
+        let counter = |index: usize| u64_at(page, COUNTERS + index * 8);
+        Ok(Self {
+            read_ops: counter(0),
+            write_ops: counter(1),
+            read_bytes: counter(2),
+            write_bytes: counter(3),
+            read_us: counter(4),
+            write_us: counter(5),
+            volume_iops_exceeded_us: counter(6),
+            volume_throughput_exceeded_us: counter(7),
+            instance_iops_exceeded_us: counter(8),
+            instance_throughput_exceeded_us: counter(9),
+            queue_length: counter(10),
+            read_latency: histogram(page, READ_HISTOGRAM)?,
+            write_latency: histogram(page, WRITE_HISTOGRAM)?,
+        })
+    }
+}
+
+fn histogram(page: &[u8; PAGE], at: usize) -> Result<Vec<Bin>, Malformed> {
+    let told = u64_at(page, at);
+    let bins = usize::try_from(told)
+        .ok()
+        .filter(|bins| *bins <= BINS)
+        .ok_or(Malformed::Bins(told))?;
+    Ok((0..bins)
+        .map(|index| {
+            let bin = at + 8 + index * BIN;
+            Bin {
+                upper_us: u64_at(page, bin + 8),
+                count: u32_at(page, bin + 16),
+            }
+        })
+        .collect())
+}
+
+fn u64_at(page: &[u8; PAGE], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&page[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+fn u32_at(page: &[u8; PAGE], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&page[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+/// A page for tests: counters 1 to 11, two bins for reads, none for writes.
+#[cfg(test)]
+pub(crate) fn example() -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    page[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    for index in 0..11_u8 {
+        page[COUNTERS + usize::from(index) * 8] = index + 1;
+    }
+    page[READ_HISTOGRAM] = 2;
+    for (bin, upper, count) in [(0, 500_u64, 7_u32), (1, 2_000_000, 3)] {
+        let at = READ_HISTOGRAM + 8 + bin * BIN;
+        page[at + 8..at + 16].copy_from_slice(&upper.to_le_bytes());
+        page[at + 16..at + 20].copy_from_slice(&count.to_le_bytes());
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_number_is_read_from_its_place() {
+        let read = Statistics::parse(&example()).unwrap();
+        let numbers = [
+            read.read_ops,
+            read.write_ops,
+            read.read_bytes,
+            read.write_bytes,
+            read.read_us,
+            read.write_us,
+            read.volume_iops_exceeded_us,
+            read.volume_throughput_exceeded_us,
+            read.instance_iops_exceeded_us,
+            read.instance_throughput_exceeded_us,
+            read.queue_length,
+        ];
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
+        assert_eq!(read.read_latency, bins);
+        assert!(read.write_latency.is_empty());
+    }
+
+    #[test]
+    fn a_page_of_another_kind_is_refused() {
+        assert_eq!(Statistics::parse(&[]), Err(Malformed::Length(0)));
+        assert_eq!(
+            Statistics::parse(&example()[..4095]),
+            Err(Malformed::Length(4095))
+        );
+        assert_eq!(Statistics::parse(&[0; PAGE]), Err(Malformed::Magic(0)));
+        let mut page = example();
+        page[WRITE_HISTOGRAM] = 65;
+        assert_eq!(Statistics::parse(&page), Err(Malformed::Bins(65)));
+        page[WRITE_HISTOGRAM] = 64;
+        assert_eq!(Statistics::parse(&page).unwrap().write_latency.len(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn no_page_is_more_than_refused(noise in proptest::collection::vec(any::<u8>(), PAGE - 4)) {
+            let page = [&MAGIC.to_le_bytes()[..], &noise].concat();
+            let _ = Statistics::parse(&page);
+        }
+    }
+}
