@@ -5,6 +5,7 @@ mod cards;
 mod detaching;
 mod initialized;
 mod leave;
+mod manner;
 mod pending;
 
 use std::fmt;
@@ -30,6 +31,8 @@ use cards::Cards;
 use detaching::Detaching;
 use initialized::wait_until_initialized;
 use leave::Leave;
+pub use manner::Manner;
+use manner::Manners;
 use pending::PendingDetach;
 
 /// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.
@@ -69,6 +72,7 @@ pub struct Attachments {
     ec2: Ec2,
     names: DeviceNames,
     cards: Cards,
+    manners: Manners,
     tally: Tally,
     safe_detach: Mode,
     running: Operations<Key, Intent, Option<Attached>>,
@@ -81,6 +85,7 @@ impl Attachments {
             ec2,
             names: DeviceNames::default(),
             cards: Cards::default(),
+            manners: Manners::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,
@@ -90,7 +95,8 @@ impl Attachments {
     /// Attaches the volume, and waits until EC2 shows it attached.
     ///
     /// # Errors
-    /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::AttachLimit`]; [`Condition::NotFound`]; and what EC2 says.
+    /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::Incompatible`] when it is published here in another manner;
+    /// [`Condition::AttachLimit`]; [`Condition::NotFound`]; and what EC2 says.
     pub async fn attach(
         &self,
         request: Publish,
@@ -130,8 +136,11 @@ impl Attachments {
         let ec2 = self.ec2.by(deadline);
         let Pair { volume, node } = &request.pair;
         let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
-        let mut instance = Some(alive(node, instance.known().map_err(|e| failure(&e))?)?);
-        let mut machine = Attaching::new(volume.clone(), node.clone());
+        let instance = alive(node, instance.known().map_err(|e| failure(&e))?)?;
+        refuse_root(&instance, volume)?;
+        let mut instance = Some(instance);
+        let shared = request.manner.capability.needs_multi_attach();
+        let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
         let mut step = machine.see(&seen, Instant::now());
         // Kept until the attachment is seen: nobody else may take the name meanwhile.
         let mut kept: Option<Reservation> = None;
@@ -184,6 +193,8 @@ impl Attachments {
             step = seen.ok_or_else(|| machine.overdue())?;
         };
         drop(kept);
+        let key = Key(volume.clone(), node.clone());
+        self.manners.agree(&key, &request.manner, attached.since)?;
         if request.wait_until_initialized {
             wait_until_initialized(&ec2, volume, deadline, mandate).await?;
         }
@@ -290,7 +301,10 @@ impl Attachments {
                 return Err(Mandate::superseded_failure());
             }
             match step {
-                detaching::Step::Gone => return Ok(()),
+                detaching::Step::Gone => {
+                    self.manners.forget(&Key(volume.clone(), node.clone()));
+                    return Ok(());
+                }
                 detaching::Step::Refuse(failure) => return Err(failure),
                 detaching::Step::Detach => {
                     mandate.check_wanted()?;
@@ -349,6 +363,24 @@ fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Instance, Fail
             )
         })
         .ok_or_else(|| Failure::not_found("node", node))
+}
+
+/// Nobody mounts what a node boots from a second time.
+fn refuse_root(instance: &Instance, volume: &VolumeId) -> Result<(), Failure> {
+    let root = instance.devices.iter().find(|device| {
+        device.volume.as_ref() == Some(volume)
+            && Some(device.device.as_str()) == instance.root_device.as_deref()
+    });
+    match root {
+        None => Ok(()),
+        Some(root) => Err(Failure::new(
+            Condition::InUse,
+            format!(
+                "node {} boots from volume {volume} ({}); a volume in use as a root device cannot be published",
+                instance.id, root.device
+            ),
+        )),
+    }
 }
 
 fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {

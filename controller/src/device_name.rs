@@ -46,6 +46,14 @@ pub fn names() -> impl Iterator<Item = String> {
         .chain(["/dev/sda2".to_owned()])
 }
 
+/// Whether an instance boots from this name (EC2 user guide, "Device names for volumes"): never one of [`names`].
+pub fn is_boot_device(device: &str) -> bool {
+    matches!(
+        device,
+        "/dev/xvda" | "/dev/xvda1" | "/dev/sda" | "/dev/sda1"
+    )
+}
+
 /// What `sdX` and `xvdX` have in common: EC2 may take the two for one.
 fn alias(device: &str) -> &str {
     ["/dev/xvd", "/dev/sd"]
@@ -227,6 +235,7 @@ mod tests {
             assert_eq!(all[index], name);
         }
         assert!(all.iter().all(|name| DeviceName::parse(name).is_ok()));
+        assert!(!all.iter().any(|name| is_boot_device(name)));
         let unique: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(unique.len(), all.len());
     }

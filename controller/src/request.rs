@@ -6,6 +6,7 @@ use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
 use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 
+use crate::attach::Manner;
 use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
 use crate::{node_local, topology};
 
@@ -146,6 +147,8 @@ pub struct Pair {
 pub struct Publish {
     /// Which volume to which instance.
     pub pair: Pair,
+    /// How it will be used there.
+    pub manner: Manner,
     /// Whether to wait until a restored volume has all its data.
     pub wait_until_initialized: bool,
 }
@@ -162,8 +165,12 @@ impl Publish {
             .volume_capability
             .as_ref()
             .ok_or_else(|| Failure::missing("volume_capability"))?;
-        Capability::parse(capability)?;
+        let manner = Manner {
+            capability: Capability::parse(capability)?,
+            read_only: wire.readonly,
+        };
         Ok(Self {
+            manner,
             pair: Pair {
                 volume: volume_id("volume_id", volume)?,
                 node: InstanceId::parse(node)

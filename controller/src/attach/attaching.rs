@@ -41,6 +41,8 @@ pub(super) enum Step {
 pub(super) struct Attaching {
     volume: VolumeId,
     node: InstanceId,
+    /// Whether the caller wants it at several nodes.
+    shared: bool,
     requests: u32,
     last_sent: Option<Instant>,
     attaching_since: Option<Instant>,
@@ -49,10 +51,11 @@ pub(super) struct Attaching {
 }
 
 impl Attaching {
-    pub(super) fn new(volume: VolumeId, node: InstanceId) -> Self {
+    pub(super) fn new(volume: VolumeId, node: InstanceId, shared: bool) -> Self {
         Self {
             volume,
             node,
+            shared,
             requests: 0,
             last_sent: None,
             attaching_since: None,
@@ -118,7 +121,13 @@ impl Attaching {
 
     fn see_attachment(&mut self, volume: &Volume, attachment: &Attachment, now: Instant) -> Step {
         self.missing = 0;
+        let elsewhere = self.others(volume).next().is_some();
         match attachment.state {
+            // EC2 attaches such a volume to one instance: this answer is made of an old and a new one.
+            AttachmentState::Attached if elsewhere && !volume.multi_attach => {
+                self.waiting_for = Some(format!("EC2 shows it at {} at once", holders(volume)));
+                Step::Wait
+            }
             AttachmentState::Attached => Step::Done(Box::new(Attached {
                 device: attachment.device.clone(),
                 since: attachment.attached,
@@ -143,15 +152,17 @@ impl Attaching {
         }
     }
 
+    fn others<'a>(&self, volume: &'a Volume) -> impl Iterator<Item = &'a Attachment> {
+        let node = self.node.clone();
+        volume.attachments.iter().filter(move |a| {
+            a.instance.as_ref() != Some(&node) && a.state != AttachmentState::Detached
+        })
+    }
+
     fn see_none(&mut self, volume: &Volume, now: Instant) -> Step {
-        let others: Vec<_> = volume
-            .attachments
-            .iter()
-            .filter(|a| {
-                a.instance.as_ref() != Some(&self.node) && a.state != AttachmentState::Detached
-            })
-            .collect();
-        if !others.is_empty() && !volume.multi_attach {
+        let others: Vec<_> = self.others(volume).collect();
+        let for_one = !(volume.multi_attach && self.shared);
+        if for_one && !others.is_empty() {
             let leaving = |a: &&Attachment| {
                 matches!(a.state, AttachmentState::Detaching | AttachmentState::Busy)
             };
@@ -162,10 +173,15 @@ impl Attaching {
             return Step::Refuse(Failure::new(
                 Condition::PublishedElsewhere,
                 format!(
-                    "volume {} is attached to {}; it must be detached there before it can be attached to node {}",
+                    "volume {} is attached to {}; it must be detached there before it can be attached to node {}{}",
                     self.volume,
                     holders(volume),
-                    self.node
+                    self.node,
+                    match (volume.multi_attach, self.shared) {
+                        (true, _) => ", because its access mode is for one node",
+                        (false, true) => ", because Multi-Attach is not enabled for it",
+                        (false, false) => "",
+                    }
                 ),
             ));
         }
@@ -225,7 +241,7 @@ mod tests {
     use crate::ec2::Ec2ErrorKind;
 
     fn machine() -> Attaching {
-        Attaching::new(volume().id, node())
+        Attaching::new(volume().id, node(), true)
     }
 
     fn with(state: VolumeState, attachments: Vec<Attachment>) -> Seen<Volume> {
@@ -286,6 +302,34 @@ mod tests {
             ..volume()
         });
         assert_eq!(machine().see(&shared, now), Step::Attach);
+        let mut for_one_node = Attaching::new(volume().id, node(), false);
+        assert_eq!(
+            refusal(for_one_node.see(&shared, now)),
+            Condition::PublishedElsewhere
+        );
+    }
+
+    #[test]
+    fn an_answer_that_shows_one_volume_at_two_nodes_is_not_believed() {
+        let now = Instant::now();
+        let both = || {
+            [node(), other_node()]
+                .map(|node| attachment(node, AttachmentState::Attached))
+                .to_vec()
+        };
+        let mut machine = machine();
+        assert_eq!(
+            machine.see(&with(VolumeState::InUse, both()), now),
+            Step::Wait
+        );
+        assert!(machine.overdue().text().contains("at once"));
+        let shared = Seen::Present(Volume {
+            state: VolumeState::InUse,
+            multi_attach: true,
+            attachments: both(),
+            ..volume()
+        });
+        assert!(matches!(machine.see(&shared, now), Step::Done(_)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
+use crate::device_name::is_boot_device;
 use crate::ec2::{AttachmentState, Ec2Error, Seen, Volume};
 use crate::ec2_failure::failure;
 
@@ -109,6 +110,15 @@ impl Detaching {
             };
         };
         self.absences = 0;
+        if self.requests == 0 && is_boot_device(&attachment.device) {
+            return Step::Refuse(Failure::new(
+                Condition::InUse,
+                format!(
+                    "volume {} is what node {} boots from ({}); it was not published here and is not detached: stop the instance and detach it by hand if that is meant",
+                    self.volume, self.node, attachment.device
+                ),
+            ));
+        }
         match attachment.state {
             AttachmentState::Detaching | AttachmentState::Busy => {
                 self.expected = true;
@@ -141,7 +151,7 @@ impl Detaching {
 mod tests {
     use super::*;
     use crate::attach::tests::{attachment, error, node, other_node, unknown, volume};
-    use crate::ec2::{Ec2ErrorKind, VolumeState};
+    use crate::ec2::{Attachment, Ec2ErrorKind, VolumeState};
 
     fn with(state: AttachmentState) -> Seen<Volume> {
         Seen::Present(Volume {
@@ -231,6 +241,24 @@ mod tests {
             assert_eq!(machine.see(&held, now), Step::Wait);
         }
         assert_eq!(machine.see(&held, now + LATE), Step::Detach);
+    }
+
+    #[test]
+    fn what_a_node_boots_from_is_never_detached() {
+        for device in ["/dev/xvda", "/dev/sda1"] {
+            let seen = Seen::Present(Volume {
+                state: VolumeState::InUse,
+                attachments: vec![Attachment {
+                    device: device.to_owned(),
+                    ..attachment(node(), AttachmentState::Attached)
+                }],
+                ..volume()
+            });
+            match machine().see(&seen, Instant::now()) {
+                Step::Refuse(failure) => assert_eq!(failure.condition(), Condition::InUse),
+                other => panic!("{device}: {other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use crate::ec2::{Ec2, Initialization};
-use crate::ec2_failure::failure_as;
+use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 
 /// EC2 renews what it says about initialization every few minutes; a small volume is done in seconds.
@@ -23,11 +23,14 @@ pub(super) async fn wait_until_initialized(
 ) -> Result<(), Failure> {
     let mut pause = FIRST_LOOK;
     loop {
-        let status = ec2
-            .look_volume_status(volume)
-            .await
-            .known()
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+        let status = match ec2.look_volume_status(volume).await.known() {
+            Ok(status) => status,
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "how much of a volume's data has come is not known; it is asked again");
+                None
+            }
+            Err(error) => return Err(failure(&error)),
+        };
         let come = match status.map(|status| status.initialization) {
             Some(Initialization::Complete) => return Ok(()),
             Some(Initialization::Running { progress, .. }) => progress.map(|p| format!("{p} %")),

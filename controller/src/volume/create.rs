@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::Volumes;
@@ -43,41 +44,45 @@ impl Volumes {
         request: CreateVolume,
         mandate: Mandate,
     ) -> Result<Volume, Failure> {
-        let deadline = Instant::now() + CREATE_TIME;
-        let ec2 = self.ec2.by(deadline);
+        let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
         let plan = self.plan(&ec2, &request).await?;
         let mut attempt = self.spent.get(&request.name).unwrap_or(Attempt::FIRST);
-        loop {
-            let last = match self
-                .attempt(&ec2, &request, &plan, attempt, deadline)
+        let mut last = None;
+        for _ in 0..Attempt::STEPS {
+            match self
+                .attempt(&ec2, &request, &plan, attempt, &mandate)
                 .await?
             {
                 Next::Done(volume) => return Ok(*volume),
-                Next::StepOver(failure) => failure,
-            };
+                Next::StepOver(failure) => last = Some(failure),
+            }
             // The caller may have had its volume from another process, and have deleted it since.
             mandate.check_wanted()?;
-            attempt = attempt.next().ok_or_else(|| {
-                Failure::new(
-                    Condition::OperationPending,
-                    format!("{} client tokens of {} are used up; give the volume another name, or wait 12 hours: {last}", Attempt::LIMIT, request.name),
-                )
-            })?;
+            attempt = attempt.next();
             tracing::info!(name = request.name, %attempt, "a client token is used up and no volume bears the name: using the next");
             self.spent.put(&request.name, attempt, SPENT);
         }
+        Err(Failure::new(
+            Condition::OperationPending,
+            format!(
+                "{} client tokens of {} in a row are used up; the next call goes on with token {attempt}: {}",
+                Attempt::STEPS,
+                request.name,
+                last.as_ref().map_or("", Failure::text)
+            ),
+        ))
     }
 
-    async fn attempt(
+    /// Asks EC2, under the token of this attempt.
+    async fn send(
         &self,
         ec2: &Ec2,
         request: &CreateVolume,
         plan: &Plan,
         attempt: Attempt,
-        deadline: Instant,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Volume, Ec2Error> {
         let client_token = ClientToken::of(&request.name, attempt).as_str().to_owned();
-        let answer = match plan {
+        match plan {
             Plan::Create(create) => {
                 let create = ec2::CreateVolume {
                     client_token,
@@ -92,8 +97,19 @@ impl Volumes {
                 };
                 ec2.copy_volumes(&copy).await
             }
-        };
-        let volume = match answer {
+        }
+    }
+
+    async fn attempt(
+        &self,
+        ec2: &Ec2,
+        request: &CreateVolume,
+        plan: &Plan,
+        attempt: Attempt,
+        mandate: &Mandate,
+    ) -> Result<Next, Failure> {
+        let deadline = Instant::now() + CREATE_TIME;
+        let volume = match self.send(ec2, request, plan, attempt).await {
             Ok(volume) => volume,
             Err(error)
                 if matches!(
@@ -112,7 +128,17 @@ impl Volumes {
                 None => return Err(create_failure(&error)),
             },
         };
-        match settle(ec2, volume, deadline).await? {
+        let mut settled = settle(ec2, volume, true, deadline).await?;
+        if let Settled::Unseen(volume) = settled {
+            // Late, or dropped: the token knows, whatever the look-ups show.
+            mandate.check_wanted()?;
+            settled = match self.send(ec2, request, plan, attempt).await {
+                Ok(volume) => settle(ec2, volume, false, deadline).await?,
+                Err(error) if error.kind == Ec2ErrorKind::TokenSpent => Settled::Gone,
+                Err(_) => settle(ec2, *volume, false, deadline).await?,
+            };
+        }
+        match settled {
             Settled::Ready(volume) => match difference(request, &volume) {
                 None => Ok(Next::Done(Box::new(volume))),
                 Some(text) => Err(incompatible(request, &text)),
@@ -121,12 +147,16 @@ impl Volumes {
                 Condition::OperationPending,
                 "the volume that the name belonged to is being deleted",
             ))),
+            Settled::Unseen(volume) => Err(unseen(&volume.id)),
             Settled::Failed(volume) => {
-                self.step_past(&request.name, attempt);
-                // It bears our name and is of no use to anybody: nobody else would delete it.
+                // It bears our name and is of no use to anybody: nobody else would delete it. Until it is gone the token stays its own.
                 if let Err(error) = ec2.delete_volume(&volume.id).await {
-                    tracing::warn!(volume.id = volume.id.as_str(), %error, "a volume in state error was not deleted");
+                    return Err(failure_as(Condition::OperationPending, &error).context(format!(
+                        "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
+                        volume.id
+                    )));
                 }
+                self.step_past(&request.name, attempt);
                 Err(Failure::new(
                     Condition::Local,
                     format!(
@@ -147,9 +177,7 @@ impl Volumes {
     }
 
     fn step_past(&self, name: &str, attempt: Attempt) {
-        if let Some(next) = attempt.next() {
-            self.spent.put(name, next, SPENT);
-        }
+        self.spent.put(name, attempt.next(), SPENT);
     }
 
     /// After an error: the volume of this name, when there is one all the same. An error that may be final is so only when there is none.
@@ -205,26 +233,38 @@ async fn find(ec2: &Ec2, request: &CreateVolume, lag: Duration) -> Result<Found,
     }
 }
 
-async fn settle(ec2: &Ec2, volume: Volume, deadline: Instant) -> Result<Settled, Failure> {
+/// Follows a volume to the end of its creation. With `ask_again`, one that no look shows is handed back early.
+async fn settle(
+    ec2: &Ec2,
+    volume: Volume,
+    ask_again: bool,
+    deadline: Instant,
+) -> Result<Settled, Failure> {
     let id = volume.id.clone();
     let mut settling = Settling::default();
     // A repeated create is answered with what the volume is by now.
     if matches!(volume.state, VolumeState::Available | VolumeState::InUse) {
         return Ok(Settled::Ready(volume));
     }
-    ec2.watch_volume(&id, deadline, |seen| {
+    let watched = ec2.watch_volume(&id, deadline, |seen| {
         match settling.see(seen, Instant::now()) {
-            Some(settled) => ControlFlow::Break(settled),
+            Some(settled) => ControlFlow::Break(Some(settled)),
+            None if ask_again && settling.is_unseen(Instant::now()) => ControlFlow::Break(None),
             None => ControlFlow::Continue(()),
         }
-    })
-    .await
-    .ok_or_else(|| {
-        Failure::new(
-            Condition::OperationPending,
-            format!("volume {id} is accepted and not available yet; EC2 still works on it"),
-        )
-    })
+    });
+    match watched.await {
+        Some(Some(settled)) => Ok(settled),
+        Some(None) => Ok(Settled::Unseen(Box::new(volume))),
+        None => Err(unseen(&id)),
+    }
+}
+
+fn unseen(id: &VolumeId) -> Failure {
+    Failure::new(
+        Condition::OperationPending,
+        format!("volume {id} is accepted and not available yet; EC2 still works on it"),
+    )
 }
 
 fn incompatible(request: &CreateVolume, text: &str) -> Failure {

@@ -23,6 +23,8 @@ pub(super) enum Settled {
     Gone,
     /// Somebody deletes it.
     Deleted,
+    /// No look has shown it yet, though it should be visible by now.
+    Unseen(Box<Volume>),
 }
 
 /// Judges one fresh look after the other.
@@ -34,6 +36,13 @@ pub(super) struct Settling {
 }
 
 impl Settling {
+    /// Whether no look has shown it for so long that it is worth asking EC2 about the token.
+    pub(super) fn is_unseen(&self, now: Instant) -> bool {
+        let since = self.absent_since.filter(|_| !self.shown);
+        self.absences >= GONE_LOOKS
+            && since.is_some_and(|since| now.duration_since(since) >= GONE_AFTER)
+    }
+
     /// The end, when this look shows it.
     pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Option<Settled> {
         match seen {
@@ -62,5 +71,71 @@ impl Settling {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::{unknown, volume};
+    use crate::ec2::Ec2ErrorKind;
+
+    fn in_state(state: VolumeState) -> Seen<Volume> {
+        Seen::Present(Volume { state, ..volume() })
+    }
+
+    #[test]
+    fn each_state_has_its_end() {
+        let now = Instant::now();
+        let rows = [
+            (in_state(VolumeState::Creating), None),
+            (in_state(VolumeState::Other("new".to_owned())), None),
+            (unknown(Ec2ErrorKind::NoAnswer), None),
+            (Seen::Absent, None),
+            (in_state(VolumeState::Available), Some("ready")),
+            (in_state(VolumeState::InUse), Some("ready")),
+            (in_state(VolumeState::Error), Some("failed")),
+            (in_state(VolumeState::Deleting), Some("deleted")),
+            (in_state(VolumeState::Deleted), Some("deleted")),
+        ];
+        for (seen, want) in rows {
+            let end = Settling::default().see(&seen, now).map(|end| match end {
+                Settled::Ready(_) => "ready",
+                Settled::Failed(_) => "failed",
+                Settled::Deleted => "deleted",
+                Settled::Gone => "gone",
+                Settled::Unseen(_) => "unseen",
+            });
+            assert_eq!(end, want, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_volume_is_gone_sooner_when_it_was_there() {
+        let begin = Instant::now();
+        let late = begin + GONE_AFTER;
+        let mut shown = Settling::default();
+        shown.see(&in_state(VolumeState::Creating), begin);
+        for _ in 0..GONE_LOOKS {
+            assert_eq!(shown.see(&Seen::Absent, begin), None);
+        }
+        assert!(!shown.is_unseen(late));
+        assert_eq!(shown.see(&Seen::Absent, late), Some(Settled::Gone));
+
+        let mut never = Settling::default();
+        for _ in 0..GONE_LOOKS {
+            never.see(&Seen::Absent, begin);
+        }
+        assert!(!never.is_unseen(begin));
+        assert_eq!(never.see(&Seen::Absent, late), None);
+        assert!(never.is_unseen(late));
+        let end = never.see(&Seen::Absent, begin + NEVER_SHOWN);
+        assert_eq!(end, Some(Settled::Gone));
+
+        // It was only late.
+        let mut back = Settling::default();
+        back.see(&Seen::Absent, begin);
+        back.see(&in_state(VolumeState::Creating), late);
+        assert_eq!(back.see(&Seen::Absent, begin + NEVER_SHOWN), None);
     }
 }

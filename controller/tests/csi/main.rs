@@ -1,13 +1,18 @@
 //! The Controller service over its socket, with the real SDK, against the simulator.
 
 mod attach;
+mod cards;
 mod create;
 mod driver;
+#[path = "../world/in_process.rs"]
+mod in_process;
 mod life;
 mod modify;
 mod node_local;
+mod published;
 mod refuse;
 mod safe_detach;
+mod slow;
 mod snapshot;
 #[path = "../world/mod.rs"]
 mod world;

@@ -1,4 +1,5 @@
 //! The simulator in the driver's own thread, under virtual time: requests reach it without a socket.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

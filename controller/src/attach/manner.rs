@@ -1,0 +1,186 @@
+//! How a volume is published at a node: another publish of the same attachment that asks for something else is told so.
+//!
+//! EC2 keeps nothing of it, so that only the process that saw the first publish can tell. What is known is bound to one attachment by the
+//! time at which EC2 accepted it: it says nothing about a later one, whoever detached in between.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ebs_csi_proto::{AccessType, Capability, Condition, Failure};
+
+use super::Key;
+use crate::ec2::Timestamp;
+
+/// Attachments that are remembered; of more, nothing is known.
+const MOST: usize = 20_000;
+
+/// What a publish asks for beside the attachment itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// The capability.
+    pub capability: Capability,
+    /// The `readonly` flag.
+    pub read_only: bool,
+}
+
+impl Manner {
+    /// In what two publishes contradict each other. Mount flags do not: they are the node's.
+    fn difference(&self, other: &Self) -> Option<&'static str> {
+        let file_systems = match (&self.capability.kind, &other.capability.kind) {
+            (AccessType::Block, AccessType::Block) => None,
+            (AccessType::Mount { fs_type: a, .. }, AccessType::Mount { fs_type: b, .. }) => {
+                Some((a, b))
+            }
+            _ => return Some("volume_capability.access_type"),
+        };
+        if file_systems.is_some_and(|(a, b)| !a.is_empty() && !b.is_empty() && a != b) {
+            return Some("volume_capability.mount.fs_type");
+        }
+        if self.capability.needs_multi_attach() != other.capability.needs_multi_attach()
+            || self.capability.is_read_only() != other.capability.is_read_only()
+        {
+            return Some("volume_capability.access_mode");
+        }
+        (self.read_only != other.read_only).then_some("readonly")
+    }
+}
+
+/// The manners of the attachments that this process has published.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Manners(Arc<Mutex<HashMap<Key, (Timestamp, Manner)>>>);
+
+impl Manners {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Manner)>> {
+        // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the manner of an attachment, or compares it with the first one.
+    ///
+    /// # Errors
+    /// [`Condition::Incompatible`], naming the field in which they differ.
+    pub(super) fn agree(
+        &self,
+        key: &Key,
+        manner: &Manner,
+        since: Option<Timestamp>,
+    ) -> Result<(), Failure> {
+        let Some(since) = since else {
+            return Ok(());
+        };
+        let mut known = self.lock();
+        if let Some((first, before)) = known.get(key)
+            && *first == since
+            && let Some(field) = before.difference(manner)
+        {
+            return Err(Failure::new(
+                Condition::Incompatible,
+                format!(
+                    "{field}: {key} is published with another value already; unpublish it there first"
+                ),
+            ));
+        }
+        if known.len() < MOST || known.contains_key(key) {
+            let kept = known.entry(key.clone());
+            let entry = kept.or_insert_with(|| (since, manner.clone()));
+            if entry.0 != since {
+                *entry = (since, manner.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The attachment has ended.
+    pub(super) fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::{node, volume};
+    use ebs_csi_proto::AccessMode;
+
+    fn manner(kind: AccessType, mode: AccessMode, read_only: bool) -> Manner {
+        Manner {
+            capability: Capability { mode, kind },
+            read_only,
+        }
+    }
+
+    fn mount(fs_type: &str, flags: &[&str]) -> AccessType {
+        AccessType::Mount {
+            fs_type: fs_type.to_owned(),
+            flags: flags.iter().map(|f| (*f).to_owned()).collect(),
+        }
+    }
+
+    fn at(seconds: i64) -> Option<Timestamp> {
+        Some(Timestamp {
+            seconds,
+            nanoseconds: 0,
+        })
+    }
+
+    #[test]
+    fn a_second_publish_must_not_contradict_the_first() {
+        use AccessMode::{
+            MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
+        };
+        let first = manner(mount("ext4", &["noatime"]), SingleNodeWriter, false);
+        let rows = [
+            (first.clone(), None),
+            (manner(mount("", &[]), SingleNodeMultiWriter, false), None),
+            (
+                manner(mount("xfs", &[]), SingleNodeWriter, false),
+                Some("fs_type"),
+            ),
+            (
+                manner(AccessType::Block, SingleNodeWriter, false),
+                Some("access_type"),
+            ),
+            (
+                manner(mount("ext4", &[]), SingleNodeReaderOnly, false),
+                Some("access_mode"),
+            ),
+            (
+                manner(mount("ext4", &[]), MultiNodeMultiWriter, false),
+                Some("access_mode"),
+            ),
+            (
+                manner(mount("ext4", &[]), SingleNodeWriter, true),
+                Some("readonly"),
+            ),
+        ];
+        let key = Key(volume().id, node());
+        let manners = Manners::default();
+        for _ in 0..2 {
+            manners.agree(&key, &first, at(1)).unwrap();
+            for (other, field) in &rows {
+                match (manners.agree(&key, other, at(1)), field) {
+                    (Ok(()), None) => {}
+                    (Err(failure), Some(field)) => {
+                        assert_eq!(failure.condition(), Condition::Incompatible);
+                        assert!(failure.text().contains(field), "{failure}");
+                    }
+                    (got, _) => panic!("{other:?}: {got:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_attachment_begins_afresh() {
+        let (key, manners) = (Key(volume().id, node()), Manners::default());
+        let block = manner(AccessType::Block, AccessMode::SingleNodeWriter, false);
+        let mounted = manner(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
+        manners.agree(&key, &block, at(1)).unwrap();
+        manners.agree(&key, &mounted, at(2)).unwrap();
+        assert!(manners.agree(&key, &block, at(2)).is_err());
+        manners.agree(&key, &block, None).unwrap();
+        manners.forget(&key);
+        manners.agree(&key, &block, at(2)).unwrap();
+        assert_eq!(manners.lock().len(), 1);
+    }
+}

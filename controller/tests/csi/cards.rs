@@ -1,0 +1,103 @@
+//! Instances with several EBS cards: volumes are spread over them.
+
+use ebs_csi_wire::{InstanceId, VolumeId};
+use serde_json::json;
+
+use crate::driver::{Driver, volume};
+
+const NODE: &str = "i-0ccccccccccccccc1";
+
+async fn driver() -> Driver {
+    Driver::in_world(json!({ "instances": [
+        { "id": NODE, "type": "r8gb.48xlarge", "zone": "us-east-1a" },
+        { "id": "i-0aaaaaaaaaaaaaaa1", "type": "m5.large", "zone": "us-east-1a" },
+    ] }))
+    .await
+}
+
+async fn published(driver: &Driver, name: &str, node: &str) -> String {
+    let id = driver.create(volume(name, 1)).await.unwrap().volume_id;
+    driver.publish(&id, node).await.unwrap();
+    id
+}
+
+/// The card on which EC2 has it.
+async fn card(driver: &Driver, id: &str, node: &str) -> Option<u32> {
+    let id = VolumeId::parse(id).unwrap();
+    let seen = driver.world.ec2.look_volume(&id).await.known();
+    let node = InstanceId::parse(node).unwrap();
+    seen.unwrap().unwrap().attachment(&node).unwrap().card
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_volume_goes_to_the_card_with_the_fewest() {
+    let driver = driver().await;
+    let mut counts = [0u32; 2];
+    // The root volume hangs on card 0.
+    counts[0] += 1;
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        let id = published(&driver, &format!("pvc-{n}"), NODE).await;
+        let at = card(&driver, &id, NODE).await.unwrap() as usize;
+        let fewest = usize::from(counts[1] < counts[0]);
+        assert_eq!(at, fewest, "{counts:?}");
+        counts[at] += 1;
+        ids.push(id);
+    }
+    assert_eq!(counts, [3, 3]);
+    // A place that is given back is used again.
+    driver.unpublish(&ids[0], NODE).await.unwrap();
+    let again = published(&driver, "pvc-9", NODE).await;
+    assert_eq!(card(&driver, &again, NODE).await, Some(1));
+    assert_eq!(driver.world.calls("DescribeInstanceTypes"), 1);
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attaches_at_once_count_each_other() {
+    let driver = driver().await;
+    let mut ids = Vec::new();
+    for n in 0..4 {
+        let id = driver.create(volume(&format!("pvc-{n}"), 1)).await.unwrap();
+        ids.push(id.volume_id);
+    }
+    let (a, b, c, d) = tokio::join!(
+        driver.publish(&ids[0], NODE),
+        driver.publish(&ids[1], NODE),
+        driver.publish(&ids[2], NODE),
+        driver.publish(&ids[3], NODE),
+    );
+    for answer in [a, b, c, d] {
+        answer.unwrap();
+    }
+    let mut on_first = 0;
+    for id in &ids {
+        on_first += u32::from(card(&driver, id, NODE).await == Some(0));
+    }
+    assert!(
+        (1..=2).contains(&on_first),
+        "{on_first} of 4 on card 0, beside the root volume"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_may_not_ask_for_types_still_attaches_and_other_types_name_no_card() {
+    let driver = driver().await;
+    driver.world.fault(
+        json!({ "match": { "action": "DescribeInstanceTypes" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }),
+    );
+    let id = published(&driver, "pvc-1", NODE).await;
+    assert_eq!(card(&driver, &id, NODE).await, Some(1));
+    published(&driver, "pvc-2", "i-0aaaaaaaaaaaaaaa1").await;
+    let journal = driver
+        .world
+        .command(|control| control.get("/v1/journal?action=AttachVolume"));
+    let sent: Vec<_> = journal["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|record| record["parameters"].get("EbsCardIndex").is_some())
+        .collect();
+    assert_eq!(sent, [true, false], "{journal}");
+}

@@ -1,0 +1,231 @@
+//! What takes minutes, under virtual time: the service is called without a socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_controller::service::{Controller, Settings};
+use ebs_csi_controller::tags::TagSettings;
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_server::Controller as Service;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tonic::{Code, Request, Status};
+
+use crate::driver::{NODE_1, publish, volume};
+use crate::in_process::InProcess;
+
+struct Slow {
+    world: InProcess,
+    controller: Controller,
+}
+
+impl Slow {
+    async fn new(over: Value) -> Self {
+        let mut whole = json!({
+            "profile": "fast",
+            "instances": [{ "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" }],
+        });
+        if let (Value::Object(whole), Value::Object(over)) = (&mut whole, over) {
+            whole.extend(over);
+        }
+        let world = InProcess::new(whole);
+        let settings = Settings {
+            tags: TagSettings::default(),
+            modify_window: Duration::from_secs(2),
+            node_local_volumes: false,
+        };
+        let controller = Controller::new(world.access(1).await, settings, Arc::default());
+        Self { world, controller }
+    }
+
+    async fn create(&self, name: &str) -> Result<String, Status> {
+        let answer = self
+            .controller
+            .create_volume(Request::new(volume(name, 1)))
+            .await?;
+        Ok(answer.into_inner().volume.unwrap().volume_id)
+    }
+
+    async fn publish(&self, id: &str) -> Result<(), Status> {
+        let request = Request::new(publish(id, NODE_1));
+        self.controller
+            .controller_publish_volume(request)
+            .await
+            .map(drop)
+    }
+
+    /// Requests of an action that reached EC2.
+    fn calls(&self, action: &str) -> usize {
+        let wanted = format!("Action={action}&");
+        let passed = self.world.passed();
+        passed.iter().filter(|line| line.contains(&wanted)).count()
+    }
+
+    fn live(&self, what: &str) -> Value {
+        self.world.report()["live"][what].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attach_that_does_not_end_is_taken_back_after_90_seconds_and_begun_afresh() {
+    let slow = Slow::new(json!({ "faults": [
+        { "match": { "action": "AttachVolume" }, "count": 1, "fault": { "kind": "stuck_attach" } },
+    ] }))
+    .await;
+    let id = slow.create("pvc-1").await.unwrap();
+    let begin = Instant::now();
+    let stuck = slow.publish(&id).await.unwrap_err();
+    let took = begin.elapsed();
+    assert_eq!(stuck.code(), Code::Aborted, "{stuck}");
+    assert!(stuck.message().contains("90 s"), "{stuck}");
+    // The peer's schedule of looks notices it at 136 s.
+    assert!((90..100).contains(&took.as_secs()), "{took:?}");
+    assert_eq!(slow.calls("DetachVolume"), 1);
+    slow.publish(&id).await.unwrap();
+    assert_eq!(slow.calls("AttachVolume"), 2);
+    assert_eq!(slow.live("attachments"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_ec2_drops_is_reported_at_once_with_the_key_as_the_likely_reason() {
+    // Never shown: it is gone before the first look.
+    let slow = Slow::new(json!({ "faults": [
+        { "match": { "action": "CreateVolume" }, "count": 1, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 0 } },
+    ] }))
+    .await;
+    let begin = Instant::now();
+    let dropped = slow.create("pvc-1").await.unwrap_err();
+    let took = begin.elapsed();
+    assert_eq!(dropped.code(), Code::Internal, "{dropped}");
+    assert!(dropped.message().contains("kmsKeyId"), "{dropped}");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    // The token said so; the next one is used at once.
+    assert_eq!(slow.calls("CreateVolume"), 2);
+    slow.create("pvc-1").await.unwrap();
+    assert_eq!(slow.calls("CreateVolume"), 3);
+    assert_eq!(slow.live("volumes"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
+    let slow = Slow::new(json!({ "faults": [
+        { "match": { "action": "CreateVolume" }, "count": 30, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 300 } },
+    ] }))
+    .await;
+    let mut failures = 0;
+    let id = loop {
+        match slow.create("pvc-1").await {
+            Ok(id) => break id,
+            Err(status) => {
+                assert!(
+                    matches!(status.code(), Code::Internal | Code::Aborted),
+                    "{status}"
+                );
+                failures += 1;
+                assert!(failures < 60, "{status}");
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+        }
+    };
+    assert!(failures >= 20, "{failures}");
+    assert_eq!(slow.live("volumes"), 1);
+    // A process that knows nothing of the used-up tokens finds the volume, not another one.
+    let settings = Settings {
+        tags: TagSettings::default(),
+        modify_window: Duration::from_secs(2),
+        node_local_volumes: false,
+    };
+    let controller = Controller::new(slow.world.access(2).await, settings, Arc::default());
+    let request = Request::new(volume("pvc-1", 1));
+    let again = controller.create_volume(request).await.unwrap();
+    assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_volume_keeps_its_token_until_it_is_deleted() {
+    let slow = Slow::new(json!({ "faults": [
+        { "match": { "action": "CreateVolume" }, "count": 1, "fault": { "kind": "fail_create", "outcome": "error", "after_ms": 100 } },
+        { "match": { "action": "DeleteVolume" }, "count": 1, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } },
+    ] }))
+    .await;
+    let kept = slow.create("pvc-1").await.unwrap_err();
+    assert_eq!(kept.code(), Code::Aborted, "{kept}");
+    assert!(
+        kept.message().contains("state error") && kept.message().contains("ec2:DeleteVolume"),
+        "{kept}"
+    );
+    let failed = slow.create("pvc-1").await.unwrap_err();
+    assert_eq!(failed.code(), Code::Internal, "{failed}");
+    assert_eq!(slow.live("volumes"), 0);
+    slow.create("pvc-1").await.unwrap();
+    assert_eq!(slow.live("volumes"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_takes_hours_to_come_blocks_nobody() {
+    let slow = Slow::new(json!({
+        "latency": { "initialize_per_gib": { "fixed_ms": 7_200_000 } },
+        "faults": [{ "match": { "action": "DescribeVolumeStatus" }, "skip": 2, "count": 2, "fault": {
+            "kind": "error", "code": "InternalError", "status": 500 } }],
+    }))
+    .await;
+    let source = slow.create("pvc-1").await.unwrap();
+    let take = csi::CreateSnapshotRequest {
+        name: "s".to_owned(),
+        source_volume_id: source,
+        ..Default::default()
+    };
+    let snapshot = loop {
+        let answer = slow
+            .controller
+            .create_snapshot(Request::new(take.clone()))
+            .await;
+        let snapshot = answer.unwrap().into_inner().snapshot.unwrap();
+        if snapshot.ready_to_use {
+            break snapshot.snapshot_id;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    };
+    let restore = csi::CreateVolumeRequest {
+        volume_content_source: Some(crate::driver::from_snapshot(&snapshot)),
+        parameters: crate::driver::map(&[("blockAttachUntilInitialized", "true")]),
+        ..volume("pvc-2", 1)
+    };
+    let made = slow
+        .controller
+        .create_volume(Request::new(restore))
+        .await
+        .unwrap();
+    let made = made.into_inner().volume.unwrap();
+    let mut request = publish(&made.volume_id, NODE_1);
+    request.volume_context = made.volume_context.clone();
+    let begin = Instant::now();
+    let mut answers = 0;
+    loop {
+        answers += 1;
+        let mut request = Request::new(request.clone());
+        request.set_timeout(Duration::from_secs(360));
+        match slow.controller.controller_publish_volume(request).await {
+            Ok(_) => break,
+            Err(status) => {
+                assert!(
+                    matches!(status.code(), Code::Aborted | Code::DeadlineExceeded),
+                    "{status}"
+                );
+                if answers == 2 {
+                    assert!(
+                        status.message().contains("data")
+                            || status.code() == Code::DeadlineExceeded,
+                        "{status}"
+                    );
+                }
+            }
+        }
+    }
+    let took = begin.elapsed();
+    assert!((7_000..7_400).contains(&took.as_secs()), "{took:?}");
+    assert!(answers > 10, "{answers}");
+    assert_eq!(slow.calls("AttachVolume"), 1);
+    // Asked ever more rarely.
+    assert!(slow.calls("DescribeVolumeStatus") < 500);
+}
