@@ -1,6 +1,5 @@
 //! The EC2 layer and the simulator in one thread, under virtual time: what a seed decides once, it decides again.
 
-#[allow(dead_code)]
 #[path = "world/in_process.rs"]
 mod in_process;
 
