@@ -7,6 +7,7 @@ mod initialized;
 mod leave;
 mod manner;
 mod pending;
+pub(crate) mod root;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -137,7 +138,7 @@ impl Attachments {
         let Pair { volume, node } = &request.pair;
         let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
         let instance = alive(node, instance.known().map_err(|e| failure(&e))?)?;
-        refuse_root(&instance, volume)?;
+        root::refuse_publish(&instance, volume)?;
         let mut instance = Some(instance);
         let shared = request.manner.capability.needs_multi_attach();
         let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
@@ -363,24 +364,6 @@ fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Instance, Fail
             )
         })
         .ok_or_else(|| Failure::not_found("node", node))
-}
-
-/// Nobody mounts what a node boots from a second time.
-fn refuse_root(instance: &Instance, volume: &VolumeId) -> Result<(), Failure> {
-    let root = instance.devices.iter().find(|device| {
-        device.volume.as_ref() == Some(volume)
-            && Some(device.device.as_str()) == instance.root_device.as_deref()
-    });
-    match root {
-        None => Ok(()),
-        Some(root) => Err(Failure::new(
-            Condition::InUse,
-            format!(
-                "node {} boots from volume {volume} ({}); a volume in use as a root device cannot be published",
-                instance.id, root.device
-            ),
-        )),
-    }
 }
 
 fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {

@@ -6,6 +6,7 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
+use super::root::detach_refused;
 use crate::device_name::is_boot_device;
 use crate::ec2::{AttachmentState, Ec2Error, Seen, Volume};
 use crate::ec2_failure::failure;
@@ -111,13 +112,7 @@ impl Detaching {
         };
         self.absences = 0;
         if self.requests == 0 && is_boot_device(&attachment.device) {
-            return Step::Refuse(Failure::new(
-                Condition::InUse,
-                format!(
-                    "volume {} is what node {} boots from ({}); it was not published here and is not detached: stop the instance and detach it by hand if that is meant",
-                    self.volume, self.node, attachment.device
-                ),
-            ));
+            return Step::Refuse(detach_refused(&self.volume, &self.node, &attachment.device));
         }
         match attachment.state {
             AttachmentState::Detaching | AttachmentState::Busy => {

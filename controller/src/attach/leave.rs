@@ -6,6 +6,7 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
+use super::root::detach_refused;
 use crate::ec2::{Ec2, InstanceState, Seen};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;
@@ -43,6 +44,9 @@ impl Attachments {
                 return Err(Mandate::superseded_failure());
             }
             let gathered = gather(ec2, self.safe_detach, pair, Fact::Unknown).await;
+            if let Some(device) = &gathered.root_device {
+                return Err(detach_refused(&pair.volume, &pair.node, device));
+            }
             let verdict = decide(&gathered.facts);
             self.tally.metrics().safe_detach_decided(verdict.label());
             match verdict {

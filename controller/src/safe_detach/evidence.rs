@@ -1,6 +1,7 @@
 //! What EC2 shows, read after the call began.
 
 use super::facts::{AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeWord, Phase};
+use crate::attach::root::root_device_of;
 use crate::ec2::{Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Volume};
 use crate::request::Pair;
 
@@ -8,6 +9,8 @@ use crate::request::Pair;
 pub(crate) struct Gathered {
     pub(crate) facts: Facts,
     pub(crate) silence: Option<Ec2Error>,
+    /// The name under which the instance boots from the volume, if it does.
+    pub(crate) root_device: Option<String>,
 }
 
 /// Asks EC2 for the facts of one pair.
@@ -35,6 +38,10 @@ pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, word: Fact<NodeWo
             &mut silence,
         )
     };
+    let root_device = instance
+        .present()
+        .and_then(|instance| root_device_of(instance, &pair.volume))
+        .map(str::to_owned);
     let instance = match instance {
         Seen::Present(instance) => Fact::Present(InstanceFact {
             hibernation: match instance.hibernation {
@@ -60,6 +67,7 @@ pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, word: Fact<NodeWo
             broken_glass: Fact::Absent,
         },
         silence,
+        root_device,
     }
 }
 

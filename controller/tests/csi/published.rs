@@ -1,5 +1,6 @@
 //! What a publish asks for against how the volume is published, here and elsewhere.
 
+use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use tonic::{Code, Status};
@@ -63,7 +64,12 @@ async fn a_publish_in_another_manner_is_refused_until_it_is_unpublished() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_boots_from_is_neither_published_nor_detached() {
-    let driver = Driver::new().await;
+    for mode in [SafeDetach::Off, SafeDetach::Ec2Only] {
+        boot_volume_is_left_alone(Driver::under(mode, serde_json::json!({})).await).await;
+    }
+}
+
+async fn boot_volume_is_left_alone(driver: Driver) {
     let state = driver.world.command(|control| control.get("/v1/state"));
     let text = state.to_string();
     let volumes = find(&state, "volumes").unwrap_or_else(|| panic!("{text}"));

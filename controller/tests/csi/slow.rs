@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi;
@@ -33,6 +34,7 @@ impl Slow {
             tags: TagSettings::default(),
             modify_window: Duration::from_secs(2),
             node_local_volumes: false,
+            safe_detach: SafeDetach::Off,
         };
         let controller = Controller::new(world.access(1).await, settings, Arc::default());
         Self { world, controller }
@@ -134,6 +136,7 @@ async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
         tags: TagSettings::default(),
         modify_window: Duration::from_secs(2),
         node_local_volumes: false,
+        safe_detach: SafeDetach::Off,
     };
     let controller = Controller::new(slow.world.access(2).await, settings, Arc::default());
     let request = Request::new(volume("pvc-1", 1));
