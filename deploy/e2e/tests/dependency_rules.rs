@@ -66,6 +66,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ec2-sim",
         ],
     ),
+    (
+        "ebs-csi-bench",
+        &[
+            "ebs-csi-proto",
+            "ebs-csi-wire",
+            "ebs-csi-policy",
+            "ebs-csi-sandbox",
+        ],
+    ),
 ];
 
 /// Crates that these of ours must not link at run time, directly or through others.

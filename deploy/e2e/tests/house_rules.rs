@@ -102,6 +102,7 @@ fn scripts_are_executable_and_stop_at_errors() {
         "deploy/setup",
         "sandbox/demo",
         "sandbox/up",
+        "bench/run",
         ".ci/run",
     ]) {
         use std::os::unix::fs::PermissionsExt;

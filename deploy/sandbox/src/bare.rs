@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
+use ebs_csi_wire::{FormatOptions, FsType};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 /// A loop device of our own over a sparse file, cleared when dropped.
 #[derive(Debug)]
@@ -13,6 +15,18 @@ pub struct LoopDevice {
     node: PathBuf,
     file: PathBuf,
     point: PathBuf,
+    target: PathBuf,
+}
+
+/// Any identifier does for a file system that nobody looks up.
+const UUID: [u8; 16] = *b"bare loop device";
+
+/// Makes the block device at `node` read as zeros again, as a fresh one does.
+///
+/// # Errors
+/// When blkdiscard(8) fails.
+pub fn blank(node: &Path) -> io::Result<()> {
+    run(Command::new("blkdiscard").arg("--force").arg(node)).map(drop)
 }
 
 fn run(command: &mut Command) -> io::Result<String> {
@@ -49,59 +63,115 @@ impl LoopDevice {
             node: PathBuf::from(node),
             file,
             point,
+            target: directory.join(format!("{name}.target")),
         })
     }
 
-    /// Time of `mke2fs` with the arguments that the helper gives it, or `mkfs.xfs`, then mount(2).
+    /// Time of the program that makes a `kind`, with the arguments that the helper gives it.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn format(&self, kind: FsType) -> io::Result<Duration> {
+        let options = FormatOptions::default();
+        let tool = ToolId::formats(kind)
+            .tool()
+            .ok_or_else(|| io::Error::other(format!("no tool makes {kind:?}")))?;
+        let line = tool.command_line(&Arguments {
+            fs: kind,
+            format: &options,
+            uuid: UUID,
+        });
+        let (program, arguments) = line
+            .split_first()
+            .ok_or_else(|| io::Error::other("an empty command line"))?;
+        let disk = self.node.to_string_lossy();
+        let arguments = arguments.iter().map(|argument| match argument.as_str() {
+            DISK => disk.as_ref(),
+            other => other,
+        });
+        let began = Instant::now();
+        run(Command::new(program).args(arguments))?;
+        Ok(began.elapsed())
+    }
+
+    /// Time of [`format`](Self::format) and [`mount`](Self::mount).
     ///
     /// # Errors
     /// When one of them fails.
-    pub fn format_and_mount(&self, kind: &str) -> io::Result<Duration> {
-        let began = Instant::now();
-        let mut command = match kind {
-            "xfs" => {
-                let mut command = Command::new("mkfs.xfs");
-                command.args(["-f", "-q"]);
-                command
-            }
-            kind => {
-                let mut command = Command::new("mke2fs");
-                command.args(["-t", kind, "-F", "-q", "-m", "0"]);
-                command
-            }
-        };
-        run(command.arg(&self.node))?;
-        self.mount(kind)?;
-        Ok(began.elapsed())
+    pub fn format_and_mount(&self, kind: FsType) -> io::Result<Duration> {
+        Ok(self.format(kind)? + self.mount(kind)?)
     }
 
     /// Time of mount(2) alone.
     ///
     /// # Errors
     /// As mount(2).
-    pub fn mount(&self, kind: &str) -> io::Result<Duration> {
+    pub fn mount(&self, kind: FsType) -> io::Result<Duration> {
         let began = Instant::now();
         mount(
             &self.node,
             &self.point,
-            kind,
+            kind.as_str(),
             MountFlags::NOSUID | MountFlags::NODEV,
             None,
         )?;
         Ok(began.elapsed())
     }
 
-    /// Unmounts.
+    /// Time of making a target directory and of binding the mounted file system there.
+    ///
+    /// # Errors
+    /// As mkdir(2) and mount(2).
+    pub fn bind(&self) -> io::Result<Duration> {
+        let began = Instant::now();
+        std::fs::create_dir(&self.target)?;
+        mount_bind(&self.point, &self.target)?;
+        Ok(began.elapsed())
+    }
+
+    /// Time of undoing [`bind`](Self::bind).
+    ///
+    /// # Errors
+    /// As umount2(2) and rmdir(2).
+    pub fn unbind(&self) -> io::Result<Duration> {
+        let began = Instant::now();
+        unmount(&self.target, UnmountFlags::NOFOLLOW)?;
+        std::fs::remove_dir(&self.target)?;
+        Ok(began.elapsed())
+    }
+
+    /// Time of asking the mounted file system for its space, statvfs(3).
+    ///
+    /// # Errors
+    /// As statvfs(3).
+    pub fn space(&self) -> io::Result<Duration> {
+        let began = Instant::now();
+        rustix::fs::statvfs(&self.point)?;
+        Ok(began.elapsed())
+    }
+
+    /// Makes the device read as zeros again.
+    ///
+    /// # Errors
+    /// When blkdiscard(8) fails.
+    pub fn blank(&self) -> io::Result<()> {
+        blank(&self.node)
+    }
+
+    /// Time of umount2(2).
     ///
     /// # Errors
     /// As umount2(2).
-    pub fn unmount(&self) -> io::Result<()> {
-        Ok(unmount(&self.point, UnmountFlags::NOFOLLOW)?)
+    pub fn unmount(&self) -> io::Result<Duration> {
+        let began = Instant::now();
+        unmount(&self.point, UnmountFlags::NOFOLLOW)?;
+        Ok(began.elapsed())
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        let _ = self.unbind();
         let _ = self.unmount();
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.node));
         let _ = std::fs::remove_file(&self.file);

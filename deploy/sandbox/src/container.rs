@@ -1,5 +1,6 @@
 //! What a container runtime gives each of the driver's processes: identity, capabilities, namespace, environment.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -53,8 +54,16 @@ pub(crate) fn controller(
         std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755))?;
     }
     // Its user may not reach the directory where it was built.
-    let program = state_dir.join("ebs-csi-controller");
-    std::fs::copy(options.driver().path("ebs-csi-controller")?, &program)?;
+    let (built, leading) = match &options.controller_program {
+        Some(given) => given.clone(),
+        None => (options.driver().path("ebs-csi-controller")?, Vec::new()),
+    };
+    let program = state_dir.join(
+        built
+            .file_name()
+            .unwrap_or(OsStr::new("controller-program")),
+    );
+    std::fs::copy(&built, &program)?;
     let (endpoint, ec2) = (
         format!("unix://{}", socket.display()),
         simulator.ec2().to_owned(),
@@ -69,7 +78,11 @@ pub(crate) fn controller(
         Some(socket.to_owned()),
         move || {
             let mut command = bare_command(&program);
-            command.arg("--endpoint").arg(&endpoint).args(&arguments);
+            command
+                .args(&leading)
+                .arg("--endpoint")
+                .arg(&endpoint)
+                .args(&arguments);
             credentials(&mut command, &ec2);
             command
                 .env("AWS_EC2_METADATA_DISABLED", "true")

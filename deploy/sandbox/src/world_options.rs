@@ -1,6 +1,7 @@
 //! What a world is made of.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use crate::binaries::Binaries;
 
@@ -44,6 +45,8 @@ pub struct WorldOptions {
     pub devices: String,
     /// TOML appended to the simulator's scenario, for example `[latency]`.
     pub scenario: String,
+    /// Another program in the controller's place, with the arguments that come before `--endpoint`.
+    pub controller_program: Option<(PathBuf, Vec<String>)>,
     /// Further arguments of the controller.
     pub controller_arguments: Vec<String>,
     /// Further arguments of every node-agent.
@@ -67,6 +70,7 @@ impl WorldOptions {
             one_zone: false,
             devices: "loop".to_owned(),
             scenario: String::new(),
+            controller_program: None,
             controller_arguments: Vec::new(),
             agent_arguments: Vec::new(),
             helper_arguments: Vec::new(),

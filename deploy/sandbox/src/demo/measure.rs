@@ -5,6 +5,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use ebs_csi_wire::FsType;
+
 use super::ec2::MUTATING;
 use super::{DemoError, Scene};
 use crate::audit::{self, Tier};
@@ -136,7 +138,9 @@ async fn one_life(
             .map(|(staged, published)| staged + published),
     );
     let device = LoopDevice::make(&scene.world.state_dir().join("bare"), &name, 1 << 30)?;
-    samples.fresh_bare.push(device.format_and_mount("ext4")?);
+    samples
+        .fresh_bare
+        .push(device.format_and_mount(FsType::Ext4)?);
     device.unmount()?;
 
     kubelet.unpublish(&volume, "pod-figure").await?;
@@ -145,7 +149,7 @@ async fn one_life(
     samples
         .clean
         .extend(single(&kubelet.attempts, "NodeStageVolume"));
-    samples.clean_bare.push(device.mount("ext4")?);
+    samples.clean_bare.push(device.mount(FsType::Ext4)?);
     drop(device);
     kubelet.unstage(&volume).await?;
     co.detach(&volume.id, &instance).await?;

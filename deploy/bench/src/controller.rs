@@ -1,0 +1,80 @@
+//! The controller's figures. Each is measured with this driver's controller and, where one is given, with another's, in turns.
+
+mod added;
+mod burst;
+mod ceiling;
+mod contestant;
+mod detaches;
+mod load;
+mod memory;
+mod start;
+
+use std::path::PathBuf;
+
+use ebs_csi_sandbox::binaries::Binaries;
+
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::Figure;
+use contestant::Contestant;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Names of measurements; empty: all.
+    pub only: Vec<String>,
+    /// Another driver's program.
+    pub peer: Option<PathBuf>,
+    /// How much.
+    pub extent: Extent,
+}
+
+/// The names of the measurements, in their order.
+pub const MEASUREMENTS: [&str; 7] = [
+    "start", "memory", "ceiling", "added", "detaches", "burst", "growth",
+];
+
+/// Measures what is wanted; each figure goes to `take` as soon as it is there.
+///
+/// # Errors
+/// The first measurement that could not be made, a name that is none, or what `take` says.
+pub async fn measure(
+    binaries: &Binaries,
+    wanted: &Wanted,
+    take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    if let Some(unknown) = wanted
+        .only
+        .iter()
+        .find(|name| !MEASUREMENTS.contains(&name.as_str()))
+    {
+        return Err(BenchError::Other(format!(
+            "no measurement is called {unknown}; there are {}",
+            MEASUREMENTS.join(", ")
+        )));
+    }
+    let mut contestants = vec![Contestant::ours(binaries)];
+    contestants.extend(
+        wanted
+            .peer
+            .clone()
+            .map(|path| Contestant::peer(binaries, path)),
+    );
+    let extent = wanted.extent;
+    for name in MEASUREMENTS {
+        if !wanted.only.is_empty() && !wanted.only.iter().any(|only| only == name) {
+            continue;
+        }
+        println!("controller: {name}");
+        take(match name {
+            "start" => start::measure(&contestants, binaries, extent).await?,
+            "memory" => memory::measure(&contestants, extent).await?,
+            "ceiling" => ceiling::measure(&contestants, binaries, extent).await?,
+            "added" => added::measure(&contestants, extent).await?,
+            "detaches" => detaches::measure(&contestants, extent).await?,
+            "burst" => burst::measure(&contestants, extent).await?,
+            _ => memory::growth(&contestants, extent).await?,
+        })?;
+    }
+    Ok(())
+}

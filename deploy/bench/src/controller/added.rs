@@ -1,0 +1,263 @@
+//! What the driver adds to the time that EC2 itself takes.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use ebs_csi_sandbox::demo::Ec2;
+use ebs_csi_sandbox::{Co, World};
+use serde_json::Value;
+
+use super::contestant::{Contestant, end, instance};
+use super::load::claim;
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+/// Replies in 30 ms; states take 0.5 to 4 s.
+const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { uniform_ms = [500, 4000] }\nattach = { uniform_ms = [500, 4000] }\ndetach = { uniform_ms = [500, 4000] }\n";
+
+/// Lives that run at the same time.
+const AT_ONCE: usize = 6;
+
+/// The RPCs, EC2's actions behind them, the state in which the simulator shows the transition, and the targets in seconds.
+const KINDS: [(&str, &str, f64); 3] = [
+    ("create", "CreateVolume", 0.08),
+    ("attach", "AttachVolume", 0.12),
+    ("detach", "DetachVolume", 0.12),
+];
+
+/// A call of the client.
+struct Call {
+    kind: usize,
+    volume: String,
+    began: SystemTime,
+    ended: SystemTime,
+}
+
+/// When EC2's own transitions end, in milliseconds since 1970, by kind and volume.
+type Ends = HashMap<(usize, String), i64>;
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let lives = extent.of(2, 60, 60);
+    let mut figures: Vec<Figure> = KINDS
+        .iter()
+        .map(|(name, _, target)| {
+            Figure::new(&format!("added-{name}"), &format!("time that {name} takes beyond EC2's own"), "s")
+                .target(Target::at_most(Statistic::Median, *target))
+                .target(Target::at_most(Statistic::P99, 0.25))
+                .note(format!("{lives} volumes, {AT_ONCE} at once, default request rates; replies in 30 ms, states after 0.5 to 4 s. EC2's own time: from the arrival of the request to the end of the state change, from the simulator's journal and state. The bound is one round trip: the last look that sees the change."))
+        })
+        .collect();
+    let mut polls = Figure::new("added-polls", "Describe requests per second, sustained", "1/s")
+        .target(Target::at_most(Statistic::Greatest, 10.0))
+        .note("In the same runs; EC2 refills 20 a second for each Describe action, and half is the target.");
+    for contestant in contestants {
+        let seen = run(contestant, lives).await?;
+        for (figure, samples) in figures.iter_mut().zip(seen.added) {
+            *figure = figure
+                .clone()
+                .row(contestant.role, contestant.name, samples);
+        }
+        let (names, rates): (Vec<String>, Vec<f64>) = seen.polls.into_iter().unzip();
+        let label = format!("{}: {}", contestant.name, names.join(", "));
+        polls = polls.row(contestant.role, &label, rates);
+    }
+    for figure in &mut figures {
+        *figure = figure
+            .clone()
+            .row(Role::Bound, "one round trip", vec![0.03]);
+    }
+    figures.push(polls);
+    Ok(figures)
+}
+
+struct Seen {
+    added: Vec<Vec<f64>>,
+    polls: Vec<(String, f64)>,
+}
+
+async fn run(contestant: &Contestant, lives: usize) -> Result<Seen, BenchError> {
+    let world = contestant.world(AT_ONCE, SCENARIO).await?;
+    let measured = watched(&world, lives).await;
+    end(world).await?;
+    measured
+}
+
+async fn watched(world: &World, lives: usize) -> Result<Seen, BenchError> {
+    let began = Instant::now();
+    let working = async {
+        let mut workers = Vec::new();
+        for worker in 0..AT_ONCE {
+            workers.push(tokio::spawn(live(world.co()?, worker, lives)));
+        }
+        let mut calls = Vec::new();
+        for worker in workers {
+            calls.extend(
+                worker
+                    .await
+                    .map_err(|e| BenchError::Other(e.to_string()))??,
+            );
+        }
+        Ok::<_, BenchError>(calls)
+    };
+    let mut ends = Ends::new();
+    let calls = tokio::select! {
+        calls = working => calls?,
+        never = watch(world, &mut ends) => return Err(never),
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    let arrivals = arrivals(world).await?;
+    let mut added = vec![Vec::new(); KINDS.len()];
+    for call in calls {
+        let key = (call.kind, call.volume);
+        // A transition that was over before it was looked at is no sample.
+        if let Some((arrived, end)) = arrivals.get(&key).zip(ends.get(&key)) {
+            let whole = call.ended.duration_since(call.began).unwrap_or_default();
+            let own = Duration::from_millis(u64::try_from(end - arrived).unwrap_or(0));
+            added[call.kind].push(whole.as_secs_f64() - own.as_secs_f64());
+        }
+    }
+    let statistics = world.simulator.get("/v1/statistics").await?;
+    let actions = statistics["actions"].as_object();
+    let polls = actions
+        .into_iter()
+        .flatten()
+        .filter(|(action, _)| action.starts_with("Describe"))
+        .map(|(action, of)| {
+            (
+                action.clone(),
+                of["calls"].as_f64().unwrap_or(0.0) / seconds,
+            )
+        })
+        .collect();
+    Ok(Seen { added, polls })
+}
+
+async fn live(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchError> {
+    let node = instance(worker);
+    let mut calls = Vec::new();
+    for index in (worker..lives).step_by(AT_ONCE) {
+        let began = SystemTime::now();
+        let volume = co.create(&claim(index)).await?;
+        let created = SystemTime::now();
+        co.attach(&volume, &node).await?;
+        let attached = SystemTime::now();
+        co.detach(&volume.id, &node).await?;
+        let detached = SystemTime::now();
+        co.delete(&volume.id).await?;
+        let times = [(began, created), (created, attached), (attached, detached)];
+        calls.extend(
+            times
+                .into_iter()
+                .enumerate()
+                .map(|(kind, (began, ended))| Call {
+                    kind,
+                    volume: volume.id.clone(),
+                    began,
+                    ended,
+                }),
+        );
+    }
+    Ok(calls)
+}
+
+/// Looks at the simulator's state again and again, and notes when transitions will end.
+async fn watch(world: &World, ends: &mut Ends) -> BenchError {
+    loop {
+        match world.simulator.get("/v1/state").await {
+            Ok(state) => note(&state, ends),
+            Err(e) => return e.into(),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn note(state: &Value, ends: &mut Ends) {
+    match state {
+        Value::Object(fields) => {
+            if let (Some(id), Some(life)) =
+                (fields.get("id").and_then(Value::as_str), fields.get("life"))
+            {
+                let mut add = |kind: usize, until: &Value| {
+                    if let Some(until) = until.as_i64() {
+                        ends.insert((kind, id.to_owned()), until);
+                    }
+                };
+                if life["at"] == "creating" {
+                    add(0, &life["until"]);
+                }
+                for attachment in fields
+                    .get("attachments")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                {
+                    let phase = &attachment["phase"];
+                    match phase["at"].as_str() {
+                        Some("attaching") => add(1, &phase["until"]),
+                        Some("detaching") => add(2, &phase["until"]),
+                        _ => {}
+                    }
+                }
+                return;
+            }
+            fields.values().for_each(|inner| note(inner, ends));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| note(inner, ends)),
+        _ => {}
+    }
+}
+
+/// When the requests that began the transitions arrived.
+async fn arrivals(world: &World) -> Result<Ends, BenchError> {
+    let mut found = Ends::new();
+    for record in Ec2::new(&world.simulator).journal(0).await? {
+        let Some(kind) = KINDS
+            .iter()
+            .position(|(_, action, _)| record["action"] == *action)
+        else {
+            continue;
+        };
+        let id = match kind {
+            0 => &record["effects"][0],
+            _ => &record["parameters"]["VolumeId"],
+        };
+        let at = record["at"]
+            .as_str()
+            .and_then(|at| at.parse::<jiff::Timestamp>().ok());
+        if let (Some(id), Some(at), true) = (id.as_str(), at, record["code"].is_null()) {
+            found
+                .entry((kind, id.to_owned()))
+                .or_insert(at.as_millisecond());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn transitions_are_found_wherever_the_state_keeps_them() {
+        let state = json!({"realms": [{"volumes": [
+            {"id": "vol-1", "life": {"at": "creating", "until": 7}, "attachments": []},
+            {"id": "vol-2", "life": {"at": "ready"}, "attachments": [{"phase": {"at": "attaching", "until": 8}}]},
+            {"id": "vol-3", "life": {"at": "ready"}, "attachments": [{"phase": {"at": "detaching", "until": 9}}]},
+            {"id": "vol-4", "life": {"at": "deleting", "until": 1}, "attachments": [{"phase": {"at": "attached"}}]},
+        ]}]});
+        let mut ends = Ends::new();
+        note(&state, &mut ends);
+        let mut found: Vec<_> = ends.into_iter().collect();
+        found.sort();
+        let expected = [(0, "vol-1", 7), (1, "vol-2", 8), (2, "vol-3", 9)];
+        assert_eq!(
+            found,
+            expected.map(|(kind, id, until)| ((kind, id.to_owned()), until))
+        );
+    }
+}

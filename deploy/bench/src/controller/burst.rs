@@ -1,0 +1,179 @@
+//! A thousand volumes at once at EC2's own request rates, from a process that was just started.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::contestant::{Contestant, PER_INSTANCE, end};
+use super::load::{Done, Pair, Sidecars, Workers, behind_its_place, pairs};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+/// EC2 as the other driver was measured with: replies in 30 ms, 1.5 s to create, 1.2 s to attach.
+const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\n";
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    let sizes: &[usize] = match extent {
+        Extent::Quick => &[10],
+        Extent::Usual => &[1_000],
+        Extent::Full => &[1_000, 5_000],
+    };
+    for volumes in sizes {
+        let mut seen = Vec::new();
+        for contestant in contestants {
+            seen.push(run(contestant, *volumes).await?);
+        }
+        figures.extend(write(contestants, &seen, *volumes));
+    }
+    Ok(figures)
+}
+
+struct Seen {
+    pairs: Vec<Pair>,
+    seconds: f64,
+    statistics: Value,
+}
+
+async fn run(contestant: &Contestant, volumes: usize) -> Result<Seen, BenchError> {
+    let instances = volumes.div_ceil(PER_INSTANCE);
+    let world = contestant.world(instances, SCENARIO).await?;
+    let sidecars = Sidecars::new(&world, 100)?;
+    let began = Instant::now();
+    let (creators, attachers) = (Workers::new(100), Workers::new(100));
+    let done = pairs(&sidecars, &creators, &attachers, volumes, instances).await;
+    let seconds = began.elapsed().as_secs_f64();
+    let statistics = world.simulator.get("/v1/statistics").await?;
+    end(world).await?;
+    Ok(Seen {
+        pairs: done?,
+        seconds,
+        statistics,
+    })
+}
+
+/// The least time: the last attach gets its token when the bucket has refilled often enough; it begins no earlier than the first create
+/// ends. Buckets as documented: CreateVolume 100 and 5 per second, AttachVolume 50 and 5 per second.
+fn least(volumes: f64) -> f64 {
+    let create = 0.03 + 1.5;
+    let creates = create + (volumes - 100.0).max(0.0) / 5.0;
+    let attaches = create + (volumes - 50.0).max(0.0) / 5.0;
+    creates.max(attaches) + 0.03 + 1.2
+}
+
+fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figure> {
+    let number = |action: &str, what: &str, of: &Seen| {
+        of.statistics["actions"][action][what]
+            .as_f64()
+            .unwrap_or(0.0)
+    };
+    let count = float(volumes);
+    let named = |key: &str| format!("burst-{key}-{volumes}");
+    let titled = |what: &str| format!("{what}, {volumes} volumes at EC2's default rates, cold");
+    let mut makespan = Figure::new(&named("makespan"), &titled("time to create and attach all"), "s")
+        .target(Target::at_most(Statistic::Median, 1.03).times_the_bound())
+        .note("100 + 100 workers, deadlines of 60 s and 6 min, 20 volumes to an instance; replies in 30 ms, 1.5 s to create, 1.2 s to attach. The bound follows from the token buckets: AttachVolume holds 50 and gains 5 a second.");
+    let mut attempts = Figure::new(
+        &named("attempts"),
+        &titled("EC2 requests per create and per attach"),
+        "",
+    )
+    .target(Target::at_most(Statistic::Greatest, 1.01))
+    .note("As EC2 counted them. One is the least.");
+    let mut throttled = Figure::new(
+        &named("throttled"),
+        &titled("share of EC2's mutating requests that were throttled"),
+        "%",
+    )
+    .target(Target::at_most(Statistic::Greatest, 1.0));
+    let mut retried = Figure::new(
+        &named("retried"),
+        &titled("calls that the sidecars had to repeat"),
+        "",
+    )
+    .target(Target::at_most(Statistic::Greatest, 0.0));
+    let mut places = Figure::new(
+        &named("places"),
+        &titled("how much later than its place in the queue a call ended"),
+        "s",
+    )
+    .target(Target::at_most(Statistic::P99, 1.0))
+    .note("The n-th call to begin ought to be the n-th to end. A second counts as kept.");
+    let mut calls = Figure::new(&named("calls"), &titled("duration of the calls"), "s")
+        .note("From the first attempt, with a worker free, to the good answer.");
+    for (contestant, of) in contestants.iter().zip(seen) {
+        let name = contestant.name;
+        let (create, attach) = ("CreateVolume", "AttachVolume");
+        makespan = makespan.row(contestant.role, name, vec![of.seconds]);
+        attempts = attempts.row(
+            contestant.role,
+            &format!("{name}: create, attach"),
+            vec![
+                number(create, "calls", of) / count,
+                number(attach, "calls", of) / count,
+            ],
+        );
+        let share = |action: &str| {
+            100.0 * number(action, "throttled", of) / number(action, "calls", of).max(1.0)
+        };
+        throttled = throttled.row(
+            contestant.role,
+            &format!("{name}: create, attach"),
+            vec![share(create), share(attach)],
+        );
+        let done = |pick: fn(&Pair) -> Done| -> Vec<Done> { of.pairs.iter().map(pick).collect() };
+        let (creates, attaches) = (done(|pair| pair.create), done(|pair| pair.attach));
+        let extra =
+            |calls: &[Done]| -> f64 { calls.iter().map(|call| f64::from(call.attempts - 1)).sum() };
+        retried = retried.row(
+            contestant.role,
+            &format!("{name}: creates, attaches"),
+            vec![extra(&creates), extra(&attaches)],
+        );
+        places = places
+            .row(
+                contestant.role,
+                &format!("{name}: creates"),
+                behind_its_place(&creates),
+            )
+            .row(
+                Role::Part,
+                &format!("{name}: attaches"),
+                behind_its_place(&attaches),
+            );
+        calls = calls
+            .row(
+                contestant.role,
+                &format!("{name}: create"),
+                creates.iter().map(Done::seconds).collect(),
+            )
+            .row(
+                Role::Part,
+                &format!("{name}: attach"),
+                attaches.iter().map(Done::seconds).collect(),
+            );
+    }
+    makespan = makespan.row(Role::Bound, "token buckets", vec![least(count)]);
+    attempts = attempts.row(Role::Bound, "one each", vec![1.0]);
+    vec![makespan, attempts, throttled, retried, places, calls]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+fn float(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_follows_from_the_buckets() {
+        assert!((least(1_000.0) - 192.76).abs() < 1e-9);
+        assert!((least(10.0) - 2.76).abs() < 1e-9);
+    }
+}

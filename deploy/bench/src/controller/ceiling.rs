@@ -1,0 +1,129 @@
+//! How many pairs of create and attach a second, and for how much processor time, when EC2 has no quota and takes no time.
+
+use std::time::Instant;
+
+use ebs_csi_sandbox::binaries::Binaries;
+
+use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
+use super::load::{Sidecars, Workers, pairs};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+/// What one contestant did.
+#[derive(Clone, Default)]
+struct Samples {
+    per_second: Vec<f64>,
+    per_cpu_second: Vec<f64>,
+    cpu: Vec<f64>,
+    simulator: Vec<f64>,
+    client: Vec<f64>,
+    retried: f64,
+}
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    binaries: &Binaries,
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let mut all = contestants.to_vec();
+    all.push(Contestant::echo(binaries)?);
+    let mut figures = Vec::new();
+    for (workers, volumes) in [
+        (100, extent.of(10, 2_000, 2_000)),
+        (1_000, extent.of(10, 4_000, 4_000)),
+    ] {
+        let mut samples = vec![Samples::default(); all.len()];
+        for round in 0..extent.of(1, 4, 4) {
+            let mut order: Vec<usize> = (0..all.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for which in order {
+                run(&all[which], workers, volumes, &mut samples[which]).await?;
+            }
+        }
+        figures.extend(write(&all, samples, workers, volumes));
+    }
+    Ok(figures)
+}
+
+async fn run(
+    contestant: &Contestant,
+    workers: usize,
+    volumes: usize,
+    samples: &mut Samples,
+) -> Result<(), BenchError> {
+    let instances = volumes.div_ceil(PER_INSTANCE);
+    let scenario = "profile = \"instant\"\n[limits]\nenabled = false\n";
+    let world = contestant.world(instances, scenario).await?;
+    let sidecars = Sidecars::new(&world, workers)?;
+    let before = cpu(&world)?;
+    let began = Instant::now();
+    let (creators, attachers) = (Workers::new(workers), Workers::new(workers));
+    let done = pairs(&sidecars, &creators, &attachers, volumes, instances).await;
+    let seconds = began.elapsed().as_secs_f64();
+    let after = cpu(&world)?;
+    end(world).await?;
+    let done = done?;
+    let number = float(volumes);
+    // Two calls are a pair.
+    let thousand_calls = 2.0 * number / 1e3;
+    let used = |which: usize| (after[which] - before[which]) / thousand_calls;
+    samples.per_second.push(number / seconds);
+    samples
+        .per_cpu_second
+        .push(number / (after[0] - before[0]).max(0.01));
+    samples.cpu.push(used(0));
+    samples.simulator.push(used(1));
+    samples.client.push(used(2));
+    samples.retried += done
+        .iter()
+        .map(|pair| f64::from(pair.create.attempts + pair.attach.attempts - 2))
+        .sum::<f64>();
+    Ok(())
+}
+
+fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usize) -> Vec<Figure> {
+    let how = format!(
+        "{volumes} pairs with {workers} + {workers} workers, EC2 without quota at 0 ms, each run with fresh processes. Client, controller and simulator share the machine's processors, so the pairs per second of the wall clock are theirs together."
+    );
+    let mut rate = Figure::new(
+        &format!("pairs-{workers}"),
+        &format!("pairs of create and attach per second of the controller's processor time, {workers} workers"),
+        "pairs",
+    )
+    .target(Target::at_least(Statistic::Median, if workers == 100 { 1_000.0 } else { 2_000.0 }))
+    .note(how);
+    let mut cost = Figure::new(
+        &format!("cpu-{workers}"),
+        &format!("processor time per 1,000 calls, {workers} workers"),
+        "s",
+    )
+    .target(Target::at_most(Statistic::Median, 0.2))
+    .note("User and system time from /proc/PID/stat over the same runs.");
+    for (contestant, samples) in all.iter().zip(samples) {
+        let name = contestant.name;
+        rate = rate.row(contestant.role, name, samples.per_cpu_second).row(
+            Role::Part,
+            &format!("{name}: per second of the wall clock"),
+            samples.per_second,
+        );
+        if samples.retried > 0.0 {
+            rate = rate.note(format!(
+                "{name}: {} calls had to be repeated.",
+                samples.retried
+            ));
+        }
+        cost = cost
+            .row(contestant.role, name, samples.cpu)
+            .row(Role::Part, &format!("{name}: simulator"), samples.simulator)
+            .row(Role::Part, &format!("{name}: client"), samples.client);
+    }
+    vec![rate, cost]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+fn float(number: usize) -> f64 {
+    number as f64
+}

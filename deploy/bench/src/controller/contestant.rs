@@ -1,0 +1,108 @@
+//! A controller that is measured, and the world around it.
+
+use std::path::PathBuf;
+
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
+
+use crate::error::BenchError;
+use crate::figure::Role;
+use crate::live::cpu_seconds;
+
+/// A controller.
+#[derive(Clone, Debug)]
+pub(super) struct Contestant {
+    /// Its name in the tables.
+    pub(super) name: &'static str,
+    /// Whose it is.
+    pub(super) role: Role,
+    binaries: Binaries,
+    program: Option<(PathBuf, Vec<String>)>,
+    arguments: Vec<String>,
+}
+
+impl Contestant {
+    /// This driver's.
+    pub(super) fn ours(binaries: &Binaries) -> Self {
+        Self {
+            name: "driver",
+            role: Role::Ours,
+            binaries: binaries.clone(),
+            program: None,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Another driver's, with batching as its chart has it.
+    pub(super) fn peer(binaries: &Binaries, path: PathBuf) -> Self {
+        Self {
+            name: "other driver",
+            role: Role::Peer,
+            binaries: binaries.clone(),
+            program: Some((path, vec!["controller".to_owned()])),
+            arguments: vec!["--batching=true".to_owned()],
+        }
+    }
+
+    /// A server that does nothing.
+    pub(super) fn echo(binaries: &Binaries) -> Result<Self, BenchError> {
+        Ok(Self {
+            name: "tonic echo",
+            role: Role::Bound,
+            binaries: binaries.clone(),
+            program: Some((binaries.path("ebs-csi-bench")?, vec!["echo".to_owned()])),
+            arguments: Vec::new(),
+        })
+    }
+
+    /// Simulator and controller, with `instances` instances of 27 attachments and this scenario.
+    pub(super) async fn world(
+        &self,
+        instances: usize,
+        scenario: &str,
+    ) -> Result<World, BenchError> {
+        let mut options = WorldOptions::new(self.binaries.clone());
+        options.nodes = (0..instances)
+            .map(|index| NodeOptions::new(&format!("node-{index}"), &instance(index), ZONE))
+            .collect();
+        options.one_zone = true;
+        options.devices = "none".to_owned();
+        options.scenario = scenario.to_owned();
+        options.controller_program.clone_from(&self.program);
+        options.controller_arguments.clone_from(&self.arguments);
+        Ok(World::start(options).await?)
+    }
+}
+
+/// Id of instance number `index`.
+pub(super) fn instance(index: usize) -> String {
+    format!("i-0a{index:015x}")
+}
+
+/// Attachments that an instance of these worlds surely takes.
+pub(super) const PER_INSTANCE: usize = 20;
+
+/// Ends a world that did what it should.
+pub(super) async fn end(world: World) -> Result<(), BenchError> {
+    world.shutdown().await?;
+    Ok(())
+}
+
+/// Process id of the controller.
+pub(super) fn pid(world: &World) -> Result<i32, BenchError> {
+    world
+        .controller
+        .pid()
+        .ok_or_else(|| BenchError::Other("the controller does not run".to_owned()))
+}
+
+/// Processor time of the controller, the simulator and this process so far, in seconds.
+pub(super) fn cpu(world: &World) -> Result<[f64; 3], BenchError> {
+    let simulator = world.simulator.process().pid().unwrap_or_default();
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    Ok([
+        cpu_seconds(pid(world)?)?,
+        cpu_seconds(simulator)?,
+        cpu_seconds(own)?,
+    ])
+}

@@ -1,0 +1,166 @@
+//! How long an attach waits while very many detaches are on their way.
+
+use std::time::Duration;
+
+use ebs_csi_sandbox::World;
+use serde_json::json;
+
+use super::contestant::{Contestant, PER_INSTANCE, end, instance};
+use super::load::{Done, Pair, Sidecars, Workers, claim, pairs};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+/// As in the burst, with 2 s to detach.
+const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\ndetach = { fixed_ms = 2000 }\n";
+
+/// How many, and how far apart the attaches come.
+#[derive(Clone, Copy)]
+struct Size {
+    detaches: usize,
+    attaches: usize,
+    apart: Duration,
+}
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let size = Size {
+        detaches: extent.of(6, 500, 500),
+        attaches: extent.of(2, 60, 60),
+        apart: Duration::from_millis(if extent == Extent::Quick { 10 } else { 1_000 }),
+    };
+    let how = format!(
+        "{} detaches asked for at once (EC2 takes 50, then 5 a second), then {} attaches, one each second; 100 workers. Replies in 30 ms, 1.2 s to attach, 2 s to detach.",
+        size.detaches, size.attaches
+    );
+    let mut own = Figure::new(
+        "attach-own",
+        "attach while detaches wait, with workers of its own",
+        "s",
+    )
+    .target(Target::at_most(Statistic::P99, 1.5).times_the_bound())
+    .note(how.clone())
+    .note("The bound: the same attaches with no detach under way.");
+    let mut shared = Figure::new("attach-shared", "attach while detaches wait, sharing 100 workers with them: from the queue to the end", "s")
+        .note(how)
+        .note("external-attacher has one pool. A detach holds a worker until EC2 has it done, so the queue moves with EC2's detach rate: with n detaches before it and 100 workers, an attach waits about (n - 100 - 50) / 5 s for a worker, whatever the driver does, unless the driver gives workers back by failing detaches early.");
+    for contestant in contestants {
+        let unloaded = run(
+            contestant,
+            Size {
+                detaches: 0,
+                ..size
+            },
+            false,
+        )
+        .await?;
+        let beside = run(contestant, size, false).await?;
+        let sharing = run(contestant, size, true).await?;
+        own = own.row(contestant.role, contestant.name, beside).row(
+            if contestant.role == Role::Ours {
+                Role::Bound
+            } else {
+                Role::Part
+            },
+            &format!("{}: no detaches", contestant.name),
+            unloaded,
+        );
+        shared = shared.row(contestant.role, contestant.name, sharing);
+    }
+    shared = shared.row(
+        Role::Bound,
+        "workers freed at EC2's detach rate",
+        vec![least_wait(size.detaches)],
+    );
+    Ok(vec![own, shared])
+}
+
+/// Of the first attach behind `detaches` detaches in one pool of 100: the worker that it gets is freed when all but 100 are done.
+fn least_wait(detaches: usize) -> f64 {
+    let ahead = f64::from(u32::try_from(detaches.saturating_sub(100)).unwrap_or(u32::MAX));
+    (ahead + 1.0 - 50.0).max(0.0) / 5.0 + 2.03 + 1.23
+}
+
+async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
+    let all = size.detaches + size.attaches;
+    let world = contestant
+        .world(all.div_ceil(PER_INSTANCE), SCENARIO)
+        .await?;
+    let measured = storm(&world, size, share).await;
+    end(world).await?;
+    measured
+}
+
+async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
+    let all = size.detaches + size.attaches;
+    let instances = all.div_ceil(PER_INSTANCE);
+    let limits = |enabled: bool| json!({ "enabled": enabled });
+    let sidecars = Sidecars::new(world, 100)?;
+    let preparing = Workers::new(100);
+    world.simulator.put("/v1/limits", &limits(false)).await?;
+    let prepared: Vec<Pair> =
+        pairs(&sidecars, &preparing, &preparing, size.detaches, instances).await?;
+    let mut waiting = Vec::new();
+    for index in size.detaches..all {
+        let wanted = claim(index);
+        let (volume, _) = preparing.run(|| sidecars.of(index).create(&wanted)).await?;
+        waiting.push((index, volume));
+    }
+    world.simulator.put("/v1/limits", &limits(true)).await?;
+    let detachers = Workers::new(100);
+    let attachers = if share {
+        detachers.clone()
+    } else {
+        Workers::new(100)
+    };
+    let detaching: Vec<_> = prepared
+        .into_iter()
+        .enumerate()
+        .map(|(index, pair)| {
+            let (co, workers) = (sidecars.of(index).clone(), detachers.clone());
+            let node = instance(index % instances);
+            tokio::spawn(async move {
+                workers
+                    .run(|| co.detach(&pair.volume.id, &node))
+                    .await
+                    .map(drop)
+            })
+        })
+        .collect();
+    let mut attaching = Vec::new();
+    for (index, volume) in waiting {
+        tokio::time::sleep(size.apart).await;
+        let (co, workers) = (sidecars.of(index).clone(), attachers.clone());
+        let node = instance(index % instances);
+        attaching.push(tokio::spawn(async move {
+            let (_, done) = workers.run(|| co.attach(&volume, &node)).await?;
+            Ok::<Done, BenchError>(done)
+        }));
+    }
+    let mut seconds = Vec::new();
+    for task in attaching {
+        let done = task.await.map_err(|e| BenchError::Other(e.to_string()))??;
+        seconds.push(if share {
+            done.seconds_queued()
+        } else {
+            done.seconds()
+        });
+    }
+    for task in detaching {
+        task.await.map_err(|e| BenchError::Other(e.to_string()))??;
+    }
+    Ok(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_moves_with_the_detach_rate() {
+        assert!((least_wait(500) - (351.0 / 5.0 + 3.26)).abs() < 1e-9);
+        assert!((least_wait(10) - 3.26).abs() < 1e-9);
+    }
+}

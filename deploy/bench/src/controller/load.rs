@@ -1,0 +1,226 @@
+//! Work as sidecars bring it: a queue, workers, a deadline for each call, and exponential waits between attempts that hold no worker.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebs_csi_sandbox::co::{Claim, Patience, Volume};
+use ebs_csi_sandbox::{Co, CoError, World};
+use tokio::sync::Semaphore;
+
+use super::contestant::instance;
+use crate::error::BenchError;
+
+/// Streams of one connection: what a sidecar with 100 workers opens.
+const PER_CHANNEL: usize = 100;
+
+/// Longest wait between two attempts, as in the sidecars.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// A call that has ended well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// When the first attempt began: a worker was free.
+    pub(super) began: Instant,
+    /// When it ended.
+    pub(super) ended: Instant,
+    /// When it was put in the queue.
+    pub(super) queued: Instant,
+    /// Attempts.
+    pub(super) attempts: u32,
+}
+
+impl Done {
+    /// Seconds from the first attempt to the end.
+    pub(super) fn seconds(&self) -> f64 {
+        (self.ended - self.began).as_secs_f64()
+    }
+
+    /// Seconds from the queue to the end.
+    pub(super) fn seconds_queued(&self) -> f64 {
+        (self.ended - self.queued).as_secs_f64()
+    }
+}
+
+/// Workers that share a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Workers {
+    free: Arc<Semaphore>,
+}
+
+impl Workers {
+    pub(super) fn new(number: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(number)),
+        }
+    }
+
+    /// Repeats `call` until it ends well. The semaphore is fair: who comes first is served first.
+    pub(super) async fn run<T, F>(
+        &self,
+        mut call: impl FnMut() -> F,
+    ) -> Result<(T, Done), BenchError>
+    where
+        F: Future<Output = Result<T, CoError>>,
+    {
+        let queued = Instant::now();
+        let mut began = None;
+        let mut wait = Duration::from_secs(1);
+        for attempts in 1.. {
+            let worker = self
+                .free
+                .acquire()
+                .await
+                .map_err(|e| BenchError::Other(e.to_string()))?;
+            let began = *began.get_or_insert_with(Instant::now);
+            let answer = call().await;
+            drop(worker);
+            match answer {
+                Ok(answer) => {
+                    let ended = Instant::now();
+                    let done = Done {
+                        began,
+                        ended,
+                        queued,
+                        attempts,
+                    };
+                    return Ok((answer, done));
+                }
+                Err(e) if e.code().is_none() || attempts >= 12 => return Err(e.into()),
+                Err(_) => {
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+            }
+        }
+        Err(BenchError::Other("attempts are endless".to_owned()))
+    }
+}
+
+/// Connections to a controller, as many as the workers need.
+#[derive(Clone, Debug)]
+pub(super) struct Sidecars {
+    channels: Vec<Co>,
+}
+
+impl Sidecars {
+    /// For `workers` workers of each kind.
+    pub(super) fn new(world: &World, workers: usize) -> Result<Self, BenchError> {
+        let channels = (0..workers.div_ceil(PER_CHANNEL).max(1))
+            .map(|_| {
+                let mut co = world.co()?;
+                co.provisioner = Patience::PROVISIONER.once();
+                co.attacher = Patience::ATTACHER.once();
+                Ok(co)
+            })
+            .collect::<Result<_, CoError>>()?;
+        Ok(Self { channels })
+    }
+
+    /// The connection of item `index`.
+    pub(super) fn of(&self, index: usize) -> &Co {
+        &self.channels[index % self.channels.len()]
+    }
+}
+
+/// What the load asks for: 4 GiB of gp3.
+pub(super) fn claim(index: usize) -> Claim {
+    Claim::filesystem(&format!("pvc-{index:08}"), "ext4", 4).parameter("type", "gp3")
+}
+
+/// A volume's way to its node.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) volume: Volume,
+    pub(super) create: Done,
+    pub(super) attach: Done,
+}
+
+/// Creates and attaches volumes `0..number`, in this order, each as soon as a worker is free; instances are filled in turn.
+pub(super) async fn pairs(
+    sidecars: &Sidecars,
+    creators: &Workers,
+    attachers: &Workers,
+    number: usize,
+    instances: usize,
+) -> Result<Vec<Pair>, BenchError> {
+    let tasks: Vec<_> = (0..number)
+        .map(|index| {
+            let (co, creators, attachers) = (
+                sidecars.of(index).clone(),
+                creators.clone(),
+                attachers.clone(),
+            );
+            tokio::spawn(async move {
+                let claim = claim(index);
+                let (volume, create) = creators.run(|| co.create(&claim)).await?;
+                let node = instance(index % instances);
+                let (_, attach) = attachers.run(|| co.attach(&volume, &node)).await?;
+                Ok::<_, BenchError>(Pair {
+                    volume,
+                    create,
+                    attach,
+                })
+            })
+        })
+        .collect();
+    let mut pairs = Vec::with_capacity(number);
+    for task in tasks {
+        pairs.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
+    }
+    Ok(pairs)
+}
+
+/// By how many seconds each call ended later than its place in the queue would have it: the n-th to begin ought to be the n-th to end.
+pub(super) fn behind_its_place(calls: &[Done]) -> Vec<f64> {
+    let mut by_begin: Vec<&Done> = calls.iter().collect();
+    by_begin.sort_by_key(|call| call.began);
+    let mut ends: Vec<Instant> = calls.iter().map(|call| call.ended).collect();
+    ends.sort();
+    by_begin
+        .iter()
+        .zip(ends)
+        .map(|(call, place)| call.ended.saturating_duration_since(place).as_secs_f64())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_overtaken_is_behind_its_place() {
+        let zero = Instant::now();
+        let call = |began: u64, ended: u64| Done {
+            queued: zero,
+            began: zero + Duration::from_secs(began),
+            ended: zero + Duration::from_secs(ended),
+            attempts: 1,
+        };
+        assert_eq!(
+            behind_its_place(&[call(0, 5), call(1, 6), call(2, 7)]),
+            [0.0; 3]
+        );
+        assert_eq!(
+            behind_its_place(&[call(0, 9), call(1, 5), call(2, 6)]),
+            [4.0, 0.0, 0.0]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_between_attempts_holds_no_worker() {
+        let workers = Workers::new(1);
+        let refused = || CoError::Refused {
+            rpc: "CreateVolume",
+            code: tonic::Code::Aborted,
+            message: String::new(),
+            attempts: 1,
+            elapsed: Duration::ZERO,
+        };
+        let mut answers = vec![Ok(()), Err(refused())];
+        let slow = workers.run(|| std::future::ready(answers.pop().unwrap_or(Ok(()))));
+        let quick = workers.run(|| std::future::ready(Ok::<_, CoError>(())));
+        let (slow, quick) = tokio::join!(slow, quick);
+        let (slow, quick) = (slow.unwrap().1, quick.unwrap().1);
+        assert_eq!((slow.attempts, quick.attempts), (2, 1));
+    }
+}

@@ -1,0 +1,141 @@
+//! Memory: idle, with many volumes, and over very many calls.
+
+use std::time::Duration;
+
+use csi::DeleteVolumeRequest;
+use ebs_csi_proto::csi;
+
+use super::contestant::{Contestant, end, pid};
+use super::load::{Sidecars, Workers, claim};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+use crate::live::{memory_kinds, memory_mib};
+
+const SCENARIO: &str = "profile = \"instant\"\n[limits]\nenabled = false\n";
+const WORKERS: usize = 100;
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let many = extent.of(20, 10_000, 10_000);
+    let mut idle = Figure::new("memory-idle", "memory of the controller, idle", "MiB")
+        .target(Target::at_most(Statistic::Median, 12.0))
+        .note("Proportional set size from smaps_rollup, 3 seconds after the first good Probe; each sample is a process of its own.");
+    let mut loaded = Figure::new("memory-volumes", &format!("memory of the controller after creating {many} volumes"), "MiB")
+        .target(Target::at_most(Statistic::Median, 24.0))
+        .note("100 workers, no quota, EC2 at 0 ms; looked at 3 seconds after the last call. EC2 holds the volumes; the controller keeps what its caches allow.");
+    for contestant in contestants {
+        let (mut at_rest, mut after) = (Vec::new(), Vec::new());
+        let mut kinds = Vec::new();
+        for round in 0..extent.of(1, 3, 3) {
+            let world = contestant.world(1, SCENARIO).await?;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            at_rest.push(memory_mib(&[pid(&world)?]));
+            kinds.extend(memory_kinds(pid(&world)?)?);
+            if round == 0 {
+                create(&Sidecars::new(&world, WORKERS)?, many).await?;
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                after.push(memory_mib(&[pid(&world)?]));
+            }
+            end(world).await?;
+        }
+        idle = idle.row(contestant.role, contestant.name, at_rest);
+        loaded = loaded.row(contestant.role, contestant.name, after);
+        for kind in ["anonymous", "pages of files"] {
+            let of = kinds.iter().filter(|(name, _)| *name == kind);
+            let label = format!("{}: {kind}", contestant.name);
+            idle = idle.row(Role::Part, &label, of.map(|(_, mib)| *mib).collect());
+        }
+    }
+    Ok(vec![idle, loaded])
+}
+
+async fn create(sidecars: &Sidecars, number: usize) -> Result<(), BenchError> {
+    let workers = Workers::new(WORKERS);
+    let tasks: Vec<_> = (0..number)
+        .map(|index| {
+            let (co, workers) = (sidecars.of(index).clone(), workers.clone());
+            tokio::spawn(async move {
+                let claim = claim(index);
+                workers.run(|| co.create(&claim)).await.map(drop)
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.map_err(|e| BenchError::Other(e.to_string()))??;
+    }
+    Ok(())
+}
+
+/// Parts of the run after each of which memory is looked at.
+const PARTS: usize = 20;
+
+pub(super) async fn growth(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let calls = extent.of(80, 100_000, 1_000_000);
+    let mut figure = Figure::new("memory-growth", "memory gained over many calls", "MiB")
+        .target(Target::at_most(Statistic::Median, 0.5))
+        .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The second tenth of the run is the base: what a first call touches is no growth. Half a MiB counts as none. `--full` makes a million calls.");
+    for contestant in contestants {
+        let world = contestant.world(1, SCENARIO).await?;
+        let mut memory = vec![memory_mib(&[pid(&world)?])];
+        for part in 0..PARTS {
+            create_and_delete(&world, part, calls / PARTS / 2).await?;
+            memory.push(memory_mib(&[pid(&world)?]));
+        }
+        end(world).await?;
+        let base = memory.get(PARTS / 5).copied().unwrap_or_default();
+        let last = memory.last().copied().unwrap_or_default();
+        let label = format!(
+            "{}: from call {} to call {calls}",
+            contestant.name,
+            calls / 5
+        );
+        figure = figure.row(contestant.role, &label, vec![last - base]).row(
+            Role::Part,
+            &format!("{}: memory after each twentieth part", contestant.name),
+            memory,
+        );
+    }
+    Ok(vec![figure])
+}
+
+async fn create_and_delete(
+    world: &ebs_csi_sandbox::World,
+    part: usize,
+    volumes: usize,
+) -> Result<(), BenchError> {
+    let co = world.co()?;
+    let workers = 50;
+    let tasks: Vec<_> = (0..workers)
+        .map(|worker| {
+            let (mut client, co) = (co.controller(), co.clone());
+            tokio::spawn(async move {
+                for index in (worker..volumes).step_by(workers) {
+                    let request = co.create_request(&claim(part * volumes + index));
+                    let made = client
+                        .create_volume(request)
+                        .await
+                        .map_err(|status| BenchError::call("CreateVolume", &status))?;
+                    let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
+                    client
+                        .delete_volume(DeleteVolumeRequest {
+                            volume_id,
+                            ..DeleteVolumeRequest::default()
+                        })
+                        .await
+                        .map_err(|status| BenchError::call("DeleteVolume", &status))?;
+                }
+                Ok::<_, BenchError>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.map_err(|e| BenchError::Other(e.to_string()))??;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! From exec to the first good Probe.
+
+use ebs_csi_sandbox::binaries::Binaries;
+
+use super::contestant::{Contestant, end};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    binaries: &Binaries,
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let mut all = contestants.to_vec();
+    all.push(Contestant::echo(binaries)?);
+    let mut worlds = Vec::new();
+    for contestant in &all {
+        worlds.push(contestant.world(1, "profile = \"instant\"\n").await?);
+    }
+    let mut samples = vec![Vec::new(); all.len()];
+    for round in 0..extent.of(2, 40, 40) {
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for which in order {
+            let world = &mut worlds[which];
+            world.controller.kill().await?;
+            samples[which].push(world.start_controller().await?.as_secs_f64() * 1e3);
+        }
+    }
+    for world in worlds {
+        end(world).await?;
+    }
+    let mut figure = Figure::new("start", "exec to the first good Probe, EC2 at 0 ms", "ms")
+        .target(Target::at_most(Statistic::Median, 15.0))
+        .note("The client tries each half millisecond. The bound is the start of a gRPC server that does nothing, of the same build.");
+    for (contestant, samples) in all.iter().zip(samples) {
+        figure = figure.row(contestant.role, contestant.name, samples);
+    }
+    figure.rows.sort_by_key(|row| row.role != Role::Ours);
+    Ok(vec![figure])
+}

@@ -1,0 +1,184 @@
+//! `ebs-csi-bench`: node, controller, all, report.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use ebs_csi_bench::error::BenchError;
+use ebs_csi_bench::extent::Extent;
+use ebs_csi_bench::figure::{Figure, Role, with_unit};
+use ebs_csi_bench::results::Results;
+use ebs_csi_bench::{controller, echo, node, page};
+use ebs_csi_sandbox::binaries::Binaries;
+
+/// Measures the driver beside its bounds, on simulated EC2 and real loop devices.
+#[derive(Debug, Parser)]
+#[command(name = "ebs-csi-bench", version, about)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Stage, publish and their reverse, memory, many at once, growth. Needs root.
+    Node(Run),
+    /// Attempts, makespan, latency, throughput, fairness, processor time, memory, start. Needs root.
+    Controller(Run),
+    /// Both.
+    All(Run),
+    /// Write the page and its pictures from the kept results.
+    Report(Report),
+    /// Answer the controller's calls with nothing behind them (the bound of throughput; started by `controller`).
+    #[command(hide = true)]
+    Echo {
+        /// Socket to serve, `unix://PATH`.
+        #[arg(long)]
+        endpoint: String,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct Run {
+    /// Tiny numbers, to see that the harness works. The figures mean nothing.
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Also what takes hours: 5,000 volumes at EC2's own rates, a million calls, 100,000 cycles.
+    #[arg(long)]
+    full: bool,
+    /// Only these figures of the controller, by the name of their measurement.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<String>,
+    /// Another driver's program, whose controller (`PATH controller --endpoint=…`) is measured in turns with this one.
+    #[arg(long, value_name = "PATH", env = "PEER_BIN")]
+    peer_bin: Option<PathBuf>,
+    /// Directory for the results with all samples.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Also keep the results, without samples, in this directory.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct Report {
+    /// Directory of kept results.
+    #[arg(long, value_name = "DIR")]
+    results: PathBuf,
+    /// The page; its pictures go to a directory of its name beside it.
+    #[arg(long, value_name = "FILE")]
+    page: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(e) if !e.use_stderr() => {
+            print!("{e}");
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            let text = e.to_string();
+            return fail(64, text.lines().next().unwrap_or("bad usage"));
+        }
+    };
+    let done = match command.what {
+        What::Node(run) => in_runtime(measure(run, &["node"])),
+        What::Controller(run) => in_runtime(measure(run, &["controller"])),
+        What::All(run) => in_runtime(measure(run, &["node", "controller"])),
+        What::Report(report) => {
+            page::write(&report.results, &report.page).map_err(BenchError::from)
+        }
+        What::Echo { endpoint } => echo::serve(&endpoint),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(1, &e.to_string()),
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where this program speaks on standard error"
+)]
+fn fail(code: u8, text: &str) -> ExitCode {
+    eprintln!("ebs-csi-bench: {text}");
+    ExitCode::from(code)
+}
+
+fn in_runtime(work: impl Future<Output = Result<(), BenchError>>) -> Result<(), BenchError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
+}
+
+async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
+    let extent = match (run.quick, run.full) {
+        (true, _) => Extent::Quick,
+        (_, true) => Extent::Full,
+        _ => Extent::Usual,
+    };
+    let binaries = Binaries::beside_this_program()?;
+    for part in parts {
+        let extra = match extent {
+            Extent::Quick => " --quick",
+            Extent::Usual => "",
+            Extent::Full => " --full",
+        };
+        let mut results = Results::begin(part, format!("./deploy/bench/run {part}{extra}"));
+        let file = format!("{part}.json");
+        let keep = run.keep.as_ref().map(|keep| keep.join(&file));
+        let mut take = |figures: Vec<Figure>| {
+            for figure in &figures {
+                println!("{}", table(figure));
+            }
+            results.figures.extend(figures);
+            results.write(&run.out.join(&file))?;
+            let Some(keep) = &keep else { return Ok(()) };
+            let mut kept = results.clone();
+            if keep.exists() {
+                kept.keep_from(Results::read(keep)?);
+            }
+            Ok(kept.for_keeping().write(keep)?)
+        };
+        if *part == "node" {
+            node::measure(&binaries, extent, &mut take).await?;
+        } else {
+            let wanted = controller::Wanted {
+                only: run.only.clone(),
+                peer: run.peer_bin.clone(),
+                extent,
+            };
+            controller::measure(&binaries, &wanted, &mut take).await?;
+        }
+        println!("all samples: {}", run.out.join(&file).display());
+    }
+    Ok(())
+}
+
+fn table(figure: &Figure) -> String {
+    let mut text = format!("\n{} [{}]\n", figure.title, figure.unit);
+    for row in &figure.rows {
+        let s = &row.summary;
+        let role = match row.role {
+            Role::Ours => "*",
+            Role::Bound => "|",
+            Role::Peer => "~",
+            Role::Part => " ",
+        };
+        text.push_str(&format!(
+            "{role} {:<64} median {:>10.3}  quartiles {:>9.3}..{:<9.3} p99 {:>10.3}  n {}\n",
+            row.label, s.median, s.lower, s.upper, s.p99, s.count
+        ));
+    }
+    for verdict in figure.verdicts() {
+        text.push_str(&format!(
+            "  {} {}: {}\n",
+            if verdict.met { "met   " } else { "MISSED" },
+            verdict.target,
+            with_unit(verdict.measured, &figure.unit)
+        ));
+    }
+    text
+}

@@ -1,0 +1,150 @@
+//! A memory cgroup, as a container runtime gives each container: version 2, or version 1 where the machine has that.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A cgroup with a limit, removed when dropped.
+#[derive(Debug)]
+pub struct MemoryLimit {
+    directory: PathBuf,
+    outside: PathBuf,
+}
+
+/// This process inside the limit, until dropped. Children that it starts meanwhile stay inside.
+#[derive(Debug)]
+pub struct Inside<'a> {
+    limit: &'a MemoryLimit,
+}
+
+fn in_file(path: &Path, text: &str) -> io::Result<()> {
+    std::fs::write(path, text).map_err(|e| {
+        io::Error::new(
+            e.kind(),
+            format!("writing {text} to {}: {e}", path.display()),
+        )
+    })
+}
+
+impl MemoryLimit {
+    /// A new cgroup beneath this process's own, with at most `bytes`.
+    ///
+    /// # Errors
+    /// When the machine has no memory controller that may be used, with the file that could not be written.
+    pub fn make(bytes: u64) -> io::Result<Self> {
+        let name = format!("ebs-csi-bench-{}", std::process::id());
+        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        let (outside, file) = if let Some(path) = path_of(&own, "memory") {
+            (
+                Path::new("/sys/fs/cgroup/memory").join(path),
+                "memory.limit_in_bytes",
+            )
+        } else {
+            let path = path_of(&own, "")
+                .ok_or_else(|| io::Error::other("/proc/self/cgroup names no memory controller"))?;
+            // Version 2 allows processes in the leaves alone.
+            let parent = Path::new("/sys/fs/cgroup").join(path);
+            in_file(&parent.join("cgroup.subtree_control"), "+memory")?;
+            (parent, "memory.max")
+        };
+        let directory = outside.join(name);
+        std::fs::create_dir(&directory).map_err(|e| {
+            io::Error::new(e.kind(), format!("making {}: {e}", directory.display()))
+        })?;
+        let limit = Self { directory, outside };
+        in_file(&limit.directory.join(file), &bytes.to_string())?;
+        Ok(limit)
+    }
+
+    /// Takes this process inside.
+    ///
+    /// # Errors
+    /// As write(2) on `cgroup.procs`.
+    pub fn enter(&self) -> io::Result<Inside<'_>> {
+        let own = std::process::id().to_string();
+        in_file(&self.directory.join("cgroup.procs"), &own)?;
+        Ok(Inside { limit: self })
+    }
+
+    fn number(&self, files: &[&str], key: &str) -> Option<f64> {
+        files.iter().find_map(|file| {
+            let text = std::fs::read_to_string(self.directory.join(file)).ok()?;
+            if key.is_empty() {
+                return text.trim().parse().ok();
+            }
+            text.lines()
+                .find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+        })
+    }
+
+    /// Processes inside that the kernel killed for want of memory.
+    pub fn kills(&self) -> f64 {
+        self.number(&["memory.oom_control", "memory.events"], "oom_kill ")
+            .unwrap_or(0.0)
+    }
+
+    /// The most that was ever charged, in MiB.
+    pub fn most_mib(&self) -> f64 {
+        self.number(&["memory.max_usage_in_bytes", "memory.peak"], "")
+            .unwrap_or(0.0)
+            / f64::from(1 << 20)
+    }
+}
+
+/// The path behind `:controller:` in `/proc/PID/cgroup` (cgroups(7)), relative.
+fn path_of<'t>(table: &'t str, controller: &str) -> Option<&'t str> {
+    table.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let names = parts.next()?;
+        names
+            .split(',')
+            .any(|name| name == controller)
+            .then(|| parts.next().map(|path| path.trim_start_matches('/')))?
+    })
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let own = std::process::id().to_string();
+        let _ = in_file(&self.limit.outside.join("cgroup.procs"), &own);
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        // Those who are still inside go back first, or the directory cannot be removed.
+        let inside = std::fs::read_to_string(self.directory.join("cgroup.procs"));
+        for pid in inside.unwrap_or_default().lines() {
+            let _ = in_file(&self.outside.join("cgroup.procs"), pid);
+        }
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_cgroup_is_found_in_both_versions() {
+        let first = "4:memory:/pods/a\n3:cpu,cpuacct:/\n0::/unified\n";
+        assert_eq!(path_of(first, "memory"), Some("pods/a"));
+        assert_eq!(path_of(first, "cpuacct"), Some(""));
+        assert_eq!(path_of("0::/system.slice\n", "memory"), None);
+        assert_eq!(path_of("0::/system.slice\n", ""), Some("system.slice"));
+    }
+
+    #[test]
+    fn a_limit_is_made_and_removed() {
+        let limit = match MemoryLimit::make(64 << 20) {
+            Ok(limit) => limit,
+            Err(why) => {
+                println!("skipped: {why}");
+                return;
+            }
+        };
+        let directory = limit.directory.clone();
+        assert!(directory.exists() && limit.kills() == 0.0);
+        drop(limit);
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,57 @@
+//! Memory over many lives of a volume on a node.
+
+use csi::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
+use ebs_csi_proto::csi;
+use ebs_csi_sandbox::binaries::Binaries;
+
+use super::place::{Attached, Place};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+use crate::live::memory_mib;
+
+/// Parts of the run after each of which memory is looked at.
+const PARTS: usize = 20;
+
+pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Figure, BenchError> {
+    let place = Place::make(binaries).await?;
+    let cycles = extent.of(40, 1_000, 100_000);
+    let measured = run(&place, cycles).await;
+    place.end().await?;
+    let memory = measured?;
+    // What the first part touches for the first time is no growth.
+    let first = memory.get(1).copied().unwrap_or_default();
+    let last = memory.last().copied().unwrap_or_default();
+    Ok(Figure::new("node-growth", "memory gained over many stage and unstage cycles", "MiB")
+        .row(Role::Ours, &format!("from cycle {} to cycle {cycles}", cycles / PARTS), vec![last - first])
+        .row(Role::Part, "memory after each twentieth part", memory)
+        // An allocator's page here and there is not growth.
+        .target(Target::at_most(Statistic::Median, 0.25))
+        .note("All processes of a node; a quarter of a MiB counts as none. `--full` makes 100,000 cycles."))
+}
+
+async fn run(place: &Place, cycles: usize) -> Result<Vec<f64>, BenchError> {
+    let Attached { volume, attachment } = place.attach("pvc-growth", "ext4").await?;
+    let path = place.kubelet.prepare_stage(&volume)?;
+    let stage: NodeStageVolumeRequest = place.kubelet.stage_request(&volume, &attachment)?;
+    let unstage = NodeUnstageVolumeRequest {
+        volume_id: volume.id.clone(),
+        staging_target_path: path.to_string_lossy().into_owned(),
+    };
+    let mut client = place.kubelet.node();
+    let mut memory = vec![memory_mib(&place.processes())];
+    for _ in 0..PARTS {
+        for _ in 0..cycles / PARTS {
+            client
+                .node_stage_volume(stage.clone())
+                .await
+                .map_err(|status| BenchError::call("NodeStageVolume", &status))?;
+            client
+                .node_unstage_volume(unstage.clone())
+                .await
+                .map_err(|status| BenchError::call("NodeUnstageVolume", &status))?;
+        }
+        memory.push(memory_mib(&place.processes()));
+    }
+    Ok(memory)
+}

@@ -1,0 +1,139 @@
+//! A hundred fresh volumes staged at once, with agent and helper under a memory limit.
+
+use std::time::Instant;
+
+use ebs_csi_sandbox::Kubelet;
+use ebs_csi_sandbox::binaries::Binaries;
+
+use super::place::{Attached, Place};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+use crate::memory_limit::MemoryLimit;
+
+/// The limit in bytes.
+const LIMIT: u64 = 64 << 20;
+
+/// What happened.
+struct Seen {
+    each: Vec<f64>,
+    whole: f64,
+    failed: Vec<f64>,
+    killed: f64,
+    replaced: f64,
+    most: f64,
+    limited: bool,
+}
+
+pub(super) async fn measure(
+    binaries: &Binaries,
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let mut place = Place::make(binaries).await?;
+    let volumes = extent.of(4, 100, 100);
+    let measured = run(&mut place, volumes).await;
+    place.end().await?;
+    let seen = measured?;
+    let how = if seen.limited {
+        "Agent, helper, and every mkfs that it starts are in one memory cgroup (v1) of 64 MiB, page cache of the disks' metadata included."
+    } else {
+        "No memory cgroup could be made on this machine: the limit was NOT in force."
+    };
+    Ok(vec![
+        Figure::new(
+            "node-parallel",
+            &format!("{volumes} fresh ext4 staged at once under a limit of 64 MiB: processes lost"),
+            "",
+        )
+        .row(
+            Role::Ours,
+            "agent, supervisor, broker or directories ended",
+            vec![seen.replaced],
+        )
+        .row(
+            Role::Part,
+            "tools killed for want of memory",
+            vec![seen.killed],
+        )
+        .row(Role::Part, "stages that had to be repeated", seen.failed)
+        .target(Target::at_most(Statistic::Greatest, 0.0))
+        .note(how),
+        Figure::new(
+            "node-parallel-time",
+            &format!("{volumes} fresh ext4 staged at once under a limit of 64 MiB: time"),
+            "ms",
+        )
+        .row(Role::Ours, "one stage", seen.each)
+        .row(Role::Part, "all", vec![seen.whole])
+        .note(format!(
+            "Most memory charged to the cgroup: {:.1} MiB, page cache included. {how}",
+            seen.most
+        )),
+    ])
+}
+
+async fn run(place: &mut Place, volumes: usize) -> Result<Seen, BenchError> {
+    let mut attached = Vec::new();
+    for index in 0..volumes {
+        attached.push(
+            place
+                .attach(&format!("pvc-parallel-{index}"), "ext4")
+                .await?,
+        );
+    }
+    // Processes are charged for what they touch after they entered: they are started inside.
+    place.world.nodes[0].agent.kill().await?;
+    place.world.nodes[0].helper.kill_family().await?;
+    let limit = MemoryLimit::make(LIMIT);
+    let limited = limit.is_ok();
+    let inside = match &limit {
+        Ok(limit) => Some(limit.enter()?),
+        Err(why) => {
+            println!("no memory limit: {why}");
+            None
+        }
+    };
+    place.world.start_helper(0).await?;
+    place.world.start_agent(0).await?;
+    drop(inside);
+    let before = place.processes();
+    let began = Instant::now();
+    let kubelet = place.world.kubelet(0)?;
+    let tasks: Vec<_> = attached
+        .into_iter()
+        .map(|one| tokio::spawn(stage(kubelet.clone(), one)))
+        .collect();
+    let mut each = Vec::new();
+    for task in tasks {
+        each.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
+    }
+    let whole = began.elapsed().as_secs_f64() * 1e3;
+    let after = place.processes();
+    let repeated = kubelet
+        .attempts
+        .all()
+        .iter()
+        .filter(|call| call.attempts > 1)
+        .count();
+    let limit = limit.ok();
+    Ok(Seen {
+        each,
+        whole,
+        failed: vec![count(repeated)],
+        killed: limit.as_ref().map_or(0.0, MemoryLimit::kills),
+        replaced: count(before.iter().filter(|pid| !after.contains(pid)).count()),
+        most: limit.as_ref().map_or(0.0, MemoryLimit::most_mib),
+        limited,
+    })
+}
+
+async fn stage(kubelet: Kubelet, one: Attached) -> Result<f64, BenchError> {
+    let began = Instant::now();
+    kubelet.stage(&one.volume, &one.attachment).await?;
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a hundred at most")]
+fn count(number: usize) -> f64 {
+    number as f64
+}

@@ -1,0 +1,199 @@
+//! The page of figures, generated from kept results: nobody writes a number by hand.
+
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+use crate::figure::{Figure, Role, Row, number, with_unit};
+use crate::picture;
+use crate::results::Results;
+
+/// Why a target is missed, by figure: words that accompany the numbers, kept beside the results.
+const REASONS: &str = "reasons.md";
+
+/// Writes `page` and, in a directory of its name beside it, a picture for each figure of the results in `directory`.
+///
+/// # Errors
+/// When a results file cannot be read or a page not be written.
+pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
+    let results = Results::kept(directory)?;
+    let reasons = match std::fs::read_to_string(directory.join(REASONS)) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(e),
+    };
+    let pictures = page.with_extension("");
+    match std::fs::remove_dir_all(&pictures) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => std::fs::create_dir_all(&pictures)?,
+    }
+    for figure in results.iter().flat_map(|part| &part.figures) {
+        let file = pictures.join(format!("{}.svg", figure.key));
+        std::fs::write(file, picture::svg(figure))?;
+    }
+    let name = pictures.file_name().unwrap_or_default().to_string_lossy();
+    std::fs::write(page, text(&results, &reasons, &name))
+}
+
+/// The paragraph of `key` in the text of reasons: what stands below `## key`.
+fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
+    let (_, rest) = reasons.split_once(&format!("## {key}\n"))?;
+    Some(rest.split("\n## ").next().unwrap_or(rest).trim())
+}
+
+fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
+    let mut page = String::from(
+        "# Performance\n\nGenerated from `deploy/bench/results/` by `./deploy/bench/run report`; every number is a measurement of a release build, none is written by hand. \
+         Measured against simulated EC2 on loopback and, for the node, real loop devices: ratios to the bound carry over to other machines, \
+         absolute times do not, and nothing here has met real EC2. `deploy/bench/README.md` says how each figure comes about.\n",
+    );
+    for part in results {
+        summary(&mut page, part, reasons);
+    }
+    for part in results {
+        let _ = writeln!(page, "\n## {}: the figures", part.part);
+        for figure in &part.figures {
+            one(&mut page, figure, reason(reasons, &figure.key), pictures);
+        }
+    }
+    page
+}
+
+fn summary(page: &mut String, part: &Results, reasons: &str) {
+    let host = &part.host;
+    let _ = writeln!(
+        page,
+        "\n## {}\n\n    {}\n\n{}, {} × {}, {} GiB, Linux {}, files on {}; load average before the run {}.\n",
+        part.part,
+        part.command,
+        part.date,
+        host.processors,
+        host.processor,
+        host.memory_gib,
+        host.kernel,
+        host.file_system,
+        host.load_before
+    );
+    page.push_str("| figure | measured | bound | target | |\n|---|---|---|---|---|\n");
+    for figure in &part.figures {
+        let Some(ours) = figure.first(Role::Ours) else {
+            continue;
+        };
+        let bound = figure.first(Role::Bound);
+        let bound = bound.map_or("-".to_owned(), |row| {
+            with_unit(row.summary.median, &figure.unit)
+        });
+        let mut verdicts = figure.verdicts();
+        if verdicts.is_empty() {
+            let measured = with_unit(ours.summary.median, &figure.unit);
+            let _ = writeln!(
+                page,
+                "| [{}](#{}) | {measured} | {bound} | - | |",
+                figure.title, figure.key
+            );
+        }
+        for verdict in verdicts.drain(..) {
+            let word = match (verdict.met, reason(reasons, &figure.key)) {
+                (true, _) => "met".to_owned(),
+                (false, Some(_)) => format!("[**missed**](#{})", figure.key),
+                (false, None) => "**missed**".to_owned(),
+            };
+            let _ = writeln!(
+                page,
+                "| [{}](#{}) | {} | {bound} | {} | {word} |",
+                figure.title,
+                figure.key,
+                with_unit(verdict.measured, &figure.unit),
+                verdict.target
+            );
+        }
+    }
+}
+
+fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
+    let _ = writeln!(
+        page,
+        "\n<a id=\"{0}\"></a>\n\n### {1}\n\n![{1}]({pictures}/{0}.svg)\n",
+        figure.key, figure.title
+    );
+    let unit = if figure.unit.is_empty() {
+        ""
+    } else {
+        &figure.unit
+    };
+    let _ = writeln!(
+        page,
+        "| {unit} | median | quartiles | p99 | least, greatest | samples |\n|---|---|---|---|---|---|"
+    );
+    for row in &figure.rows {
+        line(page, row);
+    }
+    page.push('\n');
+    for note in &figure.notes {
+        let _ = writeln!(page, "{note}");
+    }
+    if let Some(reason) = reason {
+        let _ = writeln!(page, "\n{reason}");
+    }
+}
+
+fn line(page: &mut String, row: &Row) {
+    let s = &row.summary;
+    let label = match row.role {
+        Role::Ours => format!("**{}**", row.label),
+        Role::Bound => format!("*bound:* {}", row.label),
+        Role::Peer | Role::Part => row.label.clone(),
+    };
+    if s.count <= 1 {
+        let _ = writeln!(
+            page,
+            "| {label} | {} | | | | {} |",
+            number(s.median),
+            s.count
+        );
+        return;
+    }
+    let _ = writeln!(
+        page,
+        "| {label} | {} | {}-{} | {} | {}, {} | {} |",
+        number(s.median),
+        number(s.lower),
+        number(s.upper),
+        number(s.p99),
+        number(s.least),
+        number(s.greatest),
+        s.count
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{Statistic, Target};
+
+    #[test]
+    fn a_miss_is_published_with_its_reason() {
+        let mut part = Results::begin("node", "run node".to_owned());
+        let figure = |key: &str, measured: f64| {
+            Figure::new(key, key, "ms")
+                .row(Role::Ours, "driver", vec![measured])
+                .target(Target::at_most(Statistic::Median, 1.0))
+        };
+        part.figures = vec![figure("good", 1.0), figure("bad", 2.0)];
+        let page = text(
+            &[part],
+            "## bad\n\nBecause.\n\n## other\n\nNo.\n",
+            "pictures",
+        );
+        assert!(
+            page.contains("| [good](#good) | 1.00 ms | - | median ≤ 1.00 ms | met |"),
+            "{page}"
+        );
+        assert!(
+            page.contains("| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |"),
+            "{page}"
+        );
+        assert!(page.contains("![bad](pictures/bad.svg)") && page.contains("\nBecause.\n"));
+        assert!(!page.contains("No."));
+    }
+}

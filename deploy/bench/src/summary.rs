@@ -1,0 +1,62 @@
+//! Order statistics of samples.
+
+use serde::{Deserialize, Serialize};
+
+/// What is kept of a set of samples, in their unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many.
+    pub count: usize,
+    /// Least.
+    pub least: f64,
+    /// A quarter is below.
+    pub lower: f64,
+    /// The middle.
+    pub median: f64,
+    /// A quarter is above.
+    pub upper: f64,
+    /// 99 of 100 are at or below; of fewer than 100 samples, the greatest.
+    pub p99: f64,
+    /// Greatest.
+    pub greatest: f64,
+}
+
+impl Summary {
+    /// Of `samples`; all zero of none.
+    pub fn of(samples: &[f64]) -> Self {
+        let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let rank = |percent: usize| {
+            let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+            sorted.get(place).copied().unwrap_or_default()
+        };
+        Self {
+            count: sorted.len(),
+            least: sorted.first().copied().unwrap_or_default(),
+            lower: rank(25),
+            median: rank(50),
+            upper: rank(75),
+            p99: rank(99),
+            greatest: sorted.last().copied().unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_nearest_ranks() {
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let of = Summary::of(&hundred);
+        assert_eq!(
+            (of.least, of.lower, of.median, of.upper, of.p99, of.greatest),
+            (1.0, 25.0, 50.0, 75.0, 99.0, 100.0)
+        );
+        let few = Summary::of(&[3.0, 1.0, f64::NAN, 2.0]);
+        assert_eq!((few.count, few.median, few.p99), (3, 2.0, 3.0));
+        assert_eq!(Summary::of(&[]), Summary::default());
+        assert_eq!(Summary::of(&[7.0]).median, 7.0);
+    }
+}

@@ -1,0 +1,136 @@
+//! The harness on the smallest numbers, with whatever build the tests use: each figure comes out, is written, and becomes a page. No
+//! number is looked at beyond what counts exactly.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ebs_csi_bench::figure::Role;
+use ebs_csi_bench::results::Results;
+
+/// The programs lie beside the bench's.
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-bench"));
+    command.args(arguments);
+    command
+}
+
+fn run(part: &str, directory: &Path) -> Option<Results> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: block devices and processes with users of their own need root");
+        return None;
+    }
+    let (out, keep) = (directory.join("out"), directory.join("keep"));
+    let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let done = bench(&[
+        part,
+        "--quick",
+        "--out",
+        &path(&out),
+        "--keep",
+        &path(&keep),
+    ])
+    .output()
+    .expect("ebs-csi-bench runs");
+    assert!(
+        done.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let whole = Results::read(&out.join(format!("{part}.json"))).expect("results");
+    let kept = Results::read(&keep.join(format!("{part}.json"))).expect("kept results");
+    for (figure, kept) in whole.figures.iter().zip(&kept.figures) {
+        for (row, kept) in figure.rows.iter().zip(&kept.rows) {
+            assert!(
+                row.summary.count > 0,
+                "{}: no samples of {}",
+                figure.key,
+                row.label
+            );
+            assert_eq!(
+                row.summary.count,
+                row.samples.len(),
+                "{}: samples",
+                figure.key
+            );
+            assert_eq!(kept.summary, row.summary, "{}", figure.key);
+            assert!(kept.samples.is_empty(), "{}: kept samples", figure.key);
+        }
+        assert!(
+            figure.first(Role::Ours).is_some(),
+            "{}: no row of the driver",
+            figure.key
+        );
+    }
+    let page = directory.join("performance.md");
+    let written = bench(&["report", "--results", &path(&keep), "--page", &path(&page)])
+        .status()
+        .expect("ebs-csi-bench runs");
+    assert!(written.success());
+    let text = std::fs::read_to_string(&page).expect("the page");
+    for figure in &whole.figures {
+        assert!(
+            text.contains(&format!("### {}", figure.title)),
+            "{}",
+            figure.key
+        );
+        let picture = directory.join(format!("performance/{}.svg", figure.key));
+        assert!(
+            std::fs::read_to_string(picture)
+                .expect("a picture")
+                .contains("</svg>")
+        );
+    }
+    Some(whole)
+}
+
+fn greatest(results: &Results, key: &str) -> f64 {
+    let figure = results.figures.iter().find(|figure| figure.key == key);
+    let row = figure.and_then(|figure| figure.first(Role::Ours));
+    row.unwrap_or_else(|| panic!("no figure {key}"))
+        .summary
+        .greatest
+}
+
+#[test]
+fn the_node_is_measured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(results) = run("node", directory.path()) else {
+        return;
+    };
+    assert_eq!(results.figures.len(), 16);
+    assert_eq!(
+        greatest(&results, "node-parallel"),
+        0.0,
+        "a process was lost"
+    );
+}
+
+#[test]
+fn the_controller_is_measured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(results) = run("controller", directory.path()) else {
+        return;
+    };
+    assert_eq!(results.figures.len(), 20);
+    assert_eq!(
+        greatest(&results, "burst-attempts-10"),
+        1.0,
+        "requests per create or attach"
+    );
+    assert_eq!(greatest(&results, "burst-throttled-10"), 0.0);
+    assert_eq!(greatest(&results, "burst-retried-10"), 0.0);
+}
+
+#[test]
+fn a_measurement_that_does_not_exist_is_named() {
+    let done = bench(&["controller", "--only", "weather", "--out", "/nonexistent"])
+        .output()
+        .expect("ebs-csi-bench runs");
+    assert!(!done.status.success());
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        said.contains("no measurement is called weather") && said.lines().count() == 1,
+        "{said}"
+    );
+}
