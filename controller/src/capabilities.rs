@@ -5,7 +5,7 @@ use ebs_csi_proto::csi::{
     controller_service_capability::{Rpc, Type, rpc::Type as Offer},
 };
 
-/// In the Go driver's order, then what it does not offer.
+/// In the Go driver's order.
 const OFFERS: [Offer; 7] = [
     Offer::CreateDeleteVolume,
     Offer::CloneVolume,
@@ -16,16 +16,29 @@ const OFFERS: [Offer; 7] = [
     Offer::ModifyVolume,
 ];
 
+/// What the Go driver does not offer.
+///
+/// LIST_VOLUMES_PUBLISHED_NODES is missing on purpose: external-attacher would attach again what was detached on purpose.
+const MORE: [Offer; 3] = [
+    Offer::SingleNodeMultiWriter,
+    Offer::GetSnapshot,
+    Offer::ListVolumes,
+];
+
+/// Offered with `--enable-volume-health`.
+const HEALTH: [Offer; 2] = [Offer::GetVolumeHealth, Offer::ListVolumeHealth];
+
 /// The answer of ControllerGetCapabilities.
-pub fn answer() -> ControllerGetCapabilitiesResponse {
-    let more = [Offer::SingleNodeMultiWriter, Offer::GetSnapshot];
+pub fn answer(volume_health: bool) -> ControllerGetCapabilitiesResponse {
+    let health: &[Offer] = if volume_health { &HEALTH } else { &[] };
     ControllerGetCapabilitiesResponse {
         capabilities: OFFERS
-            .into_iter()
-            .chain(more)
+            .iter()
+            .chain(&MORE)
+            .chain(health)
             .map(|offer| ControllerServiceCapability {
                 r#type: Some(Type::Rpc(Rpc {
-                    r#type: offer as i32,
+                    r#type: *offer as i32,
                 })),
             })
             .collect(),

@@ -45,6 +45,8 @@ pub struct Config {
     pub node_local_volumes: bool,
     /// `--safe-detach`.
     pub safe_detach: Mode,
+    /// Whether the volume health calls are offered.
+    pub volume_health: bool,
     /// Name in the user agent.
     pub execution_environment: String,
     /// Log level.
@@ -140,6 +142,7 @@ impl Config {
             modify_window: flags.modify_volume_request_handler_timeout,
             safe_detach: flags.safe_detach,
             node_local_volumes: flags.enable_node_local_volumes,
+            volume_health: flags.enable_volume_health,
             execution_environment,
             verbosity: flags.verbosity,
             log_format: match flags.logging_format {

@@ -47,7 +47,7 @@ pub use modification::{Modification, ModificationState, Performance};
 pub use random::Random;
 pub use request::{
     CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, ListPage, LockSnapshot, MaxIops,
-    ModifyVolume, Page, Tags,
+    ModifyVolume, OwnTags, Page, Tags,
 };
 pub use seen::Seen;
 pub use snapshot::{Snapshot, SnapshotState};

@@ -135,6 +135,20 @@ fn short(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
+/// The value of a `tagSpecification` key as it was written, checked for its form.
+fn tag(list: &str, key: &str, value: &str) -> Result<String, Failure> {
+    match value.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(value.to_owned()),
+        _ => Err(Failure::invalid(
+            &format!("{list}.{key}"),
+            format!(
+                "{:?} is not a tag; write it as key=value, for example team=storage (each tag under a key of its own: tagSpecification_1, tagSpecification_2)",
+                short(value)
+            ),
+        )),
+    }
+}
+
 /// `iops` and `iopsPerGB` in one class.
 fn exclude_both(list: &str, iops: Option<u32>, per_gib: Option<u32>) -> Result<(), Failure> {
     if iops.is_some() && per_gib.is_some() {

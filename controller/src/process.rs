@@ -8,6 +8,7 @@ use ebs_csi_proto::csi::controller_server::ControllerServer;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::identity::Identity;
+use ebs_csi_proto::modify::modify_server::ModifyServer;
 use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
 use tonic::service::Routes;
 
@@ -129,8 +130,9 @@ fn routes(
     let identity = Identity::new(VERSION, probe.readiness());
     let settings = service::Settings::read(config).map_err(Ended::Setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(metrics));
-    let routes =
-        Routes::new(IdentityServer::new(identity)).add_service(ControllerServer::new(controller));
+    let routes = Routes::new(IdentityServer::new(identity))
+        .add_service(ModifyServer::new(controller.clone()))
+        .add_service(ControllerServer::new(controller));
     Ok(rpc::guarded(routes, Arc::clone(metrics)))
 }
 

@@ -1,7 +1,6 @@
 //! Snapshots: one for each name, though EC2 has no token for them; deleted; listed.
 
 mod create;
-mod page;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +11,15 @@ use tokio::time::Instant;
 
 use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
 use crate::ec2_failure::failure;
+use crate::listing::Wanted;
 use crate::operations::{Conflict, Operations};
 use crate::remembered::Remembered;
 use crate::request::CreateSnapshot;
 use crate::tags::TagSettings;
 use crate::tally::Tally;
 
-use page::PageToken;
-
 /// How long one deletion may take, waiting for its turn included.
 const DELETE_TIME: Duration = Duration::from_secs(120);
-/// EC2 gives no page of fewer entries.
-const LEAST_PAGE: usize = 5;
-/// Pages that one listing reads while they are empty: EC2 filters after it has cut the pages.
-const EMPTY_PAGES: usize = 20;
 
 /// Makes, deletes and lists snapshots.
 #[derive(Clone, Debug)]
@@ -118,56 +112,24 @@ impl Snapshots {
         }
     }
 
-    /// At most `most` snapshots of this account (0: as many as EC2 gives at once), of one volume if asked, and where the next page begins.
+    /// A page of this account's snapshots, of one volume if asked, and where the next begins.
     ///
     /// # Errors
     /// [`Condition::BadStartingToken`]; and what EC2 says.
     pub async fn list(
         &self,
         volume: Option<VolumeId>,
-        most: usize,
-        start: &str,
+        wanted: &Wanted,
     ) -> Result<(Vec<Snapshot>, String), Failure> {
-        let PageToken { mut skip, mut page } = PageToken::parse(start)?;
-        for _ in 0..EMPTY_PAGES {
-            let asked = ListPage {
-                max: u32::try_from(most.max(LEAST_PAGE))
-                    .ok()
-                    .filter(|_| most > 0),
-                token: page.clone(),
-                volume: volume.clone(),
-            };
-            let answer = self
-                .ec2
-                .list_snapshots(asked)
-                .await
-                .map_err(|error| failure(&error))?;
-            let whole = answer.entries.len();
-            let taken = if most == 0 { whole } else { most };
-            let entries: Vec<_> = answer.entries.into_iter().skip(skip).take(taken).collect();
-            let next = if skip + entries.len() < whole {
-                Some(PageToken {
-                    skip: skip + entries.len(),
-                    page: page.clone(),
+        wanted
+            .read(|max, token| {
+                self.ec2.list_snapshots(ListPage {
+                    max,
+                    token,
+                    volume: volume.clone(),
                 })
-            } else {
-                answer.next.clone().map(|page| PageToken {
-                    skip: 0,
-                    page: Some(page),
-                })
-            };
-            match (&next, entries.is_empty()) {
-                (Some(_), true) => (skip, page) = (0, answer.next),
-                _ => {
-                    return Ok((
-                        entries,
-                        next.map_or(String::new(), |token| token.to_string()),
-                    ));
-                }
-            }
-        }
-        let token = PageToken { skip, page };
-        Ok((Vec::new(), token.to_string()))
+            })
+            .await
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebs_csi_proto::{DRIVER_NAME, Failure};
 
+use crate::ec2::OwnTags;
 use crate::parameters::{Claim, SnapshotParameters, VolumeAttributes, VolumeParameters};
 use crate::template::{self, Fields, TemplateError};
 
@@ -78,6 +79,18 @@ impl TagSettings {
             tags.insert(format!("kubernetes.io/cluster/{id}"), "owned".to_owned());
         }
         tags
+    }
+
+    /// How the cluster's own volumes are known: by the cluster's tag where it has an id (which volumes of older releases of the Go driver
+    /// bear too), else by the tag of all volumes that this driver made, in any cluster.
+    pub fn of_own_volumes(&self) -> OwnTags {
+        OwnTags {
+            key: VOLUME_NAME,
+            owner: match &self.cluster_id {
+                Some(id) => (format!("kubernetes.io/cluster/{id}"), "owned".to_owned()),
+                None => (CLUSTER.to_owned(), "true".to_owned()),
+            },
+        }
     }
 
     /// The tags of a volume.

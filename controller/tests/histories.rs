@@ -285,6 +285,7 @@ fn history(seed: u64) -> Vec<String> {
             modify_window: Duration::from_secs(2),
             node_local_volumes: true,
             safe_detach: SafeDetach::Off,
+            ..Settings::default()
         };
         let replica = async |seed| Controller::new(world.access(seed).await, settings.clone(), Arc::default());
         let cluster = Arc::new(Cluster {

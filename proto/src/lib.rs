@@ -25,6 +25,12 @@ pub mod pluginregistration {
     include!("gen/pluginregistration.rs");
 }
 
+/// Messages and service of the volume modifier, the sidecar from before ControllerModifyVolume, generated from `modify/modify.proto`.
+pub mod modify {
+    #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+    include!("gen/modify.v1.rs");
+}
+
 pub use capability::{AccessMode, AccessType, Capability};
 pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;

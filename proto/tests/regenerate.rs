@@ -80,6 +80,29 @@ impl Synthetic for FieldDescriptor {
     }
 }
 
+/// A file of definitions, read and compiled.
+fn compiled(folder: &str, file: &str) -> protox::Compiler {
+    let mut compiler =
+        protox::Compiler::new([crate_directory().join(folder)]).expect("include path");
+    compiler.include_imports(true);
+    compiler
+        .open_file(file)
+        .unwrap_or_else(|e| panic!("{file}: {e}"));
+    compiler
+}
+
+/// The Rust code of the definitions, in the file of this name.
+fn generated(compiler: &protox::Compiler, mut config: prost_build::Config, name: &str) -> String {
+    let scratch = tempfile::tempdir().expect("temporary directory");
+    config.disable_comments(["."]);
+    config.out_dir(scratch.path());
+    tonic_prost_build::configure()
+        .out_dir(scratch.path())
+        .compile_fds_with_config(compiler.file_descriptor_set(), config)
+        .expect("code generation");
+    std::fs::read_to_string(scratch.path().join(name)).expect("the generated file")
+}
+
 /// The code that is checked in is the code that was generated; with UPDATE_GENERATED it becomes that.
 fn compare(name: &str, text: &str) {
     let kept = crate_directory().join("src/gen").join(name);
@@ -96,32 +119,28 @@ fn compare(name: &str, text: &str) {
 
 #[test]
 fn generated_code_matches_csi_proto() {
-    let here = crate_directory();
-    let mut compiler = protox::Compiler::new([here.join("csi")]).expect("include path");
-    compiler.include_imports(true);
-    compiler.open_file("csi.proto").expect("csi.proto parses");
+    let compiler = compiled("csi", "csi.proto");
     let pool = compiler.descriptor_pool();
-    let files = compiler.file_descriptor_set();
     let secrets = secrets(&pool);
     assert!(
         secrets.len() >= 10,
         "the spec marks secrets in at least ten messages, found {}",
         secrets.len()
     );
-
-    let scratch = tempfile::tempdir().expect("temporary directory");
     let mut config = prost_build::Config::new();
     config.skip_debug(secrets.iter().map(|(m, _)| m.full_name().to_owned()));
-    config.disable_comments(["."]);
-    config.out_dir(scratch.path());
-    tonic_prost_build::configure()
-        .out_dir(scratch.path())
-        .compile_fds_with_config(files, config)
-        .expect("code generation");
-
-    let fresh = std::fs::read_to_string(scratch.path().join("csi.v1.rs")).expect("csi.v1.rs");
-    compare("csi.v1.rs", &fresh);
+    compare("csi.v1.rs", &generated(&compiler, config, "csi.v1.rs"));
     compare("csi.v1.redacted.rs", &redacted_debug(&secrets));
+}
+
+#[test]
+fn generated_code_matches_modify_proto() {
+    let compiler = compiled("modify", "modify.proto");
+    let config = prost_build::Config::new();
+    compare(
+        "modify.v1.rs",
+        &generated(&compiler, config, "modify.v1.rs"),
+    );
 }
 
 #[test]

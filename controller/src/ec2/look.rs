@@ -15,7 +15,7 @@ use super::instance::{Instance, InstanceType};
 use super::lane::LaneLevel;
 use super::modification::Modification;
 use super::page::{filter, literal, read_all};
-use super::request::{ListPage, Page};
+use super::request::{ListPage, OwnTags, Page};
 use super::seen::Seen;
 use super::snapshot::Snapshot;
 use super::status::VolumeStatus;
@@ -142,38 +142,70 @@ impl Ec2 {
             .set_next_token(page.token);
         let (entries, next) =
             describe::snapshot_page(&self.core, request, self.until(), Tries::Several).await?;
-        Ok(Page {
-            entries,
-            next: next.filter(|token| !token.is_empty()),
-        })
+        Ok(Page::new(entries, next.as_deref()))
     }
 
-    /// One page of this account's volumes that this driver made (they bear the tag `CSIVolumeName`).
+    /// One page of this account's volumes that bear these tags.
     ///
     /// # Errors
     /// As [`Ec2::list_snapshots`].
-    pub async fn list_volumes(&self, page: ListPage) -> Result<Page<Volume>, Ec2Error> {
+    pub async fn list_volumes(
+        &self,
+        max: Option<u32>,
+        token: Option<String>,
+        tags: &OwnTags,
+    ) -> Result<Page<Volume>, Ec2Error> {
         let action = Action::DescribeVolumes;
+        let (key, value) = &tags.owner;
+        let filters = vec![
+            filter("tag-key", [tags.key.to_owned()]),
+            filter(&format!("tag:{key}"), [literal(value)]),
+        ];
+        let (filters, token) = (&filters, &token);
         self.core
-            .call(action, self.until(), Tries::Several, || async {
+            .call(action, self.until(), Tries::Several, || async move {
                 let output = self
                     .core
                     .client
                     .describe_volumes()
-                    .filters(filter("tag-key", [describe::VOLUME_NAME_TAG.to_owned()]))
-                    .max_results(page_size(page.max, 500))
-                    .set_next_token(page.token.clone())
+                    .set_filters(Some(filters.clone()))
+                    .max_results(page_size(max, 500))
+                    .set_next_token(token.clone())
                     .send()
                     .await
                     .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let next = output
-                    .next_token()
-                    .filter(|token| !token.is_empty())
-                    .map(str::to_owned);
-                Ok(Page {
-                    entries: read_all(action, output.volumes(), Volume::read)?,
-                    next,
-                })
+                let entries = read_all(action, output.volumes(), Volume::read)?;
+                Ok(Page::new(entries, output.next_token()))
+            })
+            .await
+    }
+
+    /// One page of the volumes, of whoever in this account, that EC2 calls impaired or warns about.
+    ///
+    /// # Errors
+    /// As [`Ec2::list_snapshots`].
+    pub async fn list_unwell_volumes(
+        &self,
+        max: Option<u32>,
+        token: Option<String>,
+    ) -> Result<Page<VolumeStatus>, Ec2Error> {
+        let action = Action::DescribeVolumeStatus;
+        let unwell = ["impaired", "warning"].map(str::to_owned);
+        let (unwell, token) = (&unwell, &token);
+        self.core
+            .call(action, self.until(), Tries::Several, || async move {
+                let output = self
+                    .core
+                    .client
+                    .describe_volume_status()
+                    .filters(filter("volume-status.status", unwell.clone()))
+                    .max_results(page_size(max, 1000))
+                    .set_next_token(token.clone())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let entries = read_all(action, output.volume_statuses(), VolumeStatus::read)?;
+                Ok(Page::new(entries, output.next_token()))
             })
             .await
     }

@@ -142,6 +142,22 @@ pub enum Force {
     Yes,
 }
 
+/// The tags by which volumes are known as a cluster's own: one that must be there, and one with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnTags {
+    /// The key that every volume of this driver bears.
+    pub key: &'static str,
+    /// The tag that tells whose it is.
+    pub owner: (String, String),
+}
+
+impl OwnTags {
+    /// Whether something bears them.
+    pub fn are_on(&self, tags: &Tags) -> bool {
+        tags.contains_key(self.key) && tags.get(&self.owner.0) == Some(&self.owner.1)
+    }
+}
+
 /// Which page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
@@ -160,4 +176,14 @@ pub struct Page<T> {
     pub entries: Vec<T>,
     /// Where the next page begins.
     pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// EC2 says that there is no next page by no token, or by an empty one.
+    pub(super) fn new(entries: Vec<T>, next: Option<&str>) -> Self {
+        Self {
+            entries,
+            next: next.filter(|token| !token.is_empty()).map(str::to_owned),
+        }
+    }
 }

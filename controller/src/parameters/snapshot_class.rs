@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
 
-use super::{TAG_SPECIFICATION, number, short, sorted, unknown};
+use super::{TAG_SPECIFICATION, number, short, sorted, tag, unknown};
 use crate::ec2::Timestamp;
 use crate::template::Fields;
 
@@ -95,7 +95,7 @@ impl SnapshotParameters {
         let (mut mode, mut days, mut expiration, mut hours) = (None, None, None, None);
         for (given, value) in sorted(parameters) {
             if given.starts_with(TAG_SPECIFICATION) {
-                read.tags.push(value.to_owned());
+                read.tags.push(tag(LIST, given, value)?);
                 continue;
             }
             let invalid = |reason: String| Failure::invalid(&format!("{LIST}.{given}"), reason);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_key() {
-        let rows: [(&[(&str, &str)], &str); 11] = [
+        let rows: [(&[(&str, &str)], &str); 12] = [
             (&[("nosuch", "1")], "nosuch"),
             (
                 &[("fastSnapshotRestoreAvailabilityZones", "")],
@@ -284,6 +284,10 @@ mod tests {
                 "lockExpirationDate",
             ),
             (&[("lockDuration", "x")], "lockDuration"),
+            (
+                &[("tagSpecification_2", "team")],
+                "tagSpecification_2: \"team\" is not a tag; write it as key=value",
+            ),
         ];
         for (entries, word) in rows {
             let failure = parse(entries).unwrap_err();

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
 
-use super::{Claim, FormatKeys, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, unknown};
+use super::{
+    Claim, FormatKeys, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, tag, unknown,
+};
 
 const LIST: &str = "parameters";
 /// Key of the volume context by which a publish waits for a restored volume's blocks.
@@ -55,7 +57,7 @@ impl VolumeParameters {
         for (given, value) in sorted(parameters) {
             // Tag keys alone count as written: `TAGSPECIFICATION_1` has never been one.
             if given.starts_with(TAG_SPECIFICATION) {
-                read.tags.push(value.to_owned());
+                read.tags.push(tag(LIST, given, value)?);
                 continue;
             }
             let key = given.to_ascii_lowercase();
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_key() {
-        let rows: [(&[(&str, &str)], &str); 8] = [
+        let rows: [(&[(&str, &str)], &str); 10] = [
             (&[("sype", "gp3")], "sype"),
             (&[("iops", "many")], "iops"),
             (&[("iops", "-1")], "-1"),
@@ -199,6 +201,11 @@ mod tests {
             (&[("Type", "gp3"), ("type", "io2")], "twice"),
             (&[("blockSize", "4k!")], "blocksize"),
             (&[("TagSpecification_1", "a=b")], "TagSpecification_1"),
+            (
+                &[("tagSpecification_7", "team")],
+                "tagSpecification_7: \"team\" is not a tag; write it as key=value",
+            ),
+            (&[("tagSpecification", "=x")], "key=value"),
         ];
         for (entries, word) in rows {
             let failure = parse(entries).unwrap_err();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ebs_csi_proto::Failure;
 
 use super::{
-    Claim, TAG_DELETION, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, unknown,
+    Claim, TAG_DELETION, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, tag, unknown,
 };
 use crate::tags;
 
@@ -51,7 +51,7 @@ impl VolumeAttributes {
                 "allowautoiopsincreaseonmodify" => {
                     read.raise_iops_on_modify = Some(boolean(LIST, key, value));
                 }
-                _ if key.starts_with(TAG_SPECIFICATION) => read.tags.push(value.to_owned()),
+                _ if key.starts_with(TAG_SPECIFICATION) => read.tags.push(tag(LIST, key, value)?),
                 _ if key.starts_with(TAG_DELETION) => {
                     if tags::is_reserved(value) {
                         return Err(Failure::invalid(
@@ -118,13 +118,17 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_key() {
-        let rows: [(&[(&str, &str)], &str); 6] = [
+        let rows: [(&[(&str, &str)], &str); 7] = [
             (&[("Type", "gp3")], "Type"),
             (&[("iopsPerGB", "1")], "iopsPerGB"),
             (&[("iops", "1"), ("iopspergb", "1")], "exclude"),
             (&[("iops", "-5")], "-5"),
             (&[("tagDeletion_1", "CSIVolumeName")], "CSIVolumeName"),
             (&[("encrypted", "true")], "encrypted"),
+            (
+                &[("tagSpecification_1", "team")],
+                "tagSpecification_1: \"team\" is not a tag; write it as key=value",
+            ),
         ];
         for (entries, word) in rows {
             let failure = parse(entries).unwrap_err();

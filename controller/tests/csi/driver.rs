@@ -15,6 +15,8 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
 use ebs_csi_proto::csi::{self};
+use ebs_csi_proto::modify::modify_client::ModifyClient;
+use ebs_csi_proto::modify::modify_server::ModifyServer;
 use serde_json::{Value, json};
 use tonic::service::Routes;
 use tonic::transport::Channel;
@@ -32,6 +34,7 @@ pub(crate) struct Driver {
     pub(crate) world: Arc<World>,
     pub(crate) controller: Controller,
     pub(crate) client: ControllerClient<Channel>,
+    pub(crate) modifier: ModifyClient<Channel>,
     _stop: tokio::sync::oneshot::Sender<()>,
     _dir: tempfile::TempDir,
 }
@@ -96,6 +99,7 @@ impl Driver {
             modify_window: Duration::from_millis(300),
             node_local_volumes,
             safe_detach,
+            volume_health: true,
         };
         let controller = Controller::new(ec2, settings, Arc::default());
         let dir = tempfile::tempdir().unwrap();
@@ -104,7 +108,8 @@ impl Driver {
             .unwrap();
         let listener = endpoint.bind().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let routes = Routes::new(ControllerServer::new(controller.clone()));
+        let routes = Routes::new(ModifyServer::new(controller.clone()))
+            .add_service(ControllerServer::new(controller.clone()));
         tokio::spawn(ebs_csi_proto::serve::serve(
             listener,
             routes,
@@ -113,13 +118,14 @@ impl Driver {
             },
             Duration::from_secs(1),
         ));
-        let client = ControllerClient::connect(format!("unix://{}/csi.sock", dir.path().display()))
-            .await
-            .unwrap();
+        let url = format!("unix://{}/csi.sock", dir.path().display());
+        let client = ControllerClient::connect(url.clone()).await.unwrap();
+        let modifier = ModifyClient::connect(url).await.unwrap();
         Self {
             world,
             controller,
             client,
+            modifier,
             _stop: stop,
             _dir: dir,
         }

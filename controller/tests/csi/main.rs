@@ -7,6 +7,7 @@ mod driver;
 #[path = "../world/in_process.rs"]
 mod in_process;
 mod life;
+mod list;
 mod modify;
 mod node_local;
 mod published;

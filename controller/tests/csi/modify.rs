@@ -3,7 +3,11 @@
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, volume};
+use ebs_csi_proto::modify::{
+    GetCsiDriverModificationCapabilityRequest, ModifyVolumePropertiesRequest,
+};
+
+use crate::driver::{Driver, map, volume, within};
 
 async fn look(driver: &Driver, id: &str) -> ebs_csi_controller::ec2::Volume {
     let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
@@ -139,4 +143,60 @@ async fn tags_are_changed_without_a_modification() {
     let tags = look(&driver, &id).await.tags;
     assert!(!tags.contains_key("a") && tags["b"] == "2");
     assert_eq!(driver.world.calls("ModifyVolume"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_volume_modifiers_service_makes_the_same_change() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let mut modifier = driver.modifier.clone();
+    modifier
+        .get_csi_driver_modification_capability(within(
+            GetCsiDriverModificationCapabilityRequest {},
+            5,
+        ))
+        .await
+        .unwrap();
+    let mut ask = async |name: &str, parameters: &[(&str, &str)]| {
+        let request = ModifyVolumePropertiesRequest {
+            name: name.to_owned(),
+            parameters: map(parameters),
+            context: map(&[("any", "thing")]),
+        };
+        modifier.modify_volume_properties(within(request, 30)).await
+    };
+    // The same request by both services at once is one modification.
+    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
+    let (old, new) = tokio::join!(ask(&id, class), driver.modify(&id, class));
+    old.unwrap();
+    new.unwrap();
+    assert_eq!(driver.world.calls("ModifyVolume"), 1);
+    let now = look(&driver, &id).await;
+    assert_eq!((now.iops, now.tags["tier"].as_str()), (Some(4000), "gold"));
+    for (name, parameters, code, word) in [
+        ("", class, Code::InvalidArgument, "name"),
+        (
+            id.as_str(),
+            &[("speed", "9")] as &[(&str, &str)],
+            Code::InvalidArgument,
+            "speed",
+        ),
+        ("nonsense", class, Code::NotFound, "nonsense"),
+        (
+            "vol-0fffffffffffffff1",
+            class,
+            Code::NotFound,
+            "vol-0fffffffffffffff1",
+        ),
+        (
+            "local-ebs://dev/xvdb",
+            class,
+            Code::InvalidArgument,
+            "local-ebs",
+        ),
+    ] {
+        let refused = ask(name, parameters).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+        assert!(refused.message().contains(word), "{refused}");
+    }
 }

@@ -35,6 +35,7 @@ impl Slow {
             modify_window: Duration::from_secs(2),
             node_local_volumes: false,
             safe_detach: SafeDetach::Off,
+            ..Settings::default()
         };
         let controller = Controller::new(world.access(1).await, settings, Arc::default());
         Self { world, controller }
@@ -137,6 +138,7 @@ async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
         modify_window: Duration::from_secs(2),
         node_local_volumes: false,
         safe_detach: SafeDetach::Off,
+        ..Settings::default()
     };
     let controller = Controller::new(slow.world.access(2).await, settings, Arc::default());
     let request = Request::new(volume("pvc-1", 1));

@@ -99,26 +99,30 @@ async fn pages_of_any_size_give_every_snapshot_once() {
                 .snapshot_id,
         );
     }
-    let list =
-        async |request: csi::ListSnapshotsRequest| -> Result<csi::ListSnapshotsResponse, Status> {
-            Ok(driver
-                .client
-                .clone()
-                .list_snapshots(within(request, 10))
-                .await?
-                .into_inner())
-        };
+    let replica = driver.another().await;
+    let list_from = async |from: &Driver,
+                           request: csi::ListSnapshotsRequest|
+           -> Result<csi::ListSnapshotsResponse, Status> {
+        Ok(from
+            .client
+            .clone()
+            .list_snapshots(within(request, 10))
+            .await?
+            .into_inner())
+    };
+    let list = async |request| list_from(&driver, request).await;
     for max_entries in [0, 1, 2, 5, 7, 100] {
         let mut seen = Vec::new();
         let mut starting_token = String::new();
+        // Another process, which has never heard of the token, goes on with it.
+        let mut from = [&driver, &replica].into_iter().cycle();
         loop {
-            let page = list(csi::ListSnapshotsRequest {
+            let request = csi::ListSnapshotsRequest {
                 max_entries,
                 starting_token,
                 ..Default::default()
-            })
-            .await
-            .unwrap();
+            };
+            let page = list_from(from.next().unwrap(), request).await.unwrap();
             assert!(max_entries == 0 || page.entries.len() <= max_entries as usize);
             seen.extend(
                 page.entries
@@ -166,7 +170,13 @@ async fn pages_of_any_size_give_every_snapshot_once() {
         ..Default::default()
     })
     .await;
-    assert_eq!(bad.unwrap_err().code(), Code::Aborted);
+    let bad = bad.unwrap_err();
+    assert_eq!(bad.code(), Code::Aborted);
+    assert!(
+        bad.message().contains("starting_token \"not a token\"")
+            && bad.message().contains("list again from the beginning"),
+        "{bad}"
+    );
     let got = driver
         .client
         .clone()

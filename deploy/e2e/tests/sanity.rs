@@ -15,28 +15,12 @@ const SKIPS: &[(&str, &str)] = &[
         "EBS has no pool whose free space could be told",
     ),
     (
-        "ListVolumes not supported",
-        "a listing would show the volumes of every cluster in the account",
-    ),
-    (
-        "GetSnapshot not supported",
-        "the call is alpha; ListSnapshots by id answers the same",
-    ),
-    (
         "ControllerPublishVolume.readonly field not supported",
         "EC2 attaches read-write only; read-only is a mount's matter",
     ),
     (
         "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported",
         "a snapshot can be restored in every zone of its Region",
-    ),
-    (
-        "ControllerGetVolumeHealth not supported",
-        "health calls are alpha",
-    ),
-    (
-        "ControllerListVolumeHealth not supported",
-        "health calls are alpha",
     ),
     (
         "NodeGetVolumeHealth not supported",
@@ -195,6 +179,9 @@ async fn against_both_sockets(access: &str, attach_limit: bool) {
         // Most of its volumes are asked for without a place and must still be near the node.
         options.one_zone = true;
         options
+            .controller_arguments
+            .push("--enable-volume-health".to_owned());
+        options
             .helper_arguments
             .extend(["--paths".to_owned(), "any".to_owned()]);
     })
@@ -240,7 +227,7 @@ async fn csi_sanity_passes_on_the_one_socket_of_mode_all() {
         &binaries.path("aws-ebs-csi-driver").unwrap(),
         &setting,
         1,
-        &["--paths=any"],
+        &["--paths=any", "--enable-volume-health"],
     )
     .await;
     let deviations = launcher.deviations();

@@ -31,13 +31,19 @@ impl PageToken {
                     page: page(token),
                 })
             })
-            .ok_or_else(|| {
-                Failure::new(
-                    Condition::BadStartingToken,
-                    "starting_token is not one of this driver; list again from the beginning",
-                )
-            })
+            .ok_or_else(|| bad(text, "it is not one that this driver gives"))
     }
+}
+
+/// The failure of a token that cannot be gone on with.
+pub(super) fn bad(token: &str, why: &str) -> Failure {
+    let shown: String = token.chars().take(64).collect();
+    Failure::new(
+        Condition::BadStartingToken,
+        format!(
+            "starting_token {shown:?} is not valid (any more): {why}; list again from the beginning, with an empty starting_token"
+        ),
+    )
 }
 
 impl fmt::Display for PageToken {

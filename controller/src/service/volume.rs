@@ -1,0 +1,154 @@
+//! RPCs about a volume.
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::observe::note;
+use ebs_csi_proto::{Capability, Condition, Failure};
+use ebs_csi_wire::VolumeId;
+use tonic::{Request, Response};
+
+use super::{Answer, Controller};
+use crate::ec2::Volume;
+use crate::ec2_failure::failure;
+use crate::node_local;
+use crate::patience;
+use crate::request::{self, CreateVolume, Expand};
+use crate::topology;
+
+/// CreateVolume.
+pub(super) async fn create(
+    this: &Controller,
+    request: Request<csi::CreateVolumeRequest>,
+) -> Answer<csi::CreateVolumeResponse> {
+    let patience = patience::of(&request);
+    let asked = CreateVolume::parse(request.get_ref())?;
+    note("name", &asked.name);
+    let (context, source) = (asked.class.volume_context(), asked.source.clone());
+    let volume = this.volumes.create(asked, patience).await?;
+    note("volume.id", volume.id.as_str());
+    Ok(Response::new(csi::CreateVolumeResponse {
+        volume: Some(csi::Volume {
+            capacity_bytes: bytes(&volume),
+            volume_id: volume.id.to_string(),
+            volume_context: context,
+            content_source: source.map(|source| source.to_wire()),
+            accessible_topology: vec![topology::of_volume(
+                &volume.zone,
+                volume.outpost_arn.as_deref(),
+            )],
+        }),
+    }))
+}
+
+/// DeleteVolume.
+pub(super) async fn delete(
+    this: &Controller,
+    request: Request<csi::DeleteVolumeRequest>,
+) -> Answer<csi::DeleteVolumeResponse> {
+    let patience = patience::of(&request);
+    let id = &request.get_ref().volume_id;
+    note("volume.id", id);
+    if let Some(id) = request::delete("volume_id", id)? {
+        this.volumes.delete(id, patience).await?;
+    }
+    Ok(Response::new(csi::DeleteVolumeResponse {}))
+}
+
+/// ValidateVolumeCapabilities.
+pub(super) async fn validate(
+    this: &Controller,
+    request: Request<csi::ValidateVolumeCapabilitiesRequest>,
+) -> Answer<csi::ValidateVolumeCapabilitiesResponse> {
+    let wire = request.into_inner();
+    note("volume.id", &wire.volume_id);
+    request::present("volume_id", &wire.volume_id)?;
+    if node_local::is_handle(&wire.volume_id) {
+        return Ok(Response::new(node_local::validate(wire)?));
+    }
+    let parsed = Capability::parse_all(&wire.volume_capabilities);
+    if let Err(failure) = &parsed
+        && failure.condition() != Condition::Unsupported
+    {
+        return Err(failure.clone().into());
+    }
+    let volume = existing(this, &request::volume_id("volume_id", &wire.volume_id)?).await?;
+    let refusal = match parsed {
+        Err(failure) => Some(failure.text().to_owned()),
+        Ok(capabilities)
+            if !volume.multi_attach && capabilities.iter().any(Capability::needs_multi_attach) =>
+        {
+            Some(format!(
+                "volume {} cannot be attached to several nodes",
+                volume.id
+            ))
+        }
+        Ok(_) => None,
+    };
+    use csi::validate_volume_capabilities_response::Confirmed;
+    Ok(Response::new(match refusal {
+        Some(message) => csi::ValidateVolumeCapabilitiesResponse {
+            confirmed: None,
+            message,
+        },
+        None => csi::ValidateVolumeCapabilitiesResponse {
+            confirmed: Some(Confirmed {
+                volume_context: wire.volume_context,
+                volume_capabilities: wire.volume_capabilities,
+                parameters: wire.parameters,
+                mutable_parameters: wire.mutable_parameters,
+            }),
+            message: String::new(),
+        },
+    }))
+}
+
+/// ControllerExpandVolume.
+pub(super) async fn expand(
+    this: &Controller,
+    request: Request<csi::ControllerExpandVolumeRequest>,
+) -> Answer<csi::ControllerExpandVolumeResponse> {
+    let patience = patience::of(&request);
+    note("volume.id", &request.get_ref().volume_id);
+    let asked = Expand::parse(request.get_ref())?;
+    let volume = match asked.size {
+        Some(size) => {
+            this.modifications
+                .expand(&asked.volume, size, patience)
+                .await?
+        }
+        None => existing(this, &asked.volume).await?,
+    };
+    Ok(Response::new(csi::ControllerExpandVolumeResponse {
+        capacity_bytes: bytes(&volume),
+        node_expansion_required: !asked.block,
+    }))
+}
+
+/// ControllerModifyVolume.
+pub(super) async fn modify(
+    this: &Controller,
+    request: Request<csi::ControllerModifyVolumeRequest>,
+) -> Answer<csi::ControllerModifyVolumeResponse> {
+    let patience = patience::of(&request);
+    let wire = request.get_ref();
+    note("volume.id", &wire.volume_id);
+    let (volume, attributes) = request::modify(&wire.volume_id, &wire.mutable_parameters)?;
+    this.modifications
+        .modify(&volume, attributes, patience)
+        .await?;
+    Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
+}
+
+/// A volume that must exist.
+pub(super) async fn existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
+    this.ec2
+        .look_volume(id)
+        .await
+        .known()
+        .map_err(|error| failure(&error))?
+        .ok_or_else(|| Failure::not_found("volume", id))
+}
+
+/// A volume's size as CSI counts.
+pub(super) fn bytes(volume: &Volume) -> i64 {
+    i64::try_from(volume.size.to_bytes().0).unwrap_or(i64::MAX)
+}

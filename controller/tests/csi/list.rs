@@ -1,0 +1,257 @@
+//! Listings of volumes and of their health: the cluster's own, in pages, from any replica.
+
+use std::collections::BTreeSet;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_service_capability::rpc::Type as Offer;
+use ebs_csi_proto::csi::controller_service_capability::{Rpc, Type};
+use ebs_csi_proto::csi::{ListVolumesRequest, VolumeHealthErrorType as Harm};
+use serde_json::json;
+use tonic::{Code, Status};
+
+use crate::driver::{Driver, from_snapshot, from_volume, volume, within};
+
+async fn page(
+    driver: &Driver,
+    max_entries: i32,
+    token: &str,
+) -> Result<csi::ListVolumesResponse, Status> {
+    let request = ListVolumesRequest {
+        max_entries,
+        starting_token: token.to_owned(),
+    };
+    let answer = driver
+        .client
+        .clone()
+        .list_volumes(within(request, 10))
+        .await?;
+    Ok(answer.into_inner())
+}
+
+/// A volume that somebody else made, with these tags. Answers its id.
+fn foreign_volume(driver: &Driver, tags: &[(&str, &str)]) -> String {
+    let mut parameters = json!({ "AvailabilityZone": "us-east-1a", "Size": "1", "VolumeType": "gp3", "TagSpecification.1.ResourceType": "volume" });
+    for (n, (key, value)) in (1..).zip(tags) {
+        parameters[format!("TagSpecification.1.Tag.{n}.Key")] = json!(key);
+        parameters[format!("TagSpecification.1.Tag.{n}.Value")] = json!(value);
+    }
+    let answer = driver.world.command(|control| {
+        control.post(
+            "/v1/as-foreign",
+            &json!({ "action": "CreateVolume", "parameters": parameters }),
+        )
+    });
+    assert_eq!(answer["status"], 200, "{answer}");
+    let body = answer["body"].as_str().unwrap();
+    let (_, rest) = body.split_once("<volumeId>").unwrap();
+    rest.split('<').next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_of_the_own_cluster_are_listed_in_pages_that_another_process_goes_on_with() {
+    let driver = Driver::new().await;
+    let mut own = BTreeSet::new();
+    for n in 0..12 {
+        let made = driver.create(volume(&format!("pvc-{n}"), 1)).await.unwrap();
+        own.insert(made.volume_id);
+    }
+    foreign_volume(
+        &driver,
+        &[
+            ("CSIVolumeName", "pvc-other"),
+            ("ebs.csi.aws.com/cluster", "true"),
+            ("kubernetes.io/cluster/other", "owned"),
+        ],
+    );
+    // A node's own disk, as installers of clusters tag it.
+    foreign_volume(&driver, &[("kubernetes.io/cluster/test", "owned")]);
+    let replica = driver.another().await;
+    for most in [0, 1, 2, 5, 7, 100] {
+        let (mut seen, mut token, mut turn) = (Vec::new(), String::new(), 0);
+        loop {
+            let from = if turn % 2 == 0 { &driver } else { &replica };
+            turn += 1;
+            let answer = page(from, most, &token).await.unwrap();
+            assert!(most == 0 || answer.entries.len() <= most as usize);
+            for entry in answer.entries {
+                assert_eq!(entry.status, None);
+                let volume = entry.volume.unwrap();
+                assert_eq!(volume.capacity_bytes, 1 << 30);
+                let zone = &volume.accessible_topology[0].segments["topology.kubernetes.io/zone"];
+                assert_eq!(zone, "us-east-1a");
+                seen.push(volume.volume_id);
+            }
+            token = answer.next_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), own.len(), "pages of {most}");
+        assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), own);
+    }
+    driver.delete(own.first().unwrap()).await.unwrap();
+    let left = page(&driver, 0, "").await.unwrap().entries.len();
+    assert_eq!(left, own.len() - 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_page_is_refused_by_name() {
+    let driver = Driver::new().await;
+    driver.create(volume("pvc-1", 1)).await.unwrap();
+    for token in ["invalid-token", "skip:many:", "skip:2:nonsense"] {
+        let bad = page(&driver, 3, token).await.unwrap_err();
+        assert_eq!(bad.code(), Code::Aborted, "{token}");
+        assert!(
+            bad.message().contains("starting_token")
+                && bad
+                    .message()
+                    .contains("list again from the beginning, with an empty starting_token"),
+            "{bad}"
+        );
+    }
+    let negative = page(&driver, -1, "").await.unwrap_err();
+    assert_eq!(negative.code(), Code::InvalidArgument);
+    assert!(negative.message().contains("max_entries"), "{negative}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listed_volume_tells_what_it_was_made_from() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
+    for (name, from) in [
+        ("pvc-2", from_snapshot(&snapshot)),
+        ("pvc-3", from_volume(&source)),
+    ] {
+        let made = driver
+            .create(csi::CreateVolumeRequest {
+                volume_content_source: Some(from.clone()),
+                ..volume(name, 1)
+            })
+            .await
+            .unwrap();
+        let listed = page(&driver, 0, "").await.unwrap().entries;
+        let found = listed
+            .into_iter()
+            .filter_map(|entry| entry.volume)
+            .find(|volume| volume.volume_id == made.volume_id)
+            .unwrap();
+        assert_eq!(found.content_source, Some(from), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_offered_is_said_and_nothing_else_is() {
+    let driver = Driver::new().await;
+    let request = csi::ControllerGetCapabilitiesRequest {};
+    let answer = driver
+        .client
+        .clone()
+        .controller_get_capabilities(within(request, 5))
+        .await
+        .unwrap();
+    let offers: Vec<_> = answer
+        .into_inner()
+        .capabilities
+        .into_iter()
+        .map(|capability| match capability.r#type {
+            Some(Type::Rpc(Rpc { r#type })) => Offer::try_from(r#type).unwrap(),
+            None => panic!("a capability without a name"),
+        })
+        .collect();
+    assert_eq!(
+        offers,
+        [
+            Offer::CreateDeleteVolume,
+            Offer::CloneVolume,
+            Offer::PublishUnpublishVolume,
+            Offer::CreateDeleteSnapshot,
+            Offer::ListSnapshots,
+            Offer::ExpandVolume,
+            Offer::ModifyVolume,
+            Offer::SingleNodeMultiWriter,
+            Offer::GetSnapshot,
+            Offer::ListVolumes,
+            Offer::GetVolumeHealth,
+            Offer::ListVolumeHealth,
+        ]
+    );
+    let client = || driver.client.clone();
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let capacity = client()
+        .get_capacity(within(csi::GetCapacityRequest::default(), 5))
+        .await;
+    assert_eq!(capacity.unwrap_err().code(), Code::Unimplemented);
+    let one = csi::ControllerGetVolumeRequest { volume_id: id };
+    let one = client().controller_get_volume(within(one, 5)).await;
+    assert_eq!(one.unwrap_err().code(), Code::Unimplemented);
+}
+
+async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status> {
+    let request = csi::ControllerGetVolumeHealthRequest {
+        volume_id: id.to_owned(),
+        ..Default::default()
+    };
+    let answer = driver
+        .client
+        .clone()
+        .controller_get_volume_health(within(request, 10))
+        .await?;
+    let health = answer.into_inner().volume_health.expect("a health");
+    assert_eq!(health.volume_id, id);
+    Ok(health
+        .health_statuses
+        .into_iter()
+        .map(|status| (status.status, status.reason))
+        .collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_health_of_a_volume_is_what_ec2_says_of_it() {
+    let driver = Driver::new().await;
+    let well = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let failed = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
+    assert_eq!(health(&driver, &well).await.unwrap(), []);
+    let fail = |id: &str| {
+        driver.world.command(|control| {
+            control.post(
+                &format!("/v1/volumes/{id}/force"),
+                &json!({ "state": "error" }),
+            )
+        })
+    };
+    fail(&failed);
+    let lost = (Harm::DataLoss as i32, "VolumeFailed".to_owned());
+    assert_eq!(health(&driver, &failed).await.unwrap()[0], lost);
+    for (id, code) in [
+        ("", Code::InvalidArgument),
+        ("nonsense", Code::NotFound),
+        ("vol-0fffffffffffffff1", Code::NotFound),
+    ] {
+        assert_eq!(health(&driver, id).await.unwrap_err().code(), code, "{id}");
+    }
+
+    // The list has those that are not well, of this cluster.
+    let foreign = foreign_volume(&driver, &[("CSIVolumeName", "pvc-other")]);
+    let list = async || {
+        let request = csi::ControllerListVolumeHealthRequest::default();
+        let answer = driver
+            .client
+            .clone()
+            .controller_list_volume_health(within(request, 10))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(answer.next_token, "");
+        answer
+            .entries
+            .into_iter()
+            .map(|entry| entry.volume_id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(list().await, [failed.as_str()]);
+    fail(&foreign);
+    assert_eq!(list().await, [failed.as_str()]);
+    fail(&well);
+    assert_eq!(list().await.len(), 2);
+}
