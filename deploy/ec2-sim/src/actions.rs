@@ -19,6 +19,7 @@ mod lock_snapshot;
 mod modifications;
 mod modify_volume;
 mod permission;
+mod quota;
 mod select;
 mod tagging;
 mod volume_attribute;
@@ -31,6 +32,7 @@ use crate::fault::Fault;
 use crate::iam::{Caller, Iam};
 use crate::ids::{Ids, well_formed};
 use crate::latency::Latency;
+use crate::quotas::Quotas;
 use crate::realm::Realm;
 use crate::time::Millis;
 use crate::wire::query::Params;
@@ -38,8 +40,8 @@ use crate::wire::query::Params;
 /// What stays the same for all calls.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Modifications of a volume in 24 hours.
-    pub modifications_per_day: usize,
+    /// The account's limits.
+    pub quotas: Quotas,
     /// Least distance between snapshots of a volume, milliseconds.
     pub snapshot_interval_ms: u64,
     /// How long client tokens are remembered, milliseconds.

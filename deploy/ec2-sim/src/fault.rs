@@ -1,6 +1,8 @@
 //! What can go wrong with a request.
 
+use crate::refused::Refused;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How a reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +138,35 @@ pub enum Fault {
         #[serde(default)]
         busy: bool,
     },
+    /// A Describe call shows the world as it was. Without `consistency`, what was before the rule was made is shown as of then.
+    Stale {
+        /// How long ago, milliseconds.
+        ms: u64,
+    },
+    /// AttachVolume: the name is in use, though nothing lists it.
+    DeviceTaken {
+        /// It stays so on that instance.
+        #[serde(default = "yes")]
+        stays: bool,
+    },
+    /// AttachVolume: another volume gets the name on that instance a moment before.
+    DeviceRaced {},
+    /// Another user of the account makes a call.
+    Foreign {
+        /// The action.
+        action: String,
+        /// Its parameters; `$VolumeId` is the client's parameter of that name, `$made` what the client's call made.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// How long after the client's request, milliseconds; absent: just before.
+        #[serde(default)]
+        after_ms: Option<u64>,
+    },
+    /// The caller is sent away.
+    Refuse {
+        /// Why.
+        refused: Refused,
+    },
     /// CreateVolume and CopyVolumes are accepted and fail later.
     FailCreate {
         /// How it ends.
@@ -149,6 +180,23 @@ pub enum Fault {
         /// When, milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
+    },
+    /// CreateSnapshot is accepted and stays `pending`.
+    StuckSnapshot {
+        /// How long; absent: for ever.
+        #[serde(default)]
+        for_ms: Option<u64>,
+    },
+    /// ModifyVolume is accepted and stays `modifying`.
+    StuckModify {
+        /// How long; absent: for ever.
+        #[serde(default)]
+        for_ms: Option<u64>,
+    },
+    /// ModifyVolume comes to `optimizing`, and the volume has its old shape for longer.
+    LateResize {
+        /// How much longer, milliseconds.
+        ms: u64,
     },
     /// ModifyVolume is accepted and ends in `failed`.
     FailModify {

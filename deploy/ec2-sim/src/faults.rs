@@ -118,6 +118,15 @@ impl Faults {
         &self.active
     }
 
+    /// The greatest age that a rule lets a read have.
+    pub fn most_stale(&self) -> u64 {
+        let stale = |a: &Active| match a.rule.fault {
+            Fault::Stale { ms } => ms,
+            _ => 0,
+        };
+        self.active.iter().map(stale).max().unwrap_or(0)
+    }
+
     /// The rules that strike this request: each rule decides for itself.
     pub fn strike(&mut self, action: &str, params: &Params, now: Millis) -> Vec<(String, Fault)> {
         let mut struck = Vec::new();

@@ -100,6 +100,7 @@ pub struct Iam {
     /// Sessions that were issued before are expired.
     not_before: Option<Millis>,
     expired_keys: BTreeSet<String>,
+    expired_web_identities: BTreeSet<String>,
     report: RefCell<Report>,
 }
 
@@ -111,6 +112,7 @@ impl Iam {
             seed,
             not_before: None,
             expired_keys: BTreeSet::new(),
+            expired_web_identities: BTreeSet::new(),
             report: RefCell::new(Report::default()),
         }
     }
@@ -142,6 +144,20 @@ impl Iam {
         } else {
             self.expired_keys.remove(key);
         }
+    }
+
+    /// A web identity's token is expired (`true`) or good again.
+    pub fn expire_web_identity(&mut self, token: &str, expired: bool) {
+        if expired {
+            self.expired_web_identities.insert(token.to_owned());
+        } else {
+            self.expired_web_identities.remove(token);
+        }
+    }
+
+    /// Whether a web identity's token can be used.
+    pub fn takes_web_identity(&self, token: &str) -> bool {
+        !self.expired_web_identities.contains(token)
     }
 
     /// The token of a new session.

@@ -35,6 +35,9 @@ const NAMES: [(&str, &str); 2] = [
     ("CSIVolumeSnapshotName", "snap-"),
 ];
 
+/// The tag of what a cluster's driver made.
+const CLUSTER: &str = "ebs.csi.aws.com/cluster";
+
 /// Instances that may have one volume at the same time.
 const MAX_MULTI_ATTACH: usize = 16;
 
@@ -51,12 +54,12 @@ impl Invariants {
                 Key::Volume(id) => {
                     if let Some(v) = realm.volumes().get(id) {
                         self.volume(realm, v, now);
-                        self.names(realm, &v.tags, now);
+                        self.names(realm, id, &v.tags, now);
                     }
                 }
                 Key::Snapshot(id) => {
                     if let Some(s) = realm.snapshots().get(id) {
-                        self.names(realm, &s.tags, now);
+                        self.names(realm, id, &s.tags, now);
                     }
                 }
                 Key::Instance(_) | Key::Token(_) | Key::FastRestore(_) => {}
@@ -128,7 +131,15 @@ impl Invariants {
         }
     }
 
-    fn names(&mut self, realm: &Realm, tags: &BTreeMap<String, String>, now: Millis) {
+    fn names(&mut self, realm: &Realm, id: &str, tags: &BTreeMap<String, String>, now: Millis) {
+        let named = NAMES.iter().any(|(tag, _)| tags.contains_key(*tag));
+        if tags.contains_key(CLUSTER) && !named {
+            self.report(
+                now,
+                "traceable",
+                format!("{id} is tagged {CLUSTER} and has no name by which a cluster knows it"),
+            );
+        }
         for (tag, prefix) in NAMES {
             let Some(name) = tags.get(tag) else { continue };
             let live = live_with(realm, tag, name, prefix);

@@ -46,6 +46,15 @@ pub struct LogNormal {
 const Z99: f64 = 2.326_347_874;
 
 impl Distribution {
+    /// The longest duration that can be drawn, in milliseconds.
+    pub fn most(&self) -> u64 {
+        match *self {
+            Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
+            Self::Uniform(Uniform { uniform_ms: [a, b] }) => a.max(b),
+            Self::LogNormal(LogNormal { p50_ms, p99_ms }) => p50_ms.max(p99_ms).saturating_mul(3),
+        }
+    }
+
     /// Draws one duration in milliseconds.
     pub fn sample(&self, random: &mut Random) -> u64 {
         match *self {
@@ -67,7 +76,7 @@ impl Distribution {
                 )]
                 let ms = (median * (sigma * random.normal()).exp()).round() as u64;
                 // A tail beyond three times the 99th percentile would only make a run look hung.
-                ms.min(p99_ms.saturating_mul(3))
+                ms.min(self.most())
             }
         }
     }

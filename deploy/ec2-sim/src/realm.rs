@@ -1,6 +1,10 @@
 //! What one account has in one region: resources, indexes over them, and the queue of what is due.
 
+mod history;
 mod record;
+mod zone_outage;
+
+pub use history::Displaced;
 
 use crate::buckets::Buckets;
 use crate::resources::client_token::Spent;
@@ -51,6 +55,7 @@ pub struct Realm {
     by_tag: HashMap<(String, String), BTreeSet<String>>,
     due: BTreeSet<(Millis, Key)>,
     changed: BTreeSet<Key>,
+    history: Option<Box<history::History>>,
 }
 
 impl Realm {
@@ -128,14 +133,9 @@ impl Realm {
 
     /// Adds or replaces a volume.
     pub fn put_volume(&mut self, volume: Volume) {
-        self.remove_volume(&volume.id.clone());
-        self.index_tags(&volume.id, &Tags::new(), &volume.tags);
-        for a in &volume.attachments {
-            let set = self.by_instance.entry(a.instance.clone()).or_default();
-            set.insert(volume.id.clone());
-        }
-        self.touch(Key::Volume(volume.id.clone()), volume.due());
-        self.volumes.insert(volume.id.clone(), volume);
+        let id = volume.id.clone();
+        self.touch(Key::Volume(id.clone()), volume.due());
+        self.swap_volume(&id, Some(volume));
     }
 
     /// Changes a volume; `None` if it is not there. Tags are changed by [`Realm::retag`].
@@ -163,23 +163,16 @@ impl Realm {
 
     /// Takes a volume out. Its client token stays spent.
     pub fn remove_volume(&mut self, id: &str) -> Option<Volume> {
-        let volume = self.volumes.remove(id)?;
-        self.index_tags(id, &volume.tags, &Tags::new());
-        for a in &volume.attachments {
-            if let Some(set) = self.by_instance.get_mut(&a.instance) {
-                set.remove(id);
-            }
-        }
+        let volume = self.swap_volume(id, None)?;
         self.touch(Key::Volume(id.to_owned()), None);
         Some(volume)
     }
 
     /// Adds or replaces a snapshot.
     pub fn put_snapshot(&mut self, snapshot: Snapshot) {
-        self.remove_snapshot(&snapshot.id.clone());
-        self.index_tags(&snapshot.id, &Tags::new(), &snapshot.tags);
-        self.touch(Key::Snapshot(snapshot.id.clone()), snapshot.due());
-        self.snapshots.insert(snapshot.id.clone(), snapshot);
+        let id = snapshot.id.clone();
+        self.touch(Key::Snapshot(id.clone()), snapshot.due());
+        self.swap_snapshot(&id, Some(snapshot));
     }
 
     /// Changes a snapshot; `None` if it is not there.
@@ -197,8 +190,7 @@ impl Realm {
 
     /// Takes a snapshot out.
     pub fn remove_snapshot(&mut self, id: &str) -> Option<Snapshot> {
-        let snapshot = self.snapshots.remove(id)?;
-        self.index_tags(id, &snapshot.tags, &Tags::new());
+        let snapshot = self.swap_snapshot(id, None)?;
         self.touch(Key::Snapshot(id.to_owned()), None);
         Some(snapshot)
     }

@@ -4,6 +4,7 @@ use crate::buckets::Limits;
 use crate::clock::Mode;
 use crate::faults::Rule;
 use crate::latency::Change;
+use crate::quotas::Quotas;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +33,8 @@ pub struct Scenario {
     pub limits: Limits,
     /// Other limits.
     pub quotas: Quotas,
+    /// Reads that are behind.
+    pub consistency: crate::consistency::Setting,
     /// Client tokens.
     pub tokens: Tokens,
     /// Changes of the profile.
@@ -52,6 +55,9 @@ pub struct Zone {
     pub name: String,
     /// `use1-az6`.
     pub id: String,
+    /// `available`, `information`, `impaired`, `constrained` or `unavailable`. Of these, only `unavailable` has consequences.
+    #[serde(default = "available")]
+    pub state: String,
 }
 
 /// An instance to begin with.
@@ -97,16 +103,6 @@ pub struct InstanceSeed {
     pub imds: String,
 }
 
-/// Limits other than request rates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Quotas {
-    /// Modifications of a volume in 24 hours.
-    pub modifications_per_day: usize,
-    /// Least distance between snapshots of a volume. Absent: 15,000 in profile `real`, else 0.
-    pub snapshot_interval_ms: Option<u64>,
-}
-
 /// Client tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -136,6 +132,9 @@ pub struct RealmSeed {
 fn default_type() -> String {
     "m5.large".to_owned()
 }
+fn available() -> String {
+    "available".to_owned()
+}
 fn running() -> String {
     "running".to_owned()
 }
@@ -153,15 +152,6 @@ fn one() -> u32 {
 }
 fn eight() -> u32 {
     8
-}
-
-impl Default for Quotas {
-    fn default() -> Self {
-        Self {
-            modifications_per_day: 4,
-            snapshot_interval_ms: None,
-        }
-    }
 }
 
 impl Default for Tokens {
@@ -221,6 +211,7 @@ impl Default for Scenario {
         let zone = |name: &str, id: &str| Zone {
             name: name.to_owned(),
             id: id.to_owned(),
+            state: available(),
         };
         Self {
             seed: 1,
@@ -239,6 +230,7 @@ impl Default for Scenario {
             ],
             limits: Limits::default(),
             quotas: Quotas::default(),
+            consistency: crate::consistency::Setting::default(),
             tokens: Tokens::default(),
             latency: Change::default(),
             faults: Vec::new(),
@@ -246,6 +238,26 @@ impl Default for Scenario {
             realms: Vec::new(),
         }
     }
+}
+
+/// Refuses a state that zones do not have.
+///
+/// # Errors
+/// The state, and those that there are.
+pub fn check_zone_state(state: &str) -> Result<(), String> {
+    const STATES: [&str; 5] = [
+        "available",
+        "information",
+        "impaired",
+        "constrained",
+        "unavailable",
+    ];
+    if STATES.contains(&state) {
+        return Ok(());
+    }
+    Err(format!(
+        "a zone's state must be one of {STATES:?}, not {state:?}"
+    ))
 }
 
 /// A scenario that cannot be used.
@@ -336,6 +348,9 @@ impl Scenario {
                     "account {} has region {} twice",
                     realm.account, realm.region
                 )));
+            }
+            for zone in &realm.zones {
+                check_zone_state(&zone.state).map_err(ScenarioError::Other)?;
             }
             for instance in &realm.instances {
                 instance.check(&realm.zones)?;

@@ -2,6 +2,9 @@
 
 mod answer;
 mod foreign;
+mod front_door;
+mod plan;
+mod reply;
 mod seed;
 mod settle;
 
@@ -9,6 +12,7 @@ pub use foreign::Forced;
 
 use crate::actions::Rules;
 use crate::buckets::Limits;
+use crate::consistency::Consistency;
 use crate::delivery::Delivery;
 use crate::devices::Devices;
 use crate::faults::Faults;
@@ -61,6 +65,13 @@ pub struct Reply {
     pub delivery: Delivery,
 }
 
+/// A request that comes by itself, and where it comes from.
+#[derive(Debug)]
+struct Later {
+    request: Request,
+    origin: &'static str,
+}
+
 /// The simulated service. One thread at a time; give it the time with each call.
 pub struct Sim {
     pub(crate) realms: Vec<Realm>,
@@ -85,9 +96,12 @@ pub struct Sim {
     pub(crate) devices: Box<dyn Devices>,
     store: Option<Store>,
     seeded: BTreeSet<String>,
-    rules: Rules,
-    redeliveries: BTreeMap<(Millis, u64), Request>,
-    redelivered: u64,
+    /// Reads that are behind.
+    pub consistency: Consistency,
+    pub(crate) rules: Rules,
+    /// Requests that come by themselves.
+    later: BTreeMap<(Millis, u64), Later>,
+    planned: u64,
     issued_on_disk: u64,
     seeded_on_disk: usize,
 }
@@ -158,8 +172,9 @@ impl Sim {
             devices,
             store,
             seeded: loaded.seeded.into_iter().collect(),
+            consistency: Consistency::new(scenario.consistency, scenario.seed),
             rules: Rules {
-                modifications_per_day: scenario.quotas.modifications_per_day,
+                quotas: scenario.quotas.clone(),
                 snapshot_interval_ms: scenario.quotas.snapshot_interval_ms.unwrap_or(
                     if scenario.profile == "real" {
                         15_000
@@ -170,8 +185,8 @@ impl Sim {
                 token_retention_ms: scenario.tokens.retention_s.saturating_mul(1000),
                 strict_ids: scenario.strict_ids,
             },
-            redeliveries: BTreeMap::new(),
-            redelivered: 0,
+            later: BTreeMap::new(),
+            planned: 0,
             issued_on_disk: 0,
             seeded_on_disk: 0,
         };
@@ -222,8 +237,13 @@ impl Sim {
     /// Writes down what has changed. What cannot be written must not be answered: the simulator ends.
     pub(crate) fn commit(&mut self, now: Millis) {
         let mut changes = Vec::new();
+        let keep_ms = self.consistency.keep_ms(self.faults.most_stale());
         for realm in &mut self.realms {
             let changed = realm.take_changes();
+            if keep_ms > 0 {
+                realm.note_history(changed.iter().map(|(k, _)| k), now, keep_ms);
+            }
+            realm.keep_history(keep_ms);
             if changed.is_empty() {
                 continue;
             }
@@ -266,11 +286,11 @@ impl Sim {
 
     /// When the next thing happens by itself.
     pub fn next_due(&self) -> Option<Millis> {
-        let redelivery = self.redeliveries.first_key_value().map(|((at, _), _)| *at);
+        let later = self.later.first_key_value().map(|((at, _), _)| *at);
         self.realms
             .iter()
             .filter_map(Realm::next_due)
-            .chain(redelivery)
+            .chain(later)
             .min()
     }
 

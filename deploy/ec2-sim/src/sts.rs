@@ -4,6 +4,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::iam::session::Session;
 use crate::iam::{Caller, Iam, refusal};
 use crate::random::Random;
+use crate::refused::Refused;
 use crate::time::Millis;
 use crate::wire::query::Params;
 use crate::wire::xml::Xml;
@@ -68,6 +69,9 @@ pub fn answer(mut asked: Asked<'_>) -> ApiResult<String> {
                     "InvalidIdentityToken",
                     "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)",
                 ));
+            }
+            if !asked.iam.takes_web_identity(token) {
+                return Err(Refused::ExpiredWebIdentity.answer(asked.action, None, true));
             }
             let mut x = Xml::new();
             x.text("SubjectFromWebIdentityToken", "ec2-sim")

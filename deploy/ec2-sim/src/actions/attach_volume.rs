@@ -27,6 +27,7 @@ pub(super) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     if dry_run {
         return Err(ApiError::dry_run());
     }
+    foreign_device(call, instance, device);
     let attachment = {
         let v = call
             .realm
@@ -50,6 +51,33 @@ pub(super) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
         .update_volume(volume, |v| v.attachments.push(attachment));
     call.effects.push(volume.to_owned());
     Ok(x.finish())
+}
+
+/// Faults by which the name is in use: for reasons that are not listed, or because another was faster.
+fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
+    for fault in call.faults {
+        match fault {
+            Fault::DeviceTaken { stays: true } => {
+                call.realm
+                    .update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
+            }
+            Fault::DeviceRaced {} => {
+                let Some(zone) = call.realm.instances().get(instance).map(|i| i.zone.clone())
+                else {
+                    continue;
+                };
+                let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
+                v.attachments.push(Attachment::new(
+                    instance,
+                    device,
+                    call.now,
+                    Some(call.begin),
+                ));
+                call.realm.put_volume(v);
+            }
+            _ => {}
+        }
+    }
 }
 
 fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
@@ -149,7 +177,11 @@ fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> 
             .iter()
             .any(|d| device_name::slot(d) == slot)
     });
-    if listed || hidden {
+    let once = call
+        .faults
+        .iter()
+        .any(|f| matches!(f, Fault::DeviceTaken { .. }));
+    if listed || hidden || once {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
         )));

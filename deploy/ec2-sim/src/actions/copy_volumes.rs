@@ -1,7 +1,7 @@
 //! CopyVolumes: a copy of a volume's bytes of this moment, in the same zone.
 
-use super::Call;
 use super::create_volume::{check_token, creation, describe_new};
+use super::{Call, quota};
 use crate::devices::Source;
 use crate::error::{ApiError, ApiResult};
 use crate::resources::client_token::{self, Spent, Verdict};
@@ -11,9 +11,6 @@ use crate::resources::volume::{Initialization, Life, Origin, Volume};
 use crate::resources::volume_type::{self, Wanted};
 use crate::wire::render::{self, View};
 use crate::wire::xml::Xml;
-
-/// Copies under way in a region at most.
-const MAX_COPIES: usize = 5;
 
 pub(super) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
@@ -81,6 +78,7 @@ pub(super) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         }
     }
     check_source(call, &from)?;
+    quota::volume(call, &shape, &from.zone)?;
     let until = call.begin.plus(call.latency.sample("volume_copy"));
     let key = kms_key.map(str::to_owned).or(from.kms_key);
     let key_refused = !call.may_use_key(key.as_deref(), from.encrypted);
@@ -173,10 +171,11 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     {
         return state(format!("Volume '{}' is already being copied.", from.id));
     }
-    if under_way.len() >= MAX_COPIES {
+    let most = call.rules.quotas.copies;
+    if under_way.len() >= most {
         return Err(ApiError::client(
             "CopyVolumesLimitExceeded",
-            format!("The maximum of {MAX_COPIES} volume copies in progress has been reached."),
+            format!("The maximum of {most} volume copies in progress has been reached."),
         ));
     }
     Ok(())

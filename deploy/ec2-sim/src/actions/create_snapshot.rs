@@ -1,6 +1,6 @@
 //! CreateSnapshot: no token; the same call again makes a second snapshot.
 
-use super::Call;
+use super::{Call, quota};
 use crate::error::{ApiError, ApiResult};
 use crate::fault::Fault;
 use crate::resources::snapshot::{Life, Snapshot};
@@ -60,12 +60,17 @@ pub(super) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
             "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.",
         ));
     }
-    let mut until = call.begin.plus(call.latency.sample("snapshot"));
+    quota::snapshot(call, v)?;
+    let mut until = Some(call.begin.plus(call.latency.sample("snapshot")));
     let mut fails = false;
     for fault in call.faults {
-        if let Fault::FailSnapshot { after_ms } = fault {
-            until = call.begin.plus(*after_ms);
-            fails = true;
+        match fault {
+            Fault::FailSnapshot { after_ms } => {
+                until = Some(call.begin.plus(*after_ms));
+                fails = true;
+            }
+            Fault::StuckSnapshot { for_ms } => until = for_ms.map(|ms| call.begin.plus(ms)),
+            _ => {}
         }
     }
     let id = call.ids.issue("snap");
@@ -78,10 +83,7 @@ pub(super) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         volume: volume.to_owned(),
         size: v.shape.size,
         started: call.now,
-        life: Life::Pending {
-            until: Some(until),
-            fails,
-        },
+        life: Life::Pending { until, fails },
         description: description.to_owned(),
         encrypted: v.encrypted,
         kms_key: v.kms_key.clone(),

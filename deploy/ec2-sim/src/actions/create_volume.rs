@@ -1,6 +1,6 @@
 //! CreateVolume.
 
-use super::Call;
+use super::{Call, quota};
 use crate::devices::Source;
 use crate::error::{ApiError, ApiResult};
 use crate::fault::{CreateFailure, Fault};
@@ -38,6 +38,9 @@ pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     }
     asked.kind.check_multi_attach(asked.shape.multi_attach)?;
     let fingerprint = fingerprint(&asked);
+    if call.rules.quotas.before_token {
+        limits(call, &asked)?;
+    }
     if let Some(token) = &asked.token {
         check_token(token)?;
         let spent = call.realm.token(token);
@@ -56,6 +59,9 @@ pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
                 )),
             };
         }
+    }
+    if !call.rules.quotas.before_token {
+        limits(call, &asked)?;
     }
     let mut source_encryption = (false, None);
     if let Some(id) = &asked.snapshot {
@@ -95,6 +101,13 @@ pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let members = answer(call, &volume);
     call.realm.put_volume(volume);
     Ok(members)
+}
+
+fn limits(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
+    quota::volume(call, &asked.shape, &asked.zone)?;
+    asked
+        .rate
+        .map_or(Ok(()), |r| quota::initialization(call, r))
 }
 
 fn permit(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {

@@ -45,7 +45,7 @@ pub(super) fn describe_availability_zones(call: &mut Call<'_>) -> ApiResult<Stri
     x.list("availabilityZoneInfo", shown, |x, z| {
         x.text("zoneName", &z.name)
             .text("zoneId", &z.id)
-            .text("zoneState", "available")
+            .text("zoneState", &z.state)
             .text("regionName", &realm.region)
             .text("zoneType", "availability-zone")
             .text("optInStatus", "opt-in-not-required")
@@ -65,7 +65,7 @@ fn field(call: &Call<'_>, z: &Zone, name: &str) -> Vec<String> {
     vec![match name {
         "group-name" | "region-name" => call.realm.region.clone(),
         "opt-in-status" => "opt-in-not-required".to_owned(),
-        "state" => "available".to_owned(),
+        "state" => z.state.clone(),
         "zone-id" => z.id.clone(),
         "zone-name" => z.name.clone(),
         "zone-type" => "availability-zone".to_owned(),

@@ -66,6 +66,16 @@ fn enable_one(
     {
         return Ok(f.clone());
     }
+    let most = call.rules.quotas.fast_restores;
+    let enabled = call.realm.fast_restores().values();
+    if enabled.filter(|f| f.disabled.is_none()).count() >= most {
+        return Err((
+            "FastSnapshotRestoreLimitExceeded".to_owned(),
+            format!(
+                "The maximum of {most} fast snapshot restores in this region has been reached."
+            ),
+        ));
+    }
     let optimizing = call.begin.plus(call.latency.sample("fsr_optimizing"));
     let enabled = optimizing.plus(call.latency.per_tib("fsr_enabled_per_tib", size));
     Ok(FastRestore {

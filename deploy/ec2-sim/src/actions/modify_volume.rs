@@ -1,6 +1,6 @@
 //! ModifyVolume.
 
-use super::Call;
+use super::{Call, quota};
 use crate::error::{ApiError, ApiResult};
 use crate::fault::Fault;
 use crate::resources::modification::{Modification, Shape, State};
@@ -62,6 +62,7 @@ pub(super) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
     check_state(v)?;
     let target = target(v, &change)?;
     check_rate(call, v)?;
+    quota::modification(call, &target)?;
     let modification = begin(call, id, target);
     let mut x = Xml::new();
     x.nest("volumeModification", |x| {
@@ -107,11 +108,11 @@ fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
         .iter()
         .filter(|t| call.now.since(**t) < DAY_MS)
         .collect();
-    if recent.len() < call.rules.modifications_per_day {
+    if recent.len() < call.rules.quotas.modifications_per_day {
         return Ok(());
     }
     let free_again = recent
-        .get(recent.len() - call.rules.modifications_per_day)
+        .get(recent.len() - call.rules.quotas.modifications_per_day)
         .map_or(call.now, |t| t.plus(DAY_MS));
     Err(ApiError::client(
         "VolumeModificationRateExceeded",
@@ -194,11 +195,18 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         None => target.clone(),
     };
     let mut optimizing_at = call.begin.plus(call.latency.sample("modify"));
-    let mut fails = false;
+    let (mut fails, mut late_ms) = (false, 0);
     for fault in call.faults {
-        if let Fault::FailModify { after_ms } = fault {
-            optimizing_at = call.begin.plus(*after_ms);
-            fails = true;
+        match fault {
+            Fault::FailModify { after_ms } => {
+                optimizing_at = call.begin.plus(*after_ms);
+                fails = true;
+            }
+            Fault::StuckModify { for_ms } => {
+                optimizing_at = call.begin.plus(for_ms.unwrap_or(u64::MAX));
+            }
+            Fault::LateResize { ms } => late_ms = *ms,
+            _ => {}
         }
     }
     let rest = call.latency.sample("modify_complete")
@@ -211,6 +219,8 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         completed_at: optimizing_at.plus(rest),
         fails,
         state: State::Modifying,
+        reshape_at: optimizing_at.plus(late_ms),
+        reshaped: false,
     }
 }
 

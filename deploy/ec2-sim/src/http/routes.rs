@@ -99,7 +99,14 @@ struct PowerChange {
 struct Expiry {
     sessions: bool,
     access_keys: Vec<String>,
+    web_identity_tokens: Vec<String>,
     renew: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ZoneChange {
+    state: String,
 }
 
 #[derive(Deserialize)]
@@ -228,6 +235,26 @@ fn with_sim(
             l.foreign.extend(change.foreign);
             Ok(limits(sim))
         }
+        ("GET", ["quotas"]) => Ok(json!(sim.quotas())),
+        ("PUT", ["quotas"]) => {
+            sim.change_quotas(asked.json()?)
+                .map_err(|e| refuse(400, e))?;
+            Ok(json!(sim.quotas()))
+        }
+        ("GET", ["consistency"]) => Ok(json!(sim.consistency.setting)),
+        ("PUT", ["consistency"]) => {
+            sim.consistency.setting = asked.json()?;
+            Ok(json!(sim.consistency.setting))
+        }
+        ("PUT", ["zones", name]) => {
+            let change: ZoneChange = asked.json()?;
+            let (account, region) = (query("account"), query("region"));
+            match sim.set_zone_state(account, region, name, &change.state) {
+                Ok(true) => Ok(json!({})),
+                Ok(false) => Err(refuse(404, format!("there is no zone {name}"))),
+                Err(why) => Err(refuse(400, why)),
+            }
+        }
         ("GET", ["iam"]) => {
             let mut out = sim.iam.report();
             out["principals"] = json!(sim.iam.setting().principals);
@@ -250,6 +277,9 @@ fn with_sim(
             }
             for key in &expiry.access_keys {
                 sim.iam.expire_key(key, !expiry.renew);
+            }
+            for token in &expiry.web_identity_tokens {
+                sim.iam.expire_web_identity(token, !expiry.renew);
             }
             Ok(json!({}))
         }

@@ -49,6 +49,12 @@ pub struct Modification {
     pub fails: bool,
     /// Where it stands.
     pub state: State,
+    /// When the volume has its new shape: with `optimizing`, or later.
+    #[serde(default)]
+    pub reshape_at: Millis,
+    /// The volume has its new shape.
+    #[serde(default)]
+    pub reshaped: bool,
 }
 
 impl Modification {
@@ -76,6 +82,11 @@ impl Modification {
 
     /// When something is due.
     pub fn due(&self) -> Option<Millis> {
+        let reshape = self.awaits_shape().then_some(self.reshape_at);
+        self.next().into_iter().chain(reshape).min()
+    }
+
+    fn next(&self) -> Option<Millis> {
         match self.state {
             State::Modifying => Some(self.optimizing_at),
             State::Optimizing => Some(self.completed_at),
@@ -83,9 +94,20 @@ impl Modification {
         }
     }
 
+    fn awaits_shape(&self) -> bool {
+        !self.reshaped && matches!(self.state, State::Optimizing | State::Completed)
+    }
+
+    /// Whether the volume gets its new shape now.
+    pub fn reshape(&mut self, now: Millis) -> bool {
+        let reshape = self.awaits_shape() && self.reshape_at <= now;
+        self.reshaped |= reshape;
+        reshape
+    }
+
     /// Takes the step that is due; the new state, if there was one.
     pub fn advance(&mut self, now: Millis) -> Option<State> {
-        if self.due().is_none_or(|d| d > now) {
+        if self.next().is_none_or(|d| d > now) {
             return None;
         }
         self.state = match self.state {
@@ -117,6 +139,8 @@ mod tests {
             completed_at: Millis(110),
             fails,
             state: State::Modifying,
+            reshape_at: Millis(10),
+            reshaped: false,
         }
     }
 
@@ -128,6 +152,7 @@ mod tests {
         assert_eq!(m.progress(Millis(60)), 50);
         assert_eq!(m.progress(Millis(1000)), 99);
         assert_eq!(m.advance(Millis(110)), Some(State::Completed));
+        assert!(m.reshape(Millis(110)) && !m.reshape(Millis(110)));
         assert_eq!((m.progress(Millis(110)), m.due()), (100, None));
     }
 

@@ -1,7 +1,7 @@
 //! A volume's life: creating -> available <-> in-use -> deleting -> gone; `error` when creation failed and is kept.
 
 use super::attachment::{Attachment, Step};
-use super::modification::{Modification, Shape, State as ModificationState};
+use super::modification::{Modification, Shape};
 use super::tags::Tags;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ pub struct Volume {
     pub tags: Tags,
     /// ModifyVolumeAttribute.
     pub auto_enable_io: bool,
-    /// A root volume that came with its instance: no image, no device, never a leak.
+    /// A root volume that came with its instance, or another's: no image, no device, never a leak.
     pub root: bool,
     /// Made from a snapshot with fast restore enabled in this zone.
     pub restored_fast: bool,
@@ -131,6 +131,37 @@ pub enum Event {
 }
 
 impl Volume {
+    /// A gp3 volume of nobody's making, that is there and has neither image nor device.
+    pub fn plain(id: String, size: u32, zone: &str, now: Millis) -> Self {
+        Self {
+            id,
+            shape: Shape {
+                size,
+                iops: Some(3_000),
+                throughput: Some(125),
+                volume_type: "gp3".to_owned(),
+                multi_attach: false,
+            },
+            zone: zone.to_owned(),
+            origin: Origin::Blank,
+            encrypted: false,
+            kms_key: None,
+            outpost: None,
+            initialization_rate: None,
+            created: now,
+            life: Life::Ready,
+            attachments: Vec::new(),
+            modification: None,
+            modified: Vec::new(),
+            initialization: None,
+            last_snapshot: None,
+            tags: Tags::new(),
+            auto_enable_io: false,
+            root: true,
+            restored_fast: false,
+        }
+    }
+
     /// `creating`, `available`, `in-use`, `deleting`, `error`.
     pub fn status(&self) -> &'static str {
         match self.life {
@@ -201,11 +232,12 @@ impl Volume {
             Life::Deleting { until } if until <= now => events.push(Event::Gone),
             _ => {}
         }
-        if let Some(m) = &mut self.modification
-            && m.advance(now) == Some(ModificationState::Optimizing)
-        {
-            self.shape = m.target.clone();
-            events.push(Event::Reshaped);
+        if let Some(m) = &mut self.modification {
+            m.advance(now);
+            if m.reshape(now) {
+                self.shape = m.target.clone();
+                events.push(Event::Reshaped);
+            }
         }
         for a in &mut self.attachments {
             match a.advance(now) {
@@ -225,6 +257,7 @@ impl Volume {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::resources::modification::State as ModificationState;
 
     pub(crate) fn fresh(outcome: Outcome) -> Volume {
         Volume {
@@ -318,6 +351,8 @@ pub(crate) mod tests {
             completed_at: Millis(30),
             fails: false,
             state: ModificationState::Modifying,
+            reshape_at: Millis(20),
+            reshaped: false,
         });
         v.advance(Millis(19));
         assert_eq!(v.shape.size, 1);

@@ -2,11 +2,14 @@
 
 use super::{Reply, Request, Sim};
 use crate::actions::{Power, power};
+use crate::quotas::Quotas;
 use crate::realm::Realm;
 use crate::resources::attachment::Phase;
 use crate::resources::snapshot::Life as SnapshotLife;
 use crate::resources::volume::{Life, Volume};
+use crate::scenario::check_zone_state;
 use crate::time::Millis;
+use crate::wire::query::Params;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,9 +39,24 @@ impl Sim {
         parameters: &BTreeMap<String, String>,
     ) -> Option<Reply> {
         self.settle(now);
-        let realm = self.realms.iter().find(|r| {
+        let realm = self.realms.iter().position(|r| {
             account.is_none_or(|a| a == r.account) && region.is_none_or(|g| g == r.region)
         })?;
+        let request = self.foreign_request(realm, action, parameters, None, None);
+        Some(self.answer(now, &request, "foreign"))
+    }
+
+    /// A call of another user of the account. A parameter's value `$NAME` is the client's parameter of that name, `$made` what the
+    /// client's call made; a parameter whose value is not there is left out.
+    pub(super) fn foreign_request(
+        &self,
+        realm: usize,
+        action: &str,
+        parameters: &BTreeMap<String, String>,
+        client: Option<&Params>,
+        made: Option<&str>,
+    ) -> Request {
+        let realm = &self.realms[realm];
         let key = self
             .keys
             .iter()
@@ -52,14 +70,20 @@ impl Sim {
         form.append_pair("Action", action)
             .append_pair("Version", "2016-11-15");
         for (k, v) in parameters {
-            form.append_pair(k, v);
+            let value = match v.strip_prefix('$') {
+                Some("made") => made,
+                Some(name) => client.and_then(|p| p.peek(name)),
+                None => Some(v.as_str()),
+            };
+            if let Some(value) = value {
+                form.append_pair(k, value);
+            }
         }
-        let request = Request {
+        Request {
             form: form.finish().into_bytes(),
             authorization: Some(authorization),
             ..Request::default()
-        };
-        Some(self.answer(now, &request, "foreign"))
+        }
     }
 
     /// Starts, stops or terminates an instance. The state that follows, or `None` if it cannot be.
@@ -93,6 +117,44 @@ impl Sim {
             .any(|r| r.update_instance(instance, |i| i.enis = count).is_some());
         self.commit(now);
         done
+    }
+
+    /// The account's limits.
+    pub fn quotas(&self) -> &Quotas {
+        &self.rules.quotas
+    }
+
+    /// Changes some of the account's limits.
+    ///
+    /// # Errors
+    /// For a limit that there is not.
+    pub fn change_quotas(&mut self, change: Value) -> Result<(), String> {
+        self.rules.quotas = self.rules.quotas.changed(change)?;
+        if let Some(ms) = self.rules.quotas.snapshot_interval_ms {
+            self.rules.snapshot_interval_ms = ms;
+        }
+        Ok(())
+    }
+
+    /// Changes a zone's state. False if there is no such zone.
+    ///
+    /// # Errors
+    /// For a state that zones do not have.
+    pub fn set_zone_state(
+        &mut self,
+        account: Option<&str>,
+        region: Option<&str>,
+        zone: &str,
+        state: &str,
+    ) -> Result<bool, String> {
+        check_zone_state(state)?;
+        let mut found = false;
+        for r in &mut self.realms {
+            if account.is_none_or(|a| a == r.account) && region.is_none_or(|g| g == r.region) {
+                found |= r.set_zone_state(zone, state);
+            }
+        }
+        Ok(found)
     }
 
     /// Forces a state on a volume. The volume afterwards, `Null` if it is gone; `None` if there is none of that id.

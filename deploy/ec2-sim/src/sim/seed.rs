@@ -3,11 +3,9 @@
 use super::{Sim, SimError};
 use crate::resources::attachment::{Attachment, Phase};
 use crate::resources::instance::{Instance, Life};
-use crate::resources::modification::Shape;
-use crate::resources::volume::{Life as VolumeLife, Origin, Volume};
+use crate::resources::volume::Volume;
 use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
 use crate::time::Millis;
-use std::collections::BTreeMap;
 
 impl Sim {
     /// Makes an instance of the scenario with its root volume, unless it was made before.
@@ -113,30 +111,8 @@ fn root_volume(id: String, seed: &InstanceSeed, now: Millis) -> Volume {
     attachment.phase = Phase::Attached;
     attachment.delete_on_termination = true;
     Volume {
-        id,
-        shape: Shape {
-            size: seed.root_gib,
-            iops: Some(3_000),
-            throughput: Some(125),
-            volume_type: "gp3".to_owned(),
-            multi_attach: false,
-        },
-        zone: seed.zone.clone(),
-        origin: Origin::Blank,
-        encrypted: false,
-        kms_key: None,
         outpost: seed.outpost.clone(),
-        initialization_rate: None,
-        created: now,
-        life: VolumeLife::Ready,
         attachments: vec![attachment],
-        modification: None,
-        modified: Vec::new(),
-        initialization: None,
-        last_snapshot: None,
-        tags: BTreeMap::new(),
-        auto_enable_io: false,
-        root: true,
-        restored_fast: false,
+        ..Volume::plain(id, seed.root_gib, &seed.zone, now)
     }
 }

@@ -15,8 +15,8 @@ impl Sim {
     /// Brings the world to `now`.
     pub fn settle(&mut self, now: Millis) {
         loop {
-            let redelivery = self
-                .redeliveries
+            let later = self
+                .later
                 .first_key_value()
                 .map(|(k, _)| *k)
                 .filter(|(at, _)| *at <= now);
@@ -24,7 +24,7 @@ impl Sim {
                 .filter_map(|i| Some((self.realms[i].next_due()?, i)))
                 .filter(|(at, _)| *at <= now)
                 .min();
-            match (realm, redelivery) {
+            match (realm, later) {
                 (None, None) => break,
                 (Some((at, i)), r) if r.is_none_or(|(t, _)| at <= t) => {
                     if let Some((_, key)) = self.realms[i].pop_due(now) {
@@ -32,8 +32,8 @@ impl Sim {
                     }
                 }
                 (_, Some(key)) => {
-                    if let Some(request) = self.redeliveries.remove(&key) {
-                        self.answer(now, &request, "duplicate");
+                    if let Some(l) = self.later.remove(&key) {
+                        self.answer(now, &l.request, l.origin);
                     }
                 }
                 (Some(_), None) => break,

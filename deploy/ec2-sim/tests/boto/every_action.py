@@ -165,9 +165,9 @@ def snapshots(vid):
     assert shown()["Progress"] == "100%" and shown()["Encrypted"] is True and "CompletionTime" in shown()
     assert len(ec2.describe_snapshots(OwnerIds=["self"], Filters=[{"Name": "tag:s", "Values": ["1"]}, {"Name": "status", "Values": ["completed"]}])["Snapshots"]) == 1
     assert ec2.describe_snapshots(OwnerIds=["amazon"])["Snapshots"] == []
-    others = [ec2.create_snapshot(VolumeId=vid)["SnapshotId"] for _ in range(6)]
+    others = [ec2.create_snapshot(VolumeId=vid)["SnapshotId"] for _ in range(5)]
     pages = list(ec2.get_paginator("describe_snapshots").paginate(OwnerIds=["self"], PaginationConfig={"PageSize": 5}))
-    assert len([s for page in pages for s in page["Snapshots"]]) == 7 and len(pages) == 2
+    assert len([s for page in pages for s in page["Snapshots"]]) == 6 and len(pages) == 2
     for other in others:
         ec2.delete_snapshot(SnapshotId=other)
     refused("InvalidSnapshot.NotFound", 400, ec2.delete_snapshot, SnapshotId=others[0])
@@ -257,6 +257,8 @@ def identity():
     assert said["Credentials"]["Expiration"] > datetime.datetime.now(datetime.timezone.utc), said
     said = sts.assume_role_with_web_identity(**role, WebIdentityToken="header.body.signature")
     assert said["AssumedRoleUser"]["Arn"].endswith("assumed-role/r/session"), said
+    assert sts.decode_authorization_message(EncodedMessage="7b7d")["DecodedMessage"] == "{}"
+    refused("InvalidAuthorizationMessageException", 400, sts.decode_authorization_message, EncodedMessage="zz")
     refused("ValidationError", 400, sts.assume_role, RoleArn="x" * 20, RoleSessionName="session")
 
 

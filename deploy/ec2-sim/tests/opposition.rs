@@ -1,0 +1,507 @@
+//! Reads that are behind, limits of the account, outages, other actors, credentials: what else stands in a client's way.
+
+mod world;
+
+use ec2_sim::{Request, Scenario};
+use serde_json::json;
+use std::collections::BTreeSet;
+use world::{NODE_A, World, all, request, text};
+
+const CREATE: &[(&str, &str)] = &[
+    ("AvailabilityZone", "us-east-1a"),
+    ("Size", "10"),
+    ("VolumeType", "gp3"),
+];
+
+fn with(key: &str, value: serde_json::Value) -> World {
+    let mut json = json!({"profile": "instant"});
+    json[key] = value;
+    World::of(serde_json::from_value(json).expect("scenario"))
+}
+
+fn attach<'a>(volume: &'a str, device: &'a str) -> Vec<(&'a str, &'a str)> {
+    vec![
+        ("VolumeId", volume),
+        ("InstanceId", NODE_A),
+        ("Device", device),
+    ]
+}
+
+#[test]
+fn a_read_that_is_behind_shows_neither_what_is_new_nor_that_something_is_gone() {
+    let mut w = with(
+        "consistency",
+        json!({"replicas": 1, "lag": {"fixed_ms": 1000}, "mapping_lag": {"fixed_ms": 3000}, "tag_lag": {"fixed_ms": 5000}}),
+    );
+    let tags = [
+        ("TagSpecification.1.ResourceType", "volume"),
+        ("TagSpecification.1.Tag.1.Key", "k"),
+        ("TagSpecification.1.Tag.1.Value", "v"),
+    ];
+    let id = text(&w.ok("CreateVolume", &[CREATE, &tags].concat()), "volumeId");
+    let by_id = [("VolumeId.1", id.as_str())];
+    let by_tag = [("Filter.1.Name", "tag:k"), ("Filter.1.Value.1", "v")];
+    assert_eq!(
+        w.code("DescribeVolumes", &by_id),
+        "InvalidVolume.NotFound",
+        "not seen yet"
+    );
+    w.step(999);
+    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
+    w.step(1);
+    assert_eq!(w.of_volume(&id, "status"), "available");
+    assert!(
+        !w.ok("DescribeVolumes", &by_tag).contains(&id),
+        "filters by tag lag more"
+    );
+    assert!(!w.ok("DescribeTags", &[]).is_empty());
+    w.step(5_000);
+    assert!(w.ok("DescribeVolumes", &by_tag).contains(&id));
+
+    w.ok("AttachVolume", &attach(&id, "/dev/xvdba"));
+    w.step(1_000);
+    assert_eq!(w.of_volume(&id, "status"), "in-use");
+    let mapping = |w: &mut World| {
+        w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)])
+            .contains("/dev/xvdba")
+    };
+    assert!(!mapping(&mut w), "the mapping has its own lag");
+    assert_eq!(
+        w.code("AttachVolume", &attach(&id, "/dev/xvdba")),
+        "VolumeInUse",
+        "changes are judged by the truth"
+    );
+    w.step(2_000);
+    assert!(mapping(&mut w));
+    w.ok("DetachVolume", &[("VolumeId", &id)]);
+    w.step(10);
+    assert_eq!(
+        w.of_volume(&id, "status"),
+        "in-use",
+        "an old attachment after the detach"
+    );
+    w.ok("DeleteVolume", &[("VolumeId", &id)]);
+    w.step(999);
+    assert_eq!(
+        w.of_volume(&id, "status"),
+        "in-use",
+        "deleted, and still shown"
+    );
+    w.step(10_000);
+    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
+    assert!(
+        w.sim.invariants.found().is_empty(),
+        "{:?}",
+        w.sim.invariants.found()
+    );
+}
+
+#[test]
+fn replicas_make_reads_go_backwards_and_in_the_end_agree() {
+    let mut w = with(
+        "consistency",
+        json!({"replicas": 4, "lag": {"uniform_ms": [0, 1000]}}),
+    );
+    let id = text(&w.ok("CreateVolume", CREATE), "volumeId");
+    let seen: Vec<bool> = (0..50)
+        .map(|_| {
+            w.step(10);
+            w.call("DescribeVolumes", &[("VolumeId.1", &id)]).0 == 200
+        })
+        .collect();
+    assert!(seen.windows(2).any(|s| s[0] && !s[1]), "{seen:?}");
+    w.step(1_000);
+    for _ in 0..20 {
+        assert_eq!(w.of_volume(&id, "status"), "available");
+    }
+}
+
+#[test]
+fn a_stale_read_is_a_fault_like_others() {
+    let mut w = World::new();
+    let id = w.volume(&[]);
+    w.fault(r#"{"match":{"action":"DescribeVolumes"},"skip":1,"count":1,"fault":{"kind":"stale","ms":60000}}"#);
+    w.step(10);
+    w.ok("AttachVolume", &attach(&id, "/dev/xvdba"));
+    w.step(10);
+    let seen: Vec<String> = (0..3).map(|_| w.of_volume(&id, "status")).collect();
+    assert_eq!(seen, ["in-use", "available", "in-use"]);
+}
+
+#[test]
+fn limits_of_the_account_are_kept() {
+    let mut w = with(
+        "quotas",
+        json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}, "snapshots": 2,
+        "modification_tib": {"gp3": 0.0}, "fast_restores": 1}),
+    );
+    let first = w.volume(&[("Size", "10")]);
+    assert_eq!(
+        w.error("CreateVolume", CREATE),
+        (400, "VolumeLimitExceeded".to_owned(), "You have exceeded your maximum gp3 storage limit of 0.015 TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase.".to_owned())
+    );
+    assert_eq!(
+        w.code(
+            "CopyVolumes",
+            &[("SourceVolumeId", &first), ("VolumeType", "gp3")]
+        ),
+        "VolumeLimitExceeded"
+    );
+    let io2 = [
+        ("AvailabilityZone", "us-east-1a"),
+        ("Size", "4"),
+        ("VolumeType", "io2"),
+        ("Iops", "200"),
+    ];
+    let second = text(&w.ok("CreateVolume", &io2), "volumeId");
+    assert_eq!(w.code("CreateVolume", &io2), "MaxIOPSLimitExceeded");
+    assert_eq!(
+        w.code("ModifyVolume", &[("VolumeId", &first), ("Iops", "4000")]),
+        "VolumeModificationSizeLimitExceeded"
+    );
+    w.step(10);
+    w.ok("DeleteVolume", &[("VolumeId", &second)]);
+    w.step(10);
+    w.ok("CreateVolume", &io2);
+    let snapshot = text(
+        &w.ok("CreateSnapshot", &[("VolumeId", &first)]),
+        "snapshotId",
+    );
+    w.step(10);
+    w.ok("CreateSnapshot", &[("VolumeId", &first)]);
+    w.step(10);
+    assert_eq!(
+        w.code("CreateSnapshot", &[("VolumeId", &first)]),
+        "SnapshotLimitExceeded"
+    );
+    let fsr = |w: &mut World, zone| {
+        let b = w.ok(
+            "EnableFastSnapshotRestores",
+            &[
+                ("SourceSnapshotId.1", &snapshot),
+                ("AvailabilityZone.1", zone),
+            ],
+        );
+        text(&b, "code")
+    };
+    assert_eq!(fsr(&mut w, "us-east-1a"), "");
+    assert_eq!(
+        fsr(&mut w, "us-east-1b"),
+        "FastSnapshotRestoreLimitExceeded"
+    );
+    w.sim
+        .change_quotas(json!({"storage_tib": {}}))
+        .expect("quotas");
+    w.ok("CreateVolume", CREATE);
+}
+
+#[test]
+fn snapshots_under_way_are_limited_by_volume_and_by_region() {
+    let mut w = with("quotas", json!({"pending_snapshots": 6}));
+    w.fault(r#"{"match":{"action":"CreateSnapshot"},"fault":{"kind":"stuck_snapshot"}}"#);
+    let (a, b) = (w.volume(&[]), w.volume(&[]));
+    let cold = w.volume(&[("VolumeType", "st1"), ("Size", "125")]);
+    let take =
+        |w: &mut World, id: &str| text(&w.call("CreateSnapshot", &[("VolumeId", id)]).1, "Code");
+    assert_eq!(
+        (take(&mut w, &cold), take(&mut w, &cold)),
+        (String::new(), "ConcurrentSnapshotLimitExceeded".to_owned())
+    );
+    for _ in 0..5 {
+        assert_eq!(take(&mut w, &a), "");
+    }
+    assert_eq!(take(&mut w, &a), "ConcurrentSnapshotLimitExceeded");
+    assert_eq!(take(&mut w, &b), "PendingSnapshotLimitExceeded");
+    w.step(86_400_000);
+    let shown = all(&w.ok("DescribeSnapshots", &[("Owner.1", "self")]), "status");
+    assert_eq!(shown, vec!["pending"; 6], "never completed");
+}
+
+#[test]
+fn a_limit_can_hide_that_a_replay_has_its_volume() {
+    for (before, code) in [(false, None), (true, Some("VolumeLimitExceeded"))] {
+        let mut w = with(
+            "quotas",
+            json!({"storage_tib": {"gp3": 0.01}, "before_token": before}),
+        );
+        let p = [CREATE, &[("ClientToken", "t")]].concat();
+        let made = text(&w.ok("CreateVolume", &p), "volumeId");
+        match code {
+            Some(code) => assert_eq!(w.code("CreateVolume", &p), code),
+            None => assert_eq!(text(&w.ok("CreateVolume", &p), "volumeId"), made),
+        }
+    }
+}
+
+#[test]
+fn initialization_rates_add_up() {
+    let mut w = with("quotas", json!({"initialization_rate": 300}));
+    let id = w.volume(&[]);
+    let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
+    w.step(1);
+    let p = [
+        CREATE,
+        &[("SnapshotId", &s), ("VolumeInitializationRate", "200")],
+    ]
+    .concat();
+    w.ok("CreateVolume", &p);
+    assert_eq!(
+        w.code("CreateVolume", &p),
+        "VolumeInitializationRateLimitExceeded"
+    );
+    w.step(86_400_000);
+    w.ok("CreateVolume", &p);
+}
+
+#[test]
+fn a_zone_without_room_answers_a_server_error_and_others_have_room() {
+    for status in [500, 503] {
+        let mut w = with(
+            "quotas",
+            json!({"capacity": [{"zone": "us-east-1a", "type": "gp3", "gib": 15, "status": status}]}),
+        );
+        w.ok("CreateVolume", CREATE);
+        let (s, code, _) = w.error("CreateVolume", CREATE);
+        assert_eq!((s, code.as_str()), (status, "InsufficientVolumeCapacity"));
+        w.volume(&[("AvailabilityZone", "us-east-1b"), ("Size", "10")]);
+        w.volume(&[("VolumeType", "gp2")]);
+    }
+}
+
+#[test]
+fn an_outage_of_a_zone_leaves_the_others_alone() {
+    let mut w = World::new();
+    let (a, b) = (
+        w.volume(&[]),
+        w.volume(&[("AvailabilityZone", "us-east-1b")]),
+    );
+    assert_eq!(
+        w.sim
+            .set_zone_state(None, None, "us-east-1a", "unavailable"),
+        Ok(true)
+    );
+    assert_eq!(
+        w.sim.set_zone_state(None, None, "mars-1a", "unavailable"),
+        Ok(false)
+    );
+    assert!(
+        w.sim
+            .set_zone_state(None, None, "us-east-1a", "sleepy")
+            .is_err()
+    );
+    for (action, parameters) in [
+        ("CreateVolume", CREATE.to_vec()),
+        (
+            "CreateVolume",
+            vec![("AvailabilityZoneId", "use1-az6"), ("Size", "1")],
+        ),
+        ("AttachVolume", attach(&a, "/dev/xvdba")),
+        ("DeleteVolume", vec![("VolumeId", a.as_str())]),
+        ("DescribeInstances", vec![]),
+        ("DescribeVolumes", vec![]),
+    ] {
+        let (status, code, _) = w.error(action, &parameters);
+        assert_eq!(
+            (status, code.as_str()),
+            (503, "Unavailable"),
+            "{action} {parameters:?}"
+        );
+    }
+    w.ok("DescribeVolumes", &[("VolumeId.1", &a)]);
+    w.ok("ModifyVolume", &[("VolumeId", &b), ("Size", "5")]);
+    w.volume(&[("AvailabilityZone", "us-east-1b")]);
+    let states = all(&w.ok("DescribeAvailabilityZones", &[]), "zoneState");
+    assert_eq!(states, ["unavailable", "available"]);
+    assert_eq!(
+        w.sim.set_zone_state(None, None, "us-east-1a", "available"),
+        Ok(true)
+    );
+    w.ok("DeleteVolume", &[("VolumeId", &a)]);
+}
+
+#[test]
+fn a_device_name_is_taken_by_what_is_not_listed_or_by_who_was_faster() {
+    let mut w = World::new();
+    let id = w.volume(&[]);
+    let listed = |w: &mut World| {
+        w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)])
+            .contains("/dev/xvdba")
+    };
+    let taken = |w: &mut World, device: &str| {
+        let (_, code, message) = w.error("AttachVolume", &attach(&id, device));
+        assert_eq!(code, "InvalidParameterValue");
+        assert!(message.contains("is already in use"), "{message}");
+    };
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"device_taken"}}"#);
+    taken(&mut w, "/dev/xvdba");
+    assert!(!listed(&mut w));
+    taken(&mut w, "/dev/xvdba");
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"device_taken","stays":false}}"#);
+    taken(&mut w, "/dev/xvdbb");
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"device_raced"}}"#);
+    taken(&mut w, "/dev/xvdbc");
+    w.step(1);
+    assert!(
+        w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)])
+            .contains("/dev/xvdbc"),
+        "the other one is listed"
+    );
+    w.ok("AttachVolume", &attach(&id, "/dev/xvdbb"));
+    assert!(w.sim.invariants.found().is_empty());
+}
+
+#[test]
+fn others_act_just_before_a_request_or_after_it() {
+    let mut w = World::new();
+    let id = w.volume(&[]);
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"foreign","action":"DeleteVolume","parameters":{"VolumeId":"$VolumeId"}}}"#);
+    assert_eq!(
+        w.code("AttachVolume", &attach(&id, "/dev/xvdba")),
+        "InvalidVolume.NotFound"
+    );
+    w.fault(r#"{"match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"foreign","action":"CreateTags","after_ms":500,
+        "parameters":{"ResourceId.1":"$made","Tag.1.Key":"theirs","Tag.1.Value":"1"}}}"#);
+    let made = w.volume(&[]);
+    assert_eq!(w.of_volume(&made, "key"), "");
+    w.step(500);
+    assert_eq!(w.of_volume(&made, "key"), "theirs");
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"foreign","action":"TerminateInstances","after_ms":100,
+        "parameters":{"InstanceId.1":"$InstanceId"}}}"#);
+    w.ok("AttachVolume", &attach(&made, "/dev/xvdba"));
+    w.step(100);
+    w.step(100);
+    assert_eq!(
+        w.of_volume(&made, "status"),
+        "available",
+        "the instance took its attachments along"
+    );
+    let origins: BTreeSet<_> = w
+        .sim
+        .journal
+        .after(0, 100, None)
+        .into_iter()
+        .map(|r| r.origin)
+        .collect();
+    assert!(origins.contains("foreign"));
+}
+
+#[test]
+fn a_modification_can_be_stuck_and_its_size_can_be_late() {
+    let mut w = World::new();
+    let id = w.volume(&[("Size", "1")]);
+    w.fault(
+        r#"{"match":{"action":"ModifyVolume"},"nth":1,"fault":{"kind":"late_resize","ms":5000}}"#,
+    );
+    w.ok("ModifyVolume", &[("VolumeId", &id), ("Size", "2")]);
+    w.step(10);
+    let state = |w: &mut World| {
+        text(
+            &w.ok("DescribeVolumesModifications", &[("VolumeId.1", &id)]),
+            "modificationState",
+        )
+    };
+    assert_eq!(
+        (state(&mut w).as_str(), w.of_volume(&id, "size").as_str()),
+        ("completed", "1")
+    );
+    w.step(5_000);
+    assert_eq!(w.of_volume(&id, "size"), "2");
+    w.fault(r#"{"match":{"action":"ModifyVolume"},"nth":1,"fault":{"kind":"stuck_modify"}}"#);
+    w.ok("ModifyVolume", &[("VolumeId", &id), ("Size", "3")]);
+    w.step(86_400_000);
+    assert_eq!(state(&mut w), "modifying");
+}
+
+#[test]
+fn callers_are_sent_away_in_each_services_words() {
+    let mut w = World::new();
+    for (refused, status, code) in [
+        ("expired_token", 400, "RequestExpired"),
+        ("request_expired", 400, "RequestExpired"),
+        ("invalid_client_token_id", 401, "AuthFailure"),
+        ("signature_does_not_match", 403, "SignatureDoesNotMatch"),
+        ("opt_in_required", 403, "OptInRequired"),
+        ("blocked", 400, "Blocked"),
+        ("pending_verification", 400, "PendingVerification"),
+        ("unauthorized", 403, "UnauthorizedOperation"),
+    ] {
+        w.fault(&format!(
+            r#"{{"count":1,"fault":{{"kind":"refuse","refused":"{refused}"}}}}"#
+        ));
+        let (s, c, message) = w.error("CreateVolume", CREATE);
+        assert_eq!((s, c.as_str()), (status, code), "{refused}");
+        assert!(
+            refused != "unauthorized" || message.contains("ec2:CreateVolume"),
+            "{message}"
+        );
+    }
+    let sts = |w: &mut World, action: &str, form: &str| {
+        let r = Request {
+            form: format!("Action={action}&Version=2011-06-15&{form}").into_bytes(),
+            ..request("AKID", "us-east-1", "GetCallerIdentity", &[])
+        };
+        let reply = w.sim.handle(w.now, &r);
+        (
+            reply.status,
+            text(&String::from_utf8(reply.body).expect("text"), "Code"),
+        )
+    };
+    let web = "RoleArn=arn:aws:iam::111122223333:role/r&RoleSessionName=s&WebIdentityToken=";
+    for (refused, status, code) in [
+        ("expired_token", 403, "ExpiredToken"),
+        ("invalid_client_token_id", 403, "InvalidClientTokenId"),
+        ("unauthorized", 403, "AccessDenied"),
+        ("idp_communication_error", 400, "IDPCommunicationError"),
+    ] {
+        w.fault(&format!(
+            r#"{{"count":1,"fault":{{"kind":"refuse","refused":"{refused}"}}}}"#
+        ));
+        assert_eq!(
+            sts(
+                &mut w,
+                "AssumeRoleWithWebIdentity",
+                &format!("{web}token-1")
+            ),
+            (status, code.to_owned())
+        );
+    }
+    w.sim.iam.expire_web_identity("token-1", true);
+    assert_eq!(
+        sts(
+            &mut w,
+            "AssumeRoleWithWebIdentity",
+            &format!("{web}token-1")
+        )
+        .1,
+        "ExpiredTokenException"
+    );
+    assert_eq!(
+        sts(
+            &mut w,
+            "AssumeRoleWithWebIdentity",
+            &format!("{web}token-2")
+        )
+        .0,
+        200,
+        "the rotated one"
+    );
+}
+
+#[test]
+fn what_a_cluster_made_must_bear_a_name() {
+    let mut w = World::new();
+    w.volume(&[
+        ("TagSpecification.1.ResourceType", "volume"),
+        ("TagSpecification.1.Tag.1.Key", "ebs.csi.aws.com/cluster"),
+        ("TagSpecification.1.Tag.1.Value", "true"),
+    ]);
+    assert_eq!(w.sim.invariants.found()[0].rule, "traceable");
+}
+
+#[test]
+fn a_scenario_with_a_zone_in_no_state_is_refused() {
+    let zones = json!([{"name": "us-east-1a", "id": "use1-az6", "state": "sleepy"}]);
+    let s: Scenario =
+        serde_json::from_value(json!({"zones": zones, "instances": []})).expect("scenario");
+    assert!(s.check().expect_err("state").to_string().contains("sleepy"));
+}
