@@ -54,6 +54,7 @@ struct Action {
     errors: BTreeMap<String, u64>,
     server_ms: Histogram,
     work_us: Histogram,
+    work_us_sum: f64,
 }
 
 /// How a request ended, for counting.
@@ -92,6 +93,7 @@ impl Statistics {
         }
         a.server_ms.add(ended.server_ms);
         a.work_us.add(ended.work_us);
+        a.work_us_sum += ended.work_us;
     }
 
     /// Counts a read of instance metadata.
@@ -129,6 +131,7 @@ impl Statistics {
             "totals": {
                 "calls": sum(|a| a.calls), "ok": sum(|a| a.ok), "throttled": sum(|a| a.throttled),
                 "faulted": sum(|a| a.faulted),
+                "work_us": self.actions.values().map(|a| a.work_us_sum).sum::<f64>().round(),
                 "mutating": self.actions.iter().filter(|(n, _)| !n.starts_with("Describe") && !n.starts_with("Get")).map(|(_, a)| a.calls).sum::<u64>(),
             },
             "imds": {"reads": self.imds_reads, "credential_reads": self.imds_credential_reads},
