@@ -75,7 +75,10 @@ impl HttpConnector for InProcess {
             &Request {
                 form: form.clone(),
                 authorization: request.headers().get("authorization").map(str::to_owned),
-                session_token: request.headers().get("x-amz-security-token").map(str::to_owned),
+                session_token: request
+                    .headers()
+                    .get("x-amz-security-token")
+                    .map(str::to_owned),
                 ..Request::default()
             },
         );

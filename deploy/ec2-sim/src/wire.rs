@@ -5,4 +5,5 @@ pub mod filter;
 pub mod page;
 pub mod query;
 pub mod render;
+pub mod wildcard;
 pub mod xml;

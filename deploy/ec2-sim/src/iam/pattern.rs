@@ -1,11 +1,12 @@
 //! Wildcards and variables of policies.
 
 use super::context::Context;
+use crate::wire::wildcard::{self, Piece};
 
 /// Whether `text` fits `pattern`, in which `*` stands for any characters and `?` for one.
 pub fn fits(pattern: &str, text: &str) -> bool {
     let pattern: Vec<Piece> = pattern.chars().map(Piece::of).collect();
-    walk(&pattern, text)
+    wildcard::fits(&pattern, text)
 }
 
 /// Actions are compared without regard to case.
@@ -16,7 +17,7 @@ pub fn fits_action(pattern: &str, action: &str) -> bool {
 /// As [`fits`], with variables (`${aws:PrincipalTag/x}`, `${*}`, `${name, 'default'}`) in the pattern. What a variable stands for is
 /// taken literally. A variable that the request has no value for fits nothing.
 pub fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
-    pieces(pattern, context).is_some_and(|p| walk(&p, text))
+    pieces(pattern, context).is_some_and(|p| wildcard::fits(&p, text))
 }
 
 /// The text that a pattern with variables stands for, wildcards taken literally; `None` if the request has no value for one of them.
@@ -26,29 +27,12 @@ pub fn resolved(pattern: &str, context: &Context) -> Option<String> {
         pieces
             .into_iter()
             .map(|p| match p {
-                Piece::Any => '*',
+                Piece::Run => '*',
                 Piece::One => '?',
                 Piece::Char(c) => c,
             })
             .collect(),
     )
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Piece {
-    Any,
-    One,
-    Char(char),
-}
-
-impl Piece {
-    fn of(c: char) -> Self {
-        match c {
-            '*' => Self::Any,
-            '?' => Self::One,
-            c => Self::Char(c),
-        }
-    }
 }
 
 fn pieces(pattern: &str, context: &Context) -> Option<Vec<Piece>> {
@@ -76,38 +60,6 @@ fn pieces(pattern: &str, context: &Context) -> Option<Vec<Piece>> {
     }
     out.extend(rest.chars().map(Piece::of));
     Some(out)
-}
-
-/// Greedy with one step back: the last `*` takes one more character whenever the rest does not fit.
-fn walk(pattern: &[Piece], text: &str) -> bool {
-    let text: Vec<char> = text.chars().collect();
-    let (mut p, mut t) = (0, 0);
-    let mut last_any = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(Piece::Char(c)) if *c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            Some(Piece::One) => {
-                p += 1;
-                t += 1;
-            }
-            Some(Piece::Any) => {
-                last_any = Some((p + 1, t));
-                p += 1;
-            }
-            _ => match last_any {
-                Some((after, from)) => {
-                    last_any = Some((after, from + 1));
-                    p = after;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|p| matches!(p, Piece::Any))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! `Filter.N`: values are alternatives, filters must all hold, `*` and `?` are wildcards, letters matter.
 
 use super::query::Params;
+use super::wildcard::{self, Piece};
 use crate::error::{ApiError, ApiResult};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One filter.
 #[derive(Debug, Clone)]
@@ -11,6 +12,10 @@ pub struct Filter {
     pub name: String,
     /// The accepted values or patterns.
     pub values: Vec<String>,
+    /// Those without wildcards.
+    literal: BTreeSet<String>,
+    /// The others.
+    patterns: Vec<Vec<Piece>>,
 }
 
 /// All filters of a request.
@@ -46,10 +51,7 @@ impl Filters {
                     "The maximum number of filter values specified on a single call is 200",
                 ));
             }
-            out.push(Filter {
-                name: name.to_owned(),
-                values,
-            });
+            out.push(Filter::new(name, values));
         }
         Ok(Self(out))
     }
@@ -81,20 +83,14 @@ impl Filters {
     /// The values of the named filter when all are literal: an index can answer then.
     pub fn literal(&self, name: &str) -> Option<&[String]> {
         let f = self.0.iter().find(|f| f.name == name)?;
-        f.values
-            .iter()
-            .all(|v| !v.contains(['*', '?', '\\']))
-            .then_some(f.values.as_slice())
+        f.patterns.is_empty().then_some(f.values.as_slice())
     }
 
     /// The first `tag:KEY` filter with literal values: key and values.
     pub fn literal_tag(&self) -> Option<(&str, &[String])> {
         self.0.iter().find_map(|f| {
             let key = f.name.strip_prefix("tag:")?;
-            f.values
-                .iter()
-                .all(|v| !v.contains(['*', '?', '\\']))
-                .then_some((key, f.values.as_slice()))
+            f.patterns.is_empty().then_some((key, f.values.as_slice()))
         })
     }
 }
@@ -105,57 +101,33 @@ fn is_tag_filter(name: &str) -> bool {
 }
 
 impl Filter {
+    fn new(name: &str, values: Vec<String>) -> Self {
+        let (wild, literal): (Vec<&String>, Vec<&String>) =
+            values.iter().partition(|v| v.contains(['*', '?', '\\']));
+        Self {
+            name: name.to_owned(),
+            literal: literal.into_iter().cloned().collect(),
+            patterns: wild.into_iter().map(|v| pieces(v)).collect(),
+            values,
+        }
+    }
+
     fn matches(&self, value: &str) -> bool {
-        self.values.iter().any(|p| wildcard(p, value))
+        self.literal.contains(value) || self.patterns.iter().any(|p| wildcard::fits(p, value))
     }
 }
 
 /// `*` any run, `?` one character, `\` takes the next character literally.
-pub fn wildcard(pattern: &str, text: &str) -> bool {
-    #[derive(PartialEq)]
-    enum Piece {
-        Run,
-        One,
-        Char(char),
-    }
+fn pieces(pattern: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
         pieces.push(match c {
-            '*' => Piece::Run,
-            '?' => Piece::One,
             '\\' => Piece::Char(chars.next().unwrap_or('\\')),
-            c => Piece::Char(c),
+            c => Piece::of(c),
         });
     }
-    let text: Vec<char> = text.chars().collect();
-    let (mut p, mut t) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pieces.get(p) {
-            Some(Piece::Run) => {
-                retry = Some((p, t));
-                p += 1;
-            }
-            Some(Piece::One) => {
-                p += 1;
-                t += 1;
-            }
-            Some(Piece::Char(c)) if *c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match retry {
-                Some((rp, rt)) => {
-                    p = rp + 1;
-                    t = rt + 1;
-                    retry = Some((rp, rt + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pieces[p..].iter().all(|x| *x == Piece::Run)
+    pieces
 }
 
 #[cfg(test)]
@@ -177,7 +149,8 @@ mod tests {
             ("a\\*", "a*", true),
             ("a\\*", "ab", false),
         ] {
-            assert_eq!(wildcard(pattern, text), yes, "{pattern} on {text}");
+            let f = Filter::new("n", vec![pattern.to_owned()]);
+            assert_eq!(f.matches(text), yes, "{pattern} on {text}");
         }
     }
 

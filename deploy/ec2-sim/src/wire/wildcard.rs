@@ -1,0 +1,55 @@
+//! Patterns with `*` and `?`.
+
+/// A part of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// Any run of characters.
+    Run,
+    /// Any one character.
+    One,
+    /// This character.
+    Char(char),
+}
+
+impl Piece {
+    /// What a character of a pattern means.
+    pub fn of(c: char) -> Self {
+        match c {
+            '*' => Self::Run,
+            '?' => Self::One,
+            c => Self::Char(c),
+        }
+    }
+}
+
+/// Whether a text fits a pattern. Greedy with one step back: the last run takes one more character whenever the rest does not fit.
+pub fn fits(pattern: &[Piece], text: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut last_run = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(Piece::Run) => {
+                last_run = Some((p + 1, t));
+                p += 1;
+            }
+            Some(Piece::One) => {
+                p += 1;
+                t += 1;
+            }
+            Some(Piece::Char(c)) if *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match last_run {
+                Some((after, from)) => {
+                    last_run = Some((after, from + 1));
+                    p = after;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|p| *p == Piece::Run)
+}
