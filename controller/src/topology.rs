@@ -52,7 +52,13 @@ impl Placement {
         })
     }
 
-    fn names_a_zone(&self) -> bool {
+    /// Whether it names a zone, by itself or by its Outpost.
+    fn names_a_place(&self) -> bool {
+        self.has_zone() || self.outpost.is_some()
+    }
+
+    /// Whether it names a zone.
+    pub(crate) fn has_zone(&self) -> bool {
         self.zone.is_some() || self.zone_id.is_some()
     }
 
@@ -83,11 +89,11 @@ fn outpost_of(term: &Topology) -> Option<String> {
     ))
 }
 
-/// The term that decides: the first preferred one that names a zone, else the first such requisite one. One term gives zone and Outpost
-/// together. `None` when the request has no terms: any zone will do.
+/// The term that decides: the first preferred one that names a zone or an Outpost, else the first such requisite one. One term gives zone and
+/// Outpost together. `None` when the request has no terms: any zone will do.
 ///
 /// # Errors
-/// When no term names a zone, or the one that decides contradicts itself.
+/// When no term names a zone or an Outpost, or the one that decides contradicts itself.
 pub fn choose(requirement: Option<&TopologyRequirement>) -> Result<Option<Placement>, Failure> {
     let Some(requirement) = requirement else {
         return Ok(None);
@@ -102,14 +108,14 @@ pub fn choose(requirement: Option<&TopologyRequirement>) -> Result<Option<Placem
     }
     for term in terms {
         let placement = Placement::of(term)?;
-        if placement.names_a_zone() {
+        if placement.names_a_place() {
             return Ok(Some(placement));
         }
     }
     Err(Failure::invalid(
         "accessibility_requirements",
         format!(
-            "no term names a zone by {ZONE} or {ZONE_ID}; add one to allowedTopologies (an Outpost needs its zone beside its id)"
+            "no term names a zone by {ZONE} or {ZONE_ID}, or an Outpost by its whole ARN in {OUTPOST}; add one to allowedTopologies"
         ),
     ))
 }
@@ -126,7 +132,7 @@ pub fn check(
 ) -> Result<(), Failure> {
     let requisite = requirement.map_or(&[][..], |r| &r.requisite);
     let admits = |term| {
-        Placement::of(term).is_ok_and(|p| p.names_a_zone() && p.admits(zone, zone_id, outpost))
+        Placement::of(term).is_ok_and(|p| p.names_a_place() && p.admits(zone, zone_id, outpost))
     };
     if requisite.is_empty() || requisite.iter().any(admits) {
         return Ok(());
@@ -246,6 +252,15 @@ mod tests {
                     ..at("a")
                 },
             ),
+            // An Outpost lies in one zone, which its ARN alone does not say.
+            (
+                vec![term(&[(OUTPOST, ARN)])],
+                vec![term(&[(ZONE, "a")])],
+                Placement {
+                    outpost: Some(ARN.to_owned()),
+                    ..Default::default()
+                },
+            ),
             // An Outpost of one term does not go with the zone of another.
             (
                 vec![term(&[(ZONE, "a")]), term(&[(ZONE, "b"), (OUTPOST, ARN)])],
@@ -265,7 +280,7 @@ mod tests {
         assert_eq!(choose(Some(&requirement(vec![], vec![]))), Ok(None));
         for bad in [
             term(&[("kubernetes.io/os", "linux")]),
-            term(&[(OUTPOST, ARN)]),
+            term(&[(OUTPOST, "op-0aaaaaaaaaaaaaaa1")]),
             term(&[(ZONE, "a"), (ZONE_ID, "use1-az6")]),
             term(&[(ZONE, "")]),
         ] {

@@ -155,6 +155,38 @@ impl Source for Modifications {
     }
 }
 
+/// Instances, whatever reservation they belong to.
+pub(super) async fn describe_instances(
+    core: &Core,
+    filters: Vec<Filter>,
+    deadline: Instant,
+    tries: Tries,
+) -> Result<Vec<Instance>, Ec2Error> {
+    let action = Action::DescribeInstances;
+    all_pages(action, |token| {
+        let filters = &filters;
+        async move {
+            let token = &token;
+            core.call(action, deadline, tries, || async move {
+                let output = core
+                    .client
+                    .describe_instances()
+                    .set_filters(Some(filters.clone()))
+                    .max_results(1000)
+                    .set_next_token(token.clone())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let instances = output.reservations().iter().flat_map(|r| r.instances());
+                let entries = read_all(action, instances, Instance::read)?;
+                Ok((entries, output.next_token().map(str::to_owned)))
+            })
+            .await
+        }
+    })
+    .await
+}
+
 /// Instances by id.
 pub(super) struct Instances(pub(super) Arc<Core>);
 
@@ -168,31 +200,8 @@ impl Source for Instances {
         keys: &[InstanceId],
         deadline: Instant,
     ) -> Result<BTreeMap<InstanceId, Seen<Instance>>, Ec2Error> {
-        let action = Self::ACTION;
-        let core = &self.0;
         let filters = vec![filter("instance-id", strings(keys))];
-        let found = all_pages(action, |token| {
-            let filters = &filters;
-            async move {
-                let token = &token;
-                core.call(action, deadline, Tries::One, || async move {
-                    let output = core
-                        .client
-                        .describe_instances()
-                        .set_filters(Some(filters.clone()))
-                        .max_results(1000)
-                        .set_next_token(token.clone())
-                        .send()
-                        .await
-                        .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                    let instances = output.reservations().iter().flat_map(|r| r.instances());
-                    let entries = read_all(action, instances, Instance::read)?;
-                    Ok((entries, output.next_token().map(str::to_owned)))
-                })
-                .await
-            }
-        })
-        .await?;
+        let found = describe_instances(&self.0, filters, deadline, Tries::One).await?;
         Ok(found
             .into_iter()
             .map(|instance| (instance.id.clone(), Seen::Present(instance)))

@@ -230,6 +230,18 @@ impl Ec2 {
             .await
     }
 
+    /// The zone of an Outpost, as any instance on it shows it; `None` when no instance of this account is on it.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
+        let filters = vec![filter("outpost-arn", [literal(arn)])];
+        let instances =
+            describe::describe_instances(&self.core, filters, self.until(), Tries::Several).await?;
+        let mut zones = instances.into_iter().map(|instance| instance.zone);
+        Ok(zones.find(|zone| !zone.is_empty()))
+    }
+
     /// What an instance type can attach; `None` when EC2 does not know the type.
     ///
     /// # Errors

@@ -45,7 +45,10 @@ impl Volumes {
         mandate: Mandate,
     ) -> Result<Volume, Failure> {
         let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
-        let plan = self.plan(&ec2, &request).await?;
+        let plan = match self.plan(&ec2, &request).await {
+            Ok(plan) => plan,
+            Err(failure) => return self.made_before(&ec2, &request, failure).await,
+        };
         let mut attempt = self.spent.get(&request.name).unwrap_or(Attempt::FIRST);
         let mut last = None;
         for _ in 0..Attempt::STEPS {
@@ -71,6 +74,37 @@ impl Volumes {
                 last.as_ref().map_or("", Failure::text)
             ),
         ))
+    }
+
+    /// What is asked for cannot be made any more (its source is gone, say): an earlier request may have made it while it could.
+    async fn made_before(
+        &self,
+        ec2: &Ec2,
+        request: &CreateVolume,
+        failure: Failure,
+    ) -> Result<Volume, Failure> {
+        if failure.condition().may_be_in_progress() {
+            return Err(failure);
+        }
+        let found = find(ec2, request, self.lag(&request.name)).await;
+        let volume = match found.map_err(|unknown| not_known(&failure, &unknown))? {
+            Found::Fitting(volume) => *volume,
+            Found::Other(text) => return Err(incompatible(request, &text)),
+            Found::Nothing => return Err(failure),
+        };
+        let deadline = Instant::now() + CREATE_TIME;
+        match settle(ec2, volume, false, deadline).await? {
+            Settled::Ready(volume) => Ok(volume),
+            _ => Err(failure),
+        }
+    }
+
+    /// How long look-ups by tag may lag behind what was done under this name.
+    fn lag(&self, name: &str) -> Duration {
+        match self.doubtful.get(name) {
+            Some(()) => TAG_LAG,
+            None => Duration::ZERO,
+        }
     }
 
     /// Asks EC2, under the token of this attempt.
@@ -199,20 +233,20 @@ impl Volumes {
         if condition(error).may_be_in_progress() && !hides {
             return Ok(None);
         }
-        let lag = match self.doubtful.get(&request.name) {
-            Some(()) => TAG_LAG,
-            None => Duration::ZERO,
-        };
-        match find(ec2, request, lag).await {
+        match find(ec2, request, self.lag(&request.name)).await {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),
             Ok(Found::Nothing) => Ok(None),
-            Err(unknown) => Err(Failure::new(
-                Condition::OperationPending,
-                format!("{error}; whether a volume of this name exists is not known: {unknown}"),
-            )),
+            Err(unknown) => Err(not_known(error, &unknown)),
         }
     }
+}
+
+fn not_known(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
+    Failure::new(
+        Condition::OperationPending,
+        format!("{why}; whether a volume of this name exists is not known: {unknown}"),
+    )
 }
 
 /// The volumes that bear the name. When none does, they are asked for once more after `lag`.

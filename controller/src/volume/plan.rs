@@ -32,7 +32,8 @@ impl Volumes {
             let size = copy_size(request, source.size)?;
             let placement = Placement {
                 zone: Some(source.zone.clone()),
-                ..Default::default()
+                zone_id: None,
+                outpost: source.outpost_arn.clone(),
             };
             return Ok(Plan::Copy(ec2::CopyVolume {
                 client_token: String::new(),
@@ -67,7 +68,8 @@ impl Volumes {
             }
         }
         let placement = match &request.placement {
-            Some(placement) => placement.clone(),
+            Some(placement) if placement.has_zone() => placement.clone(),
+            Some(placement) => self.zone_of_outpost(ec2, placement).await?,
             None => self.any_zone(ec2, &request.name).await?,
         };
         Ok(Plan::Create(Box::new(ec2::CreateVolume {
@@ -143,6 +145,29 @@ impl Volumes {
                 "the request names no zone, and EC2 lists no available zone for this account and Region",
             )),
         }
+    }
+
+    /// The placement with the zone of its Outpost.
+    async fn zone_of_outpost(
+        &self,
+        ec2: &Ec2,
+        placement: &Placement,
+    ) -> Result<Placement, Failure> {
+        let outpost = placement.outpost.as_deref().unwrap_or_default();
+        let found = ec2.zone_of_outpost(outpost).await;
+        let zone = found.map_err(|e| create_failure(&e))?.ok_or_else(|| {
+            Failure::invalid(
+                "accessibility_requirements",
+                format!(
+                    "no instance shows the zone of Outpost {outpost}; name the zone beside it, by {}",
+                    topology::ZONE
+                ),
+            )
+        })?;
+        Ok(Placement {
+            zone: Some(zone),
+            ..placement.clone()
+        })
     }
 
     /// The IOPS to ask for: explicit, or by size, within what the type and zone allow. A VolumeAttributesClass's word ends the StorageClass's.

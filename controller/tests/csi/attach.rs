@@ -353,3 +353,65 @@ async fn another_process_takes_over_what_this_one_began() {
     assert_eq!(a.unwrap(), b.unwrap());
     driver.check_invariants();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attach_that_ec2_gives_up_is_sent_again_within_the_call() {
+    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 1500 } } })).await;
+    let id = one_volume(&driver).await;
+    let (attached, ()) = tokio::join!(driver.publish(&id, NODE_1), async {
+        driver.until_called("AttachVolume", 1).await;
+        // Long enough for a look to show it on its way.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        driver.world.command(|control| {
+            let body = json!({ "detached": NODE_1 });
+            control.post(&format!("/v1/volumes/{id}/force"), &body)
+        });
+    });
+    attached.unwrap();
+    assert_eq!(driver.world.calls("AttachVolume"), 2);
+    assert_eq!(driver.live("attachments"), 1);
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_nodes_at_once_one_gets_the_volume_and_the_other_is_told_who_has_it() {
+    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 500 } } })).await;
+    let other = driver.another().await;
+    let id = one_volume(&driver).await;
+    let (one, two) = tokio::join!(driver.publish(&id, NODE_1), other.publish(&id, NODE_2));
+    let (refused, holder) = match (one, two) {
+        (Ok(_), Err(refused)) => (refused, NODE_1),
+        (Err(refused), Ok(_)) => (refused, NODE_2),
+        both => panic!("{both:?}"),
+    };
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains(holder), "{refused}");
+    assert_eq!(driver.live("attachments"), 1);
+    driver.check_invariants();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volume_in_use_is_no_answer_by_itself() {
+    let driver = Driver::new().await;
+    let id = one_volume(&driver).await;
+    // The volume shows nobody: it was let go in the meantime.
+    driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "count": 1, "fault": {
+        "kind": "error", "code": "VolumeInUse", "status": 400, "message": "vol-x is already attached to an instance" } }));
+    driver.publish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("AttachVolume"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detach_asks_for_nothing_but_the_volume() {
+    let driver = Driver::new().await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let before = driver.world.calls("DescribeInstances");
+    driver.world.fault(
+        json!({ "match": { "action": "DescribeInstances" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }),
+    );
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("DescribeInstances"), before);
+    assert_eq!(driver.live("attachments"), 0);
+}

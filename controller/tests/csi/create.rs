@@ -293,3 +293,182 @@ async fn a_failure_of_the_look_up_is_never_read_as_no_volume() {
     );
     assert_eq!(driver.live("volumes"), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_on_the_wire_are_the_go_drivers() {
+    let driver = Driver::new().await;
+    driver.world.fault(json!({
+        "match": { "action": "CreateVolume" }, "count": 1,
+        "fault": { "kind": "fail_create", "outcome": "error", "after_ms": 50 },
+    }));
+    driver.create(volume("pvc-0001", 1)).await.unwrap_err();
+    driver.create(volume("pvc-0001", 1)).await.unwrap();
+    let journal = driver
+        .world
+        .command(|control| control.get("/v1/journal?action=CreateVolume"));
+    let tokens: Vec<_> = journal["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|record| record["parameters"]["ClientToken"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        tokens,
+        [
+            "a0c428246c73d0353af51551b47726e4b434656a2d5c93ab1f83d0928ee0a8ef",
+            "559c18fe6459004b14980e7ccebb280e759977f7c374c1956a9c9aa925f8d358",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_found_again_though_its_source_is_gone() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let copy = || csi::CreateVolumeRequest {
+        volume_content_source: Some(crate::driver::from_volume(&source)),
+        ..volume("pvc-2", 1)
+    };
+    driver
+        .world
+        .fault(json!({ "match": { "action": "CopyVolumes" }, "fault": {
+        "kind": "lose_reply", "how": "close", "effect": true } }));
+    let lost = driver.create(copy()).await.unwrap_err();
+    assert!(
+        matches!(lost.code(), Code::Aborted | Code::Unavailable),
+        "{lost}"
+    );
+    driver.world.no_faults();
+    driver.delete(&source).await.unwrap();
+    let found = driver.create(copy()).await.unwrap();
+    assert_ne!(found.volume_id, source);
+    assert_eq!(driver.live("volumes"), 1);
+    // A name that was never made is not found, for good.
+    let request = csi::CreateVolumeRequest {
+        name: "pvc-3".to_owned(),
+        ..copy()
+    };
+    assert_eq!(
+        driver.create(request).await.unwrap_err().code(),
+        Code::NotFound
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_cannot_be_looked_at_is_not_a_source_that_does_not_exist() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    driver
+        .world
+        .fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
+    let request = csi::CreateVolumeRequest {
+        volume_content_source: Some(crate::driver::from_volume(&source)),
+        ..volume("pvc-2", 1)
+    };
+    let unknown = driver.create(request).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Aborted, "{unknown}");
+    assert!(
+        unknown.message().contains("ec2:DescribeVolumes"),
+        "{unknown}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_most_iops_of_a_zone_are_asked_for_once_and_only_when_they_matter() {
+    let driver = Driver::new().await;
+    let with = |name: &str, iops: &str| csi::CreateVolumeRequest {
+        parameters: map(&[("iops", iops)]),
+        ..volume(name, 1000)
+    };
+    driver.create(with("pvc-1", "16000")).await.unwrap();
+    assert_eq!(driver.world.calls("CreateVolume"), 1);
+    let (a, b, c) = tokio::join!(
+        driver.create(with("pvc-2", "70000")),
+        driver.create(with("pvc-3", "70000")),
+        driver.create(with("pvc-4", "99999"))
+    );
+    let mut got = Vec::new();
+    for made in [a.unwrap(), b.unwrap(), c.unwrap()] {
+        let id = ebs_csi_wire::VolumeId::parse(&made.volume_id).unwrap();
+        let seen = driver.world.ec2.look_volume(&id).await.known();
+        got.push(seen.unwrap().unwrap().iops);
+    }
+    // gp3 has 80,000 at most.
+    assert_eq!(got, [Some(70_000), Some(70_000), Some(80_000)]);
+    let journal = driver
+        .world
+        .command(|control| control.get("/v1/journal?action=CreateVolume"));
+    let records = journal["records"].as_array().unwrap();
+    let dry: Vec<_> = records
+        .iter()
+        .filter(|record| record["parameters"]["DryRun"] == "true")
+        .collect();
+    assert_eq!((records.len(), dry.len()), (5, 1));
+    // Tagged as a real one, or a policy that looks at tags refuses it.
+    let parameters = dry[0]["parameters"].to_string();
+    assert!(
+        parameters.contains("ebs.csi.aws.com/cluster-name"),
+        "{parameters}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_volume_has_its_rate_its_key_and_at_least_the_snapshots_size() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
+    let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
+    let restore = |name: &str, gib, parameters: &[(&str, &str)]| csi::CreateVolumeRequest {
+        volume_content_source: Some(crate::driver::from_snapshot(&snapshot)),
+        parameters: map(parameters),
+        ..volume(name, gib)
+    };
+    let key = "arn:aws:kms:us-east-1:111122223333:key/11111111-2222-3333-4444-555555555555";
+    let parameters = [
+        ("volumeInitializationRate", "200"),
+        ("kmsKeyId", key),
+        ("encrypted", "false"),
+    ];
+    let made = driver
+        .create(restore("pvc-2", 2, &parameters))
+        .await
+        .unwrap();
+    assert_eq!(made.capacity_bytes, 4 << 30);
+    let journal = driver
+        .world
+        .command(|control| control.get("/v1/journal?action=CreateVolume"));
+    let sent = &journal["records"].as_array().unwrap().last().unwrap()["parameters"];
+    for (name, value) in [
+        ("VolumeInitializationRate", "200"),
+        ("KmsKeyId", key),
+        ("Encrypted", "true"),
+    ] {
+        assert_eq!(sent[name], value, "{sent}");
+    }
+    // The same again is the same volume, larger than asked for or not.
+    let again = driver
+        .create(restore("pvc-2", 2, &parameters))
+        .await
+        .unwrap();
+    assert_eq!(again.volume_id, made.volume_id);
+    let mut small = restore("pvc-3", 2, &[]);
+    small.capacity_range = Some(csi::CapacityRange {
+        required_bytes: 2 << 30,
+        limit_bytes: 3 << 30,
+    });
+    assert_eq!(
+        driver.create(small).await.unwrap_err().code(),
+        Code::OutOfRange
+    );
+    // Without a source there is nothing to initialize.
+    let request = csi::CreateVolumeRequest {
+        volume_content_source: None,
+        ..restore("pvc-4", 4, &parameters)
+    };
+    let refused = driver.create(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(
+        refused.message().contains("VolumeInitializationRate"),
+        "{refused}"
+    );
+}

@@ -10,6 +10,7 @@ mod life;
 mod list;
 mod modify;
 mod node_local;
+mod place;
 mod published;
 mod refuse;
 mod safe_detach;

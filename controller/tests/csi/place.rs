@@ -1,0 +1,153 @@
+//! Where a volume goes: zones, Outposts, and what happens when a place has no room.
+
+use ebs_csi_proto::csi;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::driver::{Driver, from_volume, in_zone, map, volume};
+
+const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
+
+fn at(segments: &[(&str, &str)]) -> Option<csi::TopologyRequirement> {
+    let term = csi::Topology {
+        segments: map(segments),
+    };
+    Some(csi::TopologyRequirement {
+        requisite: vec![term.clone()],
+        preferred: vec![term],
+    })
+}
+
+fn requests(driver: &Driver, action: &str) -> Vec<Value> {
+    let path = format!("/v1/journal?action={action}");
+    let journal = driver.world.command(|control| control.get(&path));
+    let records = journal["records"].as_array().unwrap();
+    records.iter().map(|r| r["parameters"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_form_of_a_zone_is_taken_and_the_standard_one_is_answered() {
+    let driver = Driver::new().await;
+    for (n, (key, value)) in [
+        ("topology.kubernetes.io/zone", "us-east-1b"),
+        ("topology.ebs.csi.aws.com/zone", "us-east-1b"),
+        ("topology.k8s.aws/zone-id", "use1-az1"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let request = csi::CreateVolumeRequest {
+            accessibility_requirements: at(&[(key, value)]),
+            ..volume(&format!("pvc-{n}"), 1)
+        };
+        let made = driver.create(request).await.unwrap();
+        let answered = &made.accessible_topology;
+        assert_eq!(answered.len(), 1);
+        assert_eq!(
+            answered[0].segments,
+            map(&[("topology.kubernetes.io/zone", "us-east-1b")]),
+            "{key}"
+        );
+        // A copy may be asked for by either name of its source's zone.
+        let copy = csi::CreateVolumeRequest {
+            volume_content_source: Some(from_volume(&made.volume_id)),
+            accessibility_requirements: at(&[(key, value)]),
+            ..volume(&format!("copy-{n}"), 1)
+        };
+        driver.create(copy).await.unwrap();
+    }
+    let both = csi::CreateVolumeRequest {
+        accessibility_requirements: at(&[
+            ("topology.kubernetes.io/zone", "us-east-1b"),
+            ("topology.k8s.aws/zone-id", "use1-az1"),
+        ]),
+        ..volume("pvc-9", 1)
+    };
+    let refused = driver.create(both).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outpost_is_named_by_its_parts_or_by_its_arn_and_answered_by_its_parts() {
+    let driver = Driver::in_world(json!({ "instances": [
+        { "id": "i-0aaaaaaaaaaaaaaa1", "type": "m5.large", "zone": "us-east-1a" },
+        { "id": "i-0bbbbbbbbbbbbbbb1", "type": "m5.large", "zone": "us-east-1b", "outpost": OUTPOST },
+    ] }))
+    .await;
+    let segments = [
+        ("topology.kubernetes.io/zone", "us-east-1b"),
+        ("topology.ebs.csi.aws.com/region", "us-east-1"),
+        ("topology.ebs.csi.aws.com/partition", "aws"),
+        ("topology.ebs.csi.aws.com/account-id", "111122223333"),
+        (
+            "topology.ebs.csi.aws.com/outpost-id",
+            "op-0aaaaaaaaaaaaaaa1",
+        ),
+    ];
+    let arn_alone = [("topology.ebs.csi.aws.com/outpost-id", OUTPOST)];
+    for (n, term) in [&segments[..], &arn_alone[..]].into_iter().enumerate() {
+        let request = || csi::CreateVolumeRequest {
+            accessibility_requirements: at(term),
+            ..volume(&format!("pvc-{n}"), 1)
+        };
+        let made = driver.create(request()).await.unwrap();
+        assert_eq!(
+            made.accessible_topology[0].segments,
+            map(&segments),
+            "{term:?}"
+        );
+        assert_eq!(driver.create(request()).await.unwrap(), made);
+        let sent = requests(&driver, "CreateVolume").pop().unwrap();
+        assert_eq!(sent["OutpostArn"], OUTPOST);
+        assert_eq!(sent["AvailabilityZone"], "us-east-1b");
+    }
+    let nowhere = OUTPOST.replace("op-0a", "op-0b");
+    for (term, word) in [
+        (
+            [("topology.ebs.csi.aws.com/outpost-id", nowhere.as_str())],
+            "name the zone beside it",
+        ),
+        (
+            [(
+                "topology.ebs.csi.aws.com/outpost-id",
+                "op-0aaaaaaaaaaaaaaa1",
+            )],
+            "whole ARN",
+        ),
+    ] {
+        let request = csi::CreateVolumeRequest {
+            accessibility_requirements: at(&term),
+            ..volume("pvc-9", 1)
+        };
+        let refused = driver.create(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains(word), "{refused}");
+    }
+    assert_eq!(driver.live("volumes"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_without_room_sends_the_scheduler_elsewhere() {
+    for (code, status) in [
+        ("InsufficientVolumeCapacity", 500),
+        ("InsufficientVolumeCapacity", 503),
+        ("VolumeTypeNotAvailableInZone", 400),
+    ] {
+        let driver = Driver::new().await;
+        driver.world.fault(json!({
+            "match": { "action": "CreateVolume", "contains": "us-east-1a" },
+            "fault": { "kind": "error", "code": code, "status": status, "message": "There is not enough capacity." },
+        }));
+        let full = driver.create(volume("pvc-1", 1)).await.unwrap_err();
+        assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
+        assert!(full.message().contains(code), "{full}");
+        // Not asked again: the next zone is the better try.
+        assert_eq!(driver.world.calls("CreateVolume"), 1, "{code} {status}");
+        let elsewhere = csi::CreateVolumeRequest {
+            accessibility_requirements: Some(in_zone("us-east-1b")),
+            ..volume("pvc-1", 1)
+        };
+        driver.create(elsewhere).await.unwrap();
+        assert_eq!(driver.live("volumes"), 1);
+    }
+}
