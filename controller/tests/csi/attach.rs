@@ -356,7 +356,7 @@ async fn another_process_takes_over_what_this_one_began() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attach_that_ec2_gives_up_is_sent_again_within_the_call() {
-    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 1500 } } })).await;
+    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 3000 } } })).await;
     let id = one_volume(&driver).await;
     let (attached, ()) = tokio::join!(driver.publish(&id, NODE_1), async {
         driver.until_called("AttachVolume", 1).await;
