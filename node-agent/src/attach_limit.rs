@@ -1,5 +1,6 @@
 //! How many volumes the scheduler may place on the node.
 
+use crate::attachments::Taken;
 use crate::facts::NodeFacts;
 
 /// Rows of `PATTERN LIMIT KIND`.
@@ -8,6 +9,7 @@ const TABLE: &str = include_str!("../data/attach-limits.txt");
 const USUAL: Slots = Slots {
     limit: 27,
     shared: true,
+    listed: false,
 };
 
 /// The attachment slots of an instance type.
@@ -17,6 +19,8 @@ pub struct Slots {
     pub limit: u32,
     /// Network interfaces take from them, too.
     pub shared: bool,
+    /// The number is the type's own: what the instance came with is taken off already.
+    pub listed: bool,
 }
 
 /// What the operator says about slots.
@@ -28,56 +32,84 @@ pub struct Wishes {
     pub reserved: Option<u32>,
 }
 
-/// The slots of an instance type: its own row, else its family's, else what is usual.
+/// The slots of an instance type: its own row, else its family's (which may point to its size), else what is usual.
 #[must_use]
 pub fn slots(instance_type: &str) -> Slots {
-    let family = instance_type.split_once('.').map(|(family, _)| family);
-    let mut of_family = None;
-    for (pattern, slots) in rows() {
-        if pattern == instance_type {
-            return slots;
+    let find = |pattern: &str| rows().find(|row| row.pattern == pattern);
+    let of_family = || {
+        let (family, size) = instance_type.split_once('.')?;
+        let row = find(&format!("{family}.*"))?;
+        match row.limit {
+            Limit::Number(_) => Some(row),
+            Limit::BySize => find(&format!("*.{size}")),
         }
-        if of_family.is_none()
-            && pattern
-                .strip_suffix(".*")
-                .is_some_and(|p| Some(p) == family)
-        {
-            of_family = Some(slots);
-        }
+    };
+    match find(instance_type).or_else(of_family) {
+        Some(Row {
+            limit: Limit::Number(limit),
+            shared,
+            ..
+        }) => Slots {
+            limit,
+            shared,
+            listed: true,
+        },
+        _ => USUAL,
     }
-    of_family.unwrap_or(USUAL)
 }
 
-/// The answer of `NodeGetInfo`: the slots, less those of the root volume, of other volumes, and of further network interfaces
-/// where they share; at least 1.
+/// The answer of `NodeGetInfo`: the slots, less those of the root volume, of other volumes, of further network interfaces where
+/// they share, and of what came with an instance whose type no row names; at least 1. What is seen now goes before what was known
+/// when the process started.
 #[must_use]
-pub fn max_volumes(facts: &NodeFacts, wishes: Wishes) -> u32 {
+pub fn max_volumes(facts: &NodeFacts, wishes: Wishes, taken: &Taken) -> u32 {
     if let Some(limit) = wishes.limit {
         return limit;
     }
-    let Slots { limit, shared } = slots(&facts.instance_type);
+    let slots = slots(&facts.instance_type);
     let reserved = wishes
         .reserved
+        .or(taken.foreign_volumes)
         .unwrap_or_else(|| facts.other_volumes.saturating_add(1));
-    let interfaces = if shared {
-        facts.network_interfaces.saturating_sub(1)
+    let interfaces = taken.network_interfaces.unwrap_or(facts.network_interfaces);
+    let sharing = if slots.shared {
+        interfaces.saturating_sub(1)
     } else {
         0
     };
-    limit
+    let own = if slots.listed { 0 } else { taken.local_devices };
+    slots
+        .limit
         .saturating_sub(reserved)
-        .saturating_sub(interfaces)
+        .saturating_sub(sharing)
+        .saturating_sub(own)
         .max(1)
 }
 
-fn rows() -> impl Iterator<Item = (&'static str, Slots)> {
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    /// `TYPE`, `FAMILY.*` or `*.SIZE`.
+    pattern: &'static str,
+    limit: Limit,
+    shared: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Number(u32),
+    /// The row `*.SIZE` says it.
+    BySize,
+}
+
+fn rows() -> impl Iterator<Item = Row> {
     TABLE
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(row)
 }
 
-fn row(line: &'static str) -> Option<(&'static str, Slots)> {
+fn row(line: &'static str) -> Option<Row> {
     let mut words = line.split_whitespace();
     let (pattern, limit, kind) = (words.next()?, words.next()?, words.next()?);
     let shared = match kind {
@@ -85,11 +117,15 @@ fn row(line: &'static str) -> Option<(&'static str, Slots)> {
         "dedicated" => false,
         _ => return None,
     };
-    let limit = limit.parse().ok()?;
-    words
-        .next()
-        .is_none()
-        .then_some((pattern, Slots { limit, shared }))
+    let limit = match limit {
+        "by-size" => Limit::BySize,
+        number => Limit::Number(number.parse().ok()?),
+    };
+    words.next().is_none().then_some(Row {
+        pattern,
+        limit,
+        shared,
+    })
 }
 
 #[cfg(test)]
@@ -115,9 +151,13 @@ mod tests {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (pattern, slots) = row(line).unwrap_or_else(|| panic!("not a row: {line}"));
-            assert!(slots.limit > 0, "{line}");
-            assert!(seen.insert(pattern), "twice: {pattern}");
+            let row = row(line).unwrap_or_else(|| panic!("not a row: {line}"));
+            assert!(row.limit != Limit::Number(0), "{line}");
+            assert!(
+                row.limit != Limit::BySize || row.pattern.ends_with(".*"),
+                "only a family goes by size: {line}"
+            );
+            assert!(seen.insert(row.pattern), "twice: {line}");
         }
     }
 
@@ -149,10 +189,48 @@ mod tests {
             ("i3.large", 4, 0, none, 38),
             ("i3.metal", 4, 0, none, 23),
             ("z9.unheard-of", 1, 0, none, 26),
+            // Dedicated limits go by size.
+            ("m7a.medium", 1, 0, none, 31),
+            ("c7i.16xlarge", 8, 0, none, 47),
+            ("r7iz.metal-32xl", 15, 0, none, 78),
+            ("m8g.48xlarge", 15, 0, none, 127),
+            ("g6.48xlarge", 4, 0, none, 127),
+            ("m7i.1000xlarge", 1, 0, none, 26),
+            ("p5.48xlarge", 32, 0, none, 63),
         ];
         for (instance_type, interfaces, volumes, wishes, want) in rows {
             let facts = node(instance_type, interfaces, volumes);
-            assert_eq!(max_volumes(&facts, wishes), want, "{facts:?} {wishes:?}");
+            let got = max_volumes(&facts, wishes, &Taken::default());
+            assert_eq!(got, want, "{facts:?} {wishes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_seen_now_goes_before_what_was_known_at_the_start() {
+        let none = Wishes::default();
+        let reserved = Wishes {
+            reserved: Some(1),
+            ..none
+        };
+        let seen = |foreign_volumes, network_interfaces, local_devices| Taken {
+            foreign_volumes,
+            network_interfaces,
+            local_devices,
+        };
+        let rows = [
+            // Started with 2 interfaces and 1 data volume: 27 - 2 - 1.
+            ("m5.large", none, seen(None, None, 0), 24),
+            ("m5.large", none, seen(Some(1), Some(1), 0), 26),
+            ("m5.large", none, seen(Some(4), Some(3), 0), 21),
+            ("m5.large", reserved, seen(Some(4), Some(1), 0), 26),
+            // The table's own number has local devices taken off, the usual one has not.
+            ("g4dn.xlarge", none, seen(Some(1), Some(1), 2), 24),
+            ("g4dn.2xlarge", none, seen(Some(1), Some(1), 2), 24),
+            ("m7i.large", none, seen(Some(1), Some(3), 0), 31),
+        ];
+        for (instance_type, wishes, taken, want) in rows {
+            let got = max_volumes(&node(instance_type, 2, 1), wishes, &taken);
+            assert_eq!(got, want, "{instance_type} {taken:?}");
         }
     }
 
@@ -160,10 +238,12 @@ mod tests {
         #[test]
         fn without_an_order_the_limit_lies_between_one_and_the_tables(
             interfaces in any::<u32>(), volumes in any::<u32>(), reserved in any::<Option<u32>>(),
+            foreign_volumes in any::<Option<u32>>(), network_interfaces in any::<Option<u32>>(), local_devices in any::<u32>(),
         ) {
             for instance_type in ["m5.large", "t2.nano", "m7i.large", "mac2.metal"] {
                 let facts = node(instance_type, interfaces, volumes);
-                let got = max_volumes(&facts, Wishes { limit: None, reserved });
+                let taken = Taken { foreign_volumes, network_interfaces, local_devices };
+                let got = max_volumes(&facts, Wishes { limit: None, reserved }, &taken);
                 prop_assert!(got >= 1 && got <= slots(instance_type).limit);
             }
         }

@@ -1,14 +1,26 @@
 //! What the process gives up between reading its facts and serving.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ebs_csi_confine::{Enforced, Entering, Fault, Places};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 
+/// Where the devices behind the kernel's PCI buses are shown.
+fn pci_roots() -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir("/sys/devices")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"pci"))
+        })
+}
+
 /// Gives up user, capabilities, files, network and system calls, in the order that the profile `node-agent` needs.
 ///
-/// What stays: the sockets that are bound already, new unix sockets, the removal of the own CSI socket, and reading
+/// What stays: what sysfs shows of PCI devices, the sockets that are bound already, new unix sockets, the removal of the own CSI socket, and reading
 /// beside the files that are named, and making and removing a socket in kubelet's registration directory.
 ///
 /// # Errors
@@ -26,6 +38,9 @@ pub fn enter<'a>(
     }
     if let Some(directory) = registration {
         places = places.with("registration-directory", directory)?;
+    }
+    for root in pci_roots() {
+        places = places.with("pci-devices", root)?;
     }
     for file in facts_files {
         // Kubelet replaces the file by switching a link, so that the directory is what stays.

@@ -45,6 +45,15 @@ impl Deadline {
         }
     }
 
+    /// The same, or this span from now on when that is sooner.
+    #[must_use]
+    pub fn at_most(self, span: Duration) -> Self {
+        Self {
+            at: self.at.min(Instant::now() + span),
+            ..self
+        }
+    }
+
     /// What is left of it; zero when it has passed.
     #[must_use]
     pub fn left(self) -> Duration {

@@ -78,6 +78,9 @@ pub struct Serve {
     /// Make XFS file systems that kernels before 5.10 can mount.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub legacy_xfs: bool,
+    /// Offer the alpha calls NodeGetVolumeHealth and NodeGetStorageHealth.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub enable_volume_health: bool,
     /// Address for /metrics, /healthz and /readyz, such as 127.0.0.1:9808 or :9808; empty serves none.
     #[arg(long, default_value = "")]
     pub http_endpoint: String,

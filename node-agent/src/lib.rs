@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attach_limit;
+pub mod attachments;
 pub mod confinement;
 pub mod deadline;
 pub mod facts;

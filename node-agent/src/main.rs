@@ -10,7 +10,7 @@ use ebs_csi_node_agent::confinement;
 use ebs_csi_node_agent::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::service;
-use ebs_csi_node_agent::settings::Settings;
+use ebs_csi_node_agent::settings::{self, Settings};
 use ebs_csi_proto::observe::{LogFormat, init_log};
 
 /// The environment that has a meaning here; no credential passes.
@@ -22,6 +22,8 @@ const ENVIRONMENT: &[&str] = &[
 ];
 
 fn main() -> ExitCode {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let in_vain = settings::set_in_vain(names);
     if let Err(error) = start::close_strays(&[]).and_then(|()| start::keep_environment(ENVIRONMENT))
     {
         return ended(77, format_args!("cannot start clean: {error}"));
@@ -42,6 +44,9 @@ fn main() -> ExitCode {
         Err(error) => return ended(error.exit(), format_args!("{error}")),
     };
     init_log(settings.log.0, settings.log.1);
+    for variable in in_vain {
+        tracing::info!(variable, "this variable has no effect");
+    }
     match service::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

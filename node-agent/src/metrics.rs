@@ -1,6 +1,6 @@
 //! Counters of the process, written in Prometheus' text format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,8 @@ struct Counted {
     helper: BTreeMap<(&'static str, &'static str), u64>,
     facts: Vec<(&'static str, String)>,
     registered: Option<bool>,
+    hung: BTreeSet<String>,
+    unanswered: u64,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +60,18 @@ impl Metrics {
     /// Kubelet has registered the driver, or not (any more).
     pub fn kubelet_registered(&self, registered: bool) {
         self.counted().registered = Some(registered);
+    }
+
+    /// A volume's file system did not say in time how full it is.
+    pub fn filesystem_hangs(&self, volume: &str) {
+        let mut counted = self.counted();
+        counted.unanswered += 1;
+        counted.hung.insert(volume.to_owned());
+    }
+
+    /// A volume's file system answers again, or is gone.
+    pub fn filesystem_answers(&self, volume: &str) {
+        self.counted().hung.remove(volume);
     }
 
     /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
@@ -129,6 +143,16 @@ impl Counted {
             writeln!(page, "{name}_count{{method=\"{method}\"}} {count}")?;
         }
 
+        let name = "ebs_csi_node_agent_filesystem_hung";
+        head(page, name, "gauge", "File systems that do not answer now.")?;
+        for volume in &self.hung {
+            writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
+        }
+        let name = "ebs_csi_node_agent_usage_unanswered_total";
+        let help = "Questions how full a file system is that it did not answer in time.";
+        head(page, name, "counter", help)?;
+        writeln!(page, "{name} {}", self.unanswered)?;
+
         let name = "ebs_csi_node_agent_helper_requests_total";
         head(page, name, "counter", "Questions to the mount-helper.")?;
         for ((operation, outcome), count) in &self.helper {
@@ -161,10 +185,15 @@ mod tests {
         metrics.helper_answered("stage", "ok");
         assert!(!metrics.page().contains("kubelet_registered"));
         metrics.kubelet_registered(true);
+        metrics.filesystem_hangs("vol-1");
+        metrics.filesystem_hangs("vol-2");
+        metrics.filesystem_answers("vol-2");
         let page = metrics.page();
         for line in [
             r#"ebs_csi_node_agent_info{version="1\"2\\3\n"} 1"#,
             "ebs_csi_node_agent_kubelet_registered 1",
+            r#"ebs_csi_node_agent_filesystem_hung{volume_id="vol-1"} 1"#,
+            "ebs_csi_node_agent_usage_unanswered_total 2",
             r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.001"} 0"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.005"} 1"#,

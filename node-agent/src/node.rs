@@ -11,6 +11,7 @@ use ebs_csi_proto::observe::note;
 use tonic::{Code, Request, Response, Status};
 
 use crate::attach_limit::{self, Wishes};
+use crate::attachments::Attachments;
 use crate::deadline::Deadline;
 use crate::facts::NodeFacts;
 use crate::helper::Helper;
@@ -19,9 +20,23 @@ use crate::queue::Queue;
 use crate::topology;
 
 mod calls;
+mod known_usage;
+mod look;
 mod usage;
 
 use calls::Calls;
+use known_usage::KnownUsage;
+
+/// How the service is to behave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The operator's word on attachment slots.
+    pub wishes: Wishes,
+    /// Make XFS file systems that old kernels can mount.
+    pub legacy_xfs: bool,
+    /// Offer the alpha health calls.
+    pub volume_health: bool,
+}
 
 /// What the helper gets to show that it is there.
 pub const READY_WITHIN: Duration = Duration::from_secs(2);
@@ -38,18 +53,20 @@ impl Node {
     #[must_use]
     pub fn new(
         facts: NodeFacts,
-        wishes: Wishes,
-        legacy_xfs: bool,
+        options: Options,
+        attachments: Attachments,
         helper: Arc<Helper>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             calls: Arc::new(Calls {
                 facts,
-                wishes,
-                legacy_xfs,
+                options,
+                attachments,
                 helper,
                 queue: Queue::default(),
+                known: KnownUsage::default(),
+                metrics: Arc::clone(&metrics),
             }),
             metrics,
         }
@@ -189,19 +206,22 @@ impl csi::node_server::Node for Node {
         _: Request<csi::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
         use offered::rpc::Type;
-        let capabilities = [
+        let mut kinds = vec![
             Type::StageUnstageVolume,
             Type::ExpandVolume,
             Type::GetVolumeStats,
             Type::SingleNodeMultiWriter,
-        ]
-        .map(|kind| csi::NodeServiceCapability {
+        ];
+        if self.calls.options.volume_health {
+            kinds.extend([Type::GetVolumeHealth, Type::GetStorageHealth]);
+        }
+        let capabilities = kinds.into_iter().map(|kind| csi::NodeServiceCapability {
             r#type: Some(offered::Type::Rpc(offered::Rpc {
                 r#type: kind as i32,
             })),
         });
         Ok(Response::new(csi::NodeGetCapabilitiesResponse {
-            capabilities: capabilities.to_vec(),
+            capabilities: capabilities.collect(),
         }))
     }
 
@@ -209,11 +229,13 @@ impl csi::node_server::Node for Node {
         &self,
         _: Request<csi::NodeGetInfoRequest>,
     ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
-        let Calls { facts, wishes, .. } = &*self.calls;
+        let Calls { facts, options, .. } = &*self.calls;
         self.answer("NodeGetInfo", async {
+            let taken = self.calls.taken().await;
+            let max = attach_limit::max_volumes(facts, options.wishes, &taken);
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),
-                max_volumes_per_node: attach_limit::max_volumes(facts, *wishes).into(),
+                max_volumes_per_node: max.into(),
                 accessible_topology: Some(csi::Topology {
                     segments: topology::segments(facts),
                 }),
@@ -224,15 +246,27 @@ impl csi::node_server::Node for Node {
 
     async fn node_get_volume_health(
         &self,
-        _: Request<csi::NodeGetVolumeHealthRequest>,
+        request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<csi::NodeGetVolumeHealthResponse>, Status> {
-        Err(Failure::unimplemented("NodeGetVolumeHealth").into())
+        if !self.calls.options.volume_health {
+            return Err(Failure::unimplemented("NodeGetVolumeHealth").into());
+        }
+        let deadline = Deadline::of(request.metadata());
+        let request = request.into_inner();
+        note("volume.id", &request.volume_id);
+        let work = self.calls.volume_health(&request, deadline);
+        self.answer("NodeGetVolumeHealth", work).await
     }
 
     async fn node_get_storage_health(
         &self,
-        _: Request<csi::NodeGetStorageHealthRequest>,
+        request: Request<csi::NodeGetStorageHealthRequest>,
     ) -> Result<Response<csi::NodeGetStorageHealthResponse>, Status> {
-        Err(Failure::unimplemented("NodeGetStorageHealth").into())
+        if !self.calls.options.volume_health {
+            return Err(Failure::unimplemented("NodeGetStorageHealth").into());
+        }
+        let deadline = Deadline::of(request.metadata());
+        let work = async { Ok(self.calls.storage_health(deadline).await) };
+        self.answer("NodeGetStorageHealth", work).await
     }
 }

@@ -174,6 +174,31 @@ pub fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<Place, Failure>
     look_up(&request.volume_id, &request.volume_path)
 }
 
+/// Parses NodeGetVolumeHealth: the places where the volume is said to be, the published one first.
+///
+/// # Errors
+/// As [`stats`].
+pub fn health(request: &csi::NodeGetVolumeHealthRequest) -> Result<Vec<Place>, Failure> {
+    given("volume_id", &request.volume_id)?;
+    let handle = Handle::read(&request.volume_id);
+    if handle == Handle::Unknown {
+        return Err(handle::unknown(&request.volume_id));
+    }
+    [
+        ("volume_publish_path", &request.volume_publish_path),
+        ("staging_target_path", &request.staging_target_path),
+    ]
+    .into_iter()
+    .filter(|(_, text)| !text.is_empty())
+    .map(|(field, text)| {
+        Ok(Place {
+            handle: handle.clone(),
+            path: path(field, text)?,
+        })
+    })
+    .collect()
+}
+
 /// Parses NodeExpandVolume.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::serve;
 use tonic::service::Routes;
 
+use crate::attachments::{self, Attachments};
 use crate::confinement;
 use crate::facts;
 use crate::helper::Helper;
@@ -80,6 +81,9 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         "this node"
     );
 
+    // Before kubelet knows of the driver: what is attached now, nobody attached for it.
+    let attachments = Attachments::new(attachments::SYSFS);
+
     let listener = settings
         .endpoint
         .bind()
@@ -128,8 +132,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     let collector = Arc::new(Collector::new(Arc::clone(&helper), facts.instance.clone()));
     let node = Node::new(
         facts,
-        settings.wishes,
-        settings.legacy_xfs,
+        settings.options,
+        attachments,
         Arc::clone(&helper),
         Arc::clone(&metrics),
     );

@@ -11,7 +11,40 @@ use crate::attach_limit::Wishes;
 use crate::facts::{Source, Sources, dmi, imds};
 use crate::flags::Serve;
 use crate::helper::Address;
+use crate::node::Options;
 use crate::registration;
+
+/// How the names of SageMaker HyperPod nodes begin.
+const HYPERPOD: &str = "hyperpod-";
+
+/// Variables that the Go driver reads on a node and that have no meaning here; a name that ends in `_` stands for all that begin so.
+/// Those that Kubernetes itself gives to every container are not among them.
+const WITHOUT_EFFECT: [&str; 10] = [
+    "AWS_REGION",
+    "AWS_USE_FIPS_ENDPOINT",
+    "CONTAINER_SANDBOX_MOUNT_POINT",
+    "DISABLE_TAINT_WATCHER",
+    "GODEBUG",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "KUBECONFIG",
+    "NO_PROXY",
+    "OTEL_",
+];
+
+/// Which of an environment's variables an operator set in vain.
+#[must_use]
+pub fn set_in_vain(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    names
+        .into_iter()
+        .filter(|name| {
+            let upper = name.to_ascii_uppercase();
+            WITHOUT_EFFECT
+                .iter()
+                .any(|known| upper == *known || (known.ends_with('_') && upper.starts_with(known)))
+        })
+        .collect()
+}
 
 /// Checked settings of serving.
 #[derive(Debug)]
@@ -24,10 +57,8 @@ pub struct Settings {
     pub registration: Option<registration::Wish>,
     /// Who knows the node.
     pub sources: Sources,
-    /// The operator's word on attachment slots.
-    pub wishes: Wishes,
-    /// Make XFS file systems that old kernels can mount.
-    pub legacy_xfs: bool,
+    /// How the service behaves.
+    pub options: Options,
     /// Where the metrics are served, if they are.
     pub http: Option<SocketAddr>,
     /// What running calls get at the end.
@@ -95,6 +126,15 @@ impl Settings {
         }
         let wishes = wishes(flags.volume_attach_limit, flags.reserved_volume_attachments)?;
         let node_name = environment("CSI_NODE_NAME").filter(|name| !name.is_empty());
+        if node_name
+            .as_deref()
+            .is_some_and(|name| name.starts_with(HYPERPOD))
+        {
+            return Err(not_offered(
+                "CSI_NODE_NAME",
+                "SageMaker HyperPod nodes are not supported: their volumes are attached by another service; keep their present driver",
+            ));
+        }
         Ok(Self {
             endpoint: flags.endpoint.parse().map_err(
                 |e: ebs_csi_proto::endpoint::EndpointError| wrong("--endpoint", e.to_string()),
@@ -106,14 +146,17 @@ impl Settings {
             )?,
             sources: Sources {
                 order: order(&flags.metadata_sources)?,
-                imds: imds_address(node_name.as_deref(), environment),
+                imds: imds_address(environment),
                 node_name,
                 dmi: PathBuf::from(dmi::DIRECTORY),
                 files: flags.node_facts_file,
                 patience: Duration::from_secs(flags.node_facts_timeout),
             },
-            wishes,
-            legacy_xfs: flags.legacy_xfs,
+            options: Options {
+                wishes,
+                legacy_xfs: flags.legacy_xfs,
+                volume_health: flags.enable_volume_health,
+            },
             http: http(&flags.http_endpoint)?,
             grace: Duration::from_secs(flags.grace_period),
             log: (log_format(&flags.logging_format)?, flags.v),
@@ -149,21 +192,27 @@ fn registration(
 }
 
 fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
-    words
-        .iter()
-        .map(|word| match word.trim().to_ascii_lowercase().as_str() {
-            "imds" => Ok(Source::Imds),
-            "kubernetes" => Ok(Source::Kubernetes),
-            // The counts that its labels carried stand in the node facts file.
-            "metadata-labeler" => Ok(Source::Kubernetes),
-            _ => Err(SettingsError::Flag {
-                flag: "--metadata-sources",
-                why: format!(
-                    "{word:?} is not a source; give imds, kubernetes, or both with a comma"
-                ),
-            }),
-        })
-        .collect()
+    let mut order = Vec::new();
+    for word in words {
+        let source = match word.trim().to_ascii_lowercase().as_str() {
+            "imds" => Source::Imds,
+            // The counts that the labeler's labels carried stand in the node facts file.
+            "kubernetes" | "metadata-labeler" => Source::Kubernetes,
+            _ => {
+                return Err(SettingsError::Flag {
+                    flag: "--metadata-sources",
+                    why: format!(
+                        "{word:?} is not a source; give imds, kubernetes, or both with a comma"
+                    ),
+                });
+            }
+        };
+        // The same source does not know more when it is asked again.
+        if !order.contains(&source) {
+            order.push(source);
+        }
+    }
+    Ok(order)
 }
 
 fn wishes(limit: i64, reserved: i64) -> Result<Wishes, SettingsError> {
@@ -192,17 +241,11 @@ fn wishes(limit: i64, reserved: i64) -> Result<Wishes, SettingsError> {
     Ok(wishes)
 }
 
-fn imds_address(
-    node_name: Option<&str>,
-    environment: Environment<'_>,
-) -> Result<imds::Address, String> {
+fn imds_address(environment: Environment<'_>) -> Result<imds::Address, String> {
     if environment("AWS_EC2_METADATA_DISABLED")
         .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     {
         return Err("AWS_EC2_METADATA_DISABLED is true".to_owned());
-    }
-    if node_name.is_some_and(|name| name.starts_with("hyperpod-")) {
-        return Err("SageMaker HyperPod nodes are not supported".to_owned());
     }
     imds::address(
         environment("AWS_EC2_METADATA_SERVICE_ENDPOINT").as_deref(),
@@ -288,6 +331,77 @@ mod tests {
     }
 
     #[test]
+    fn every_flag_of_the_go_drivers_node_mode_is_accepted_or_refused_for_a_reason() {
+        // Flag, exit status of a refusal (0: accepted), and whether the log says that it has no effect.
+        for (flag, exit, in_vain) in [
+            ("--endpoint=unix:///csi/csi.sock", 0, false),
+            ("--kubeconfig=/k", 0, true),
+            ("--http-endpoint=0.0.0.0:3302", 0, false),
+            ("--metrics-cert-file=/c", 78, false),
+            ("--metrics-key-file=/k", 78, false),
+            ("--enable-otel-tracing", 0, true),
+            ("--enable-otel-tracing=false", 0, false),
+            ("--metadata-sources=imds,kubernetes", 0, false),
+            ("--metadata-sources= IMDS , metadata-labeler", 0, false),
+            ("--volume-attach-limit=25", 0, false),
+            ("--volume-attach-limit=-1", 0, false),
+            ("--reserved-volume-attachments=2", 0, false),
+            ("--reserved-volume-attachments=-1", 0, false),
+            ("--legacy-xfs", 0, false),
+            ("--legacy-xfs=true", 0, false),
+            ("--windows-host-process=false", 0, false),
+            ("--windows-host-process=true", 78, false),
+            (
+                "--csi-mount-point-prefix=/var/lib/kubelet/plugins/x/",
+                0,
+                true,
+            ),
+            ("--v=2", 0, false),
+            ("--vmodule=a=1", 0, true),
+            ("--logging-format=text", 0, false),
+            ("--logging-format=json", 0, false),
+            ("--log-flush-frequency=5s", 0, true),
+            ("--logtostderr=true", 0, true),
+        ] {
+            let words = ["agent".into(), flag.into()];
+            let serve = crate::flags::read(words).unwrap().serve;
+            let outcome = Settings::check(serve, &|_| None);
+            assert_eq!(
+                outcome.as_ref().map_or_else(SettingsError::exit, |_| 0),
+                exit,
+                "{flag}"
+            );
+            if let Ok(settings) = outcome {
+                assert_eq!(!settings.ignored.is_empty(), in_vain, "{flag}");
+            }
+        }
+    }
+
+    #[test]
+    fn variables_without_a_meaning_are_told_and_others_are_not() {
+        let set = [
+            "AWS_REGION",
+            "DISABLE_TAINT_WATCHER",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "https_proxy",
+            "CSI_NODE_NAME",
+            "AWS_EC2_METADATA_DISABLED",
+            "KUBERNETES_SERVICE_HOST",
+            "PATH",
+        ];
+        let told = set_in_vain(set.map(str::to_owned));
+        assert_eq!(told, set[..4]);
+    }
+
+    #[test]
+    fn a_node_of_another_service_is_refused() {
+        let name = "hyperpod-i-0123456789abcdef0";
+        let error = check("", &[("CSI_NODE_NAME", name)]).unwrap_err();
+        assert!(error.to_string().contains("HyperPod"), "{error}");
+        assert_eq!(error.exit(), 78);
+    }
+
+    #[test]
     fn the_addresses_of_metrics_are_read_as_go_reads_them() {
         for (text, want) in [
             ("", None),
@@ -305,11 +419,11 @@ mod tests {
     fn the_metadata_service_is_left_alone_where_it_must_be() {
         let disabled = check("", &[("AWS_EC2_METADATA_DISABLED", "true")]).unwrap();
         assert!(disabled.sources.imds.is_err());
-        let hyperpod = check("", &[("CSI_NODE_NAME", "hyperpod-i-0")]).unwrap();
-        assert!(hyperpod.sources.imds.is_err());
         let usual = check("--metadata-sources=Kubernetes", &[("CSI_NODE_NAME", "n")]).unwrap();
         assert!(usual.sources.imds.is_ok());
         assert_eq!(usual.sources.order, [Source::Kubernetes]);
+        let labeler = check("--metadata-sources=kubernetes,metadata-labeler,imds", &[]).unwrap();
+        assert_eq!(labeler.sources.order, [Source::Kubernetes, Source::Imds]);
         assert_eq!(usual.sources.node_name.as_deref(), Some("n"));
     }
 }

@@ -385,3 +385,190 @@ async fn health_is_asked_on_the_csi_socket_as_grpc_defines_it() {
     assert_eq!(check("liveness").await, Ok(ServingStatus::Serving));
     assert_eq!(check("readiness").await, Ok(ServingStatus::NotServing));
 }
+
+fn health_asked() -> csi::NodeGetVolumeHealthRequest {
+    csi::NodeGetVolumeHealthRequest {
+        volume_id: VOLUME.to_owned(),
+        volume_publish_path: TARGET.to_owned(),
+        staging_target_path: STAGING.to_owned(),
+    }
+}
+
+fn stats_asked() -> csi::NodeGetVolumeStatsRequest {
+    csi::NodeGetVolumeStatsRequest {
+        volume_id: VOLUME.to_owned(),
+        volume_path: TARGET.to_owned(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn a_hung_file_system_is_answered_from_what_was_known_and_reported() {
+    let world = World::with_health().await;
+    let mut node = world.node();
+    let pending = || Act::Answer(Outcome::Pending);
+
+    // Nothing is known yet.
+    world.helper.then([pending()]);
+    let unknown = node.node_get_volume_stats(stats_asked()).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::DeadlineExceeded);
+
+    let before = node.node_get_volume_stats(stats_asked()).await.unwrap();
+    let well = node.node_get_volume_health(health_asked()).await.unwrap();
+    let well = well.into_inner().volume_health.unwrap();
+    assert_eq!(
+        (well.volume_id.as_str(), well.health_statuses.len()),
+        (VOLUME, 0)
+    );
+
+    world.helper.then([pending()]);
+    let cached = node.node_get_volume_stats(stats_asked()).await.unwrap();
+    assert_eq!(cached.into_inner().usage, before.into_inner().usage);
+    let waits = world.helper.waits();
+    assert!(
+        waits.iter().all(|wait| *wait <= Duration::from_secs(5)),
+        "a hung file system keeps nobody longer: {waits:?}"
+    );
+
+    world.helper.then([pending()]);
+    let sick = node.node_get_volume_health(health_asked()).await.unwrap();
+    let sick = sick.into_inner().volume_health.unwrap().health_statuses;
+    assert_eq!(sick.len(), 1);
+    assert_eq!(sick[0].status(), csi::VolumeHealthErrorType::Inaccessible);
+    assert_eq!(sick[0].reason, "FilesystemHangs");
+    let asked = csi::NodeGetStorageHealthRequest::default();
+    let node_wide = node.node_get_storage_health(asked.clone()).await.unwrap();
+    let node_wide = node_wide.into_inner().backend_health;
+    assert_eq!(node_wide[0].reason, "FilesystemsHang");
+    assert!(node_wide[0].message.contains(VOLUME));
+
+    // It answers again.
+    node.node_get_volume_stats(stats_asked()).await.unwrap();
+    let node_wide = node.node_get_storage_health(asked).await.unwrap();
+    assert!(node_wide.into_inner().backend_health.is_empty());
+}
+
+#[tokio::test]
+async fn volume_health_tells_what_a_look_runs_into() {
+    let world = World::with_health().await;
+    let mut node = world.node();
+    let failed = Outcome::Failed(Failed::call(Step::Stat, 5));
+    let elsewhere = || Act::Answer(Outcome::Refused(Refusal::VolumeNotAtPath.into()));
+
+    world.helper.then([Act::Answer(failed)]);
+    let answer = node.node_get_volume_health(health_asked()).await.unwrap();
+    let entries = answer.into_inner().volume_health.unwrap().health_statuses;
+    assert_eq!(entries[0].reason, "FilesystemFails");
+    assert!(entries[0].message.contains("os error 5"), "{entries:?}");
+
+    // Published nowhere, staged and well; then staged nowhere either.
+    for acts in [vec![elsewhere()], vec![elsewhere(), elsewhere()]] {
+        world.helper.then(acts);
+        let answer = node.node_get_volume_health(health_asked()).await.unwrap();
+        let health = answer.into_inner().volume_health.unwrap();
+        assert!(health.health_statuses.is_empty());
+    }
+
+    for (request, code) in [
+        (
+            csi::NodeGetVolumeHealthRequest::default(),
+            Code::InvalidArgument,
+        ),
+        (
+            csi::NodeGetVolumeHealthRequest {
+                volume_id: "none".to_owned(),
+                ..health_asked()
+            },
+            Code::NotFound,
+        ),
+        (
+            csi::NodeGetVolumeHealthRequest {
+                staging_target_path: "relative".to_owned(),
+                ..health_asked()
+            },
+            Code::InvalidArgument,
+        ),
+    ] {
+        let refused = node.node_get_volume_health(request).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+    }
+
+    let asked = csi::NodeGetStorageHealthRequest::default();
+    drop(world.helper);
+    let answer = node.node_get_storage_health(asked).await.unwrap();
+    assert_eq!(
+        answer.into_inner().backend_health[0].reason,
+        "MountHelperDown"
+    );
+}
+
+#[tokio::test]
+async fn the_attachment_limit_follows_what_is_attached() {
+    let world = World::start().await;
+    let mut node = world.node();
+    let mut max = async || {
+        let info = node.node_get_info(csi::NodeGetInfoRequest {}).await;
+        info.unwrap().into_inner().max_volumes_per_node
+    };
+    assert_eq!(max().await, 31, "32 of an m7i.large, less the root volume");
+    let nvme = |number: u8, serial: &str| {
+        let controller = world
+            .dir
+            .path()
+            .join(format!("sys/class/nvme/nvme{number}"));
+        std::fs::create_dir_all(&controller).unwrap();
+        std::fs::write(controller.join("model"), "Amazon Elastic Block Store\n").unwrap();
+        std::fs::write(controller.join("serial"), serial).unwrap();
+    };
+    nvme(0, "vol0123456789abcdef0");
+    // Attached since, and held: the driver's own.
+    world
+        .helper
+        .then([Act::Answer(Outcome::Inventory(Inventory {
+            volumes: vec![HeldVolume {
+                volume: VolumeId::parse(VOLUME).unwrap(),
+                path: KubeletPath::parse(STAGING).unwrap(),
+                read_only: false,
+                staged: true,
+            }],
+            ..Inventory::default()
+        }))]);
+    assert_eq!(max().await, 32);
+}
+
+#[tokio::test]
+async fn the_alpha_health_calls_are_offered_behind_their_flag_only() {
+    use csi::node_service_capability::{Type, rpc};
+    for offered in [false, true] {
+        let world = if offered {
+            World::with_health().await
+        } else {
+            World::start().await
+        };
+        let mut node = world.node();
+        let capabilities = node
+            .node_get_capabilities(csi::NodeGetCapabilitiesRequest {})
+            .await
+            .unwrap()
+            .into_inner()
+            .capabilities;
+        for kind in [rpc::Type::GetVolumeHealth, rpc::Type::GetStorageHealth] {
+            let has = capabilities.iter().any(|capability| {
+                matches!(&capability.r#type, Some(Type::Rpc(rpc)) if rpc.r#type() == kind)
+            });
+            assert_eq!(has, offered, "{kind:?}");
+        }
+        let asked = csi::NodeGetStorageHealthRequest::default();
+        let codes = [
+            node.node_get_volume_health(health_asked()).await.map(drop),
+            node.node_get_storage_health(asked).await.map(drop),
+        ]
+        .map(|answer| answer.map_err(|status| status.code()));
+        let want = if offered {
+            Ok(())
+        } else {
+            Err(Code::Unimplemented)
+        };
+        assert_eq!(codes, [want, want]);
+    }
+}

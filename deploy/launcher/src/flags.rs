@@ -70,7 +70,7 @@ pub const FLAGS: &[Flag] = &[
     value("modify-volume-request-handler-timeout", &[Controller]),
     switch("deprecated-metrics", &[Controller]),
     switch("enable-node-local-volumes", &[Controller]),
-    switch("enable-volume-health", &[Controller]),
+    switch("enable-volume-health", &[Controller, NodeAgent]),
     value("probe-aws", &[Controller]),
     value("drain-timeout", &[Controller]),
     value("ec2-request-rates", &[Controller]),

@@ -7,12 +7,14 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, Operation, VolumeId};
 
-use super::usage;
-use crate::attach_limit::Wishes;
+use super::known_usage::KnownUsage;
+use super::{Options, usage};
+use crate::attachments::Attachments;
 use crate::deadline::Deadline;
 use crate::facts::NodeFacts;
 use crate::helper::words::{Asked, failure};
 use crate::helper::{Helper, HelperError};
+use crate::metrics::Metrics;
 use crate::queue::{Queue, Turn};
 use crate::request::{self, Handle, Place, Staging};
 
@@ -20,10 +22,12 @@ use crate::request::{self, Handle, Place, Staging};
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) facts: NodeFacts,
-    pub(super) wishes: Wishes,
-    pub(super) legacy_xfs: bool,
+    pub(super) options: Options,
+    pub(super) attachments: Attachments,
     pub(super) helper: Arc<Helper>,
     pub(super) queue: Queue,
+    pub(super) known: KnownUsage,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl Calls {
@@ -33,7 +37,7 @@ impl Calls {
         deadline: Deadline,
     ) -> Result<csi::NodeStageVolumeResponse, Failure> {
         let done = csi::NodeStageVolumeResponse {};
-        let ask = match request::stage(request, self.legacy_xfs)? {
+        let ask = match request::stage(request, self.options.legacy_xfs)? {
             // The device itself is what is published; there is nothing to prepare.
             Staging::Nothing(_) => return Ok(done),
             Staging::Filesystem(ask) => *ask,
@@ -79,6 +83,9 @@ impl Calls {
         });
         self.perform(Asked::Unstage, operation, &volume, &place.path, deadline)
             .await?;
+        if self.known.gone(&volume) {
+            self.metrics.filesystem_answers(volume.as_str());
+        }
         Ok(done)
     }
 
@@ -118,6 +125,7 @@ impl Calls {
         });
         self.perform(Asked::Unpublish, operation, &volume, &place.path, deadline)
             .await?;
+        self.known.left(&place.path);
         Ok(done)
     }
 
@@ -149,30 +157,6 @@ impl Calls {
         })
     }
 
-    pub(super) async fn stats(
-        &self,
-        request: &csi::NodeGetVolumeStatsRequest,
-        deadline: Deadline,
-    ) -> Result<csi::NodeGetVolumeStatsResponse, Failure> {
-        let place = request::stats(request)?;
-        let volume = self
-            .volume_at(Asked::Stats, &place, deadline)
-            .await?
-            .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
-        let ask = wire::Stats {
-            volume: volume.clone(),
-            path: place.path.clone(),
-        };
-        let usage = self
-            .helper
-            .stats(ask, deadline)
-            .await
-            .map_err(|e| told(Asked::Stats, &volume, &place.path, &e, deadline))?;
-        Ok(csi::NodeGetVolumeStatsResponse {
-            usage: usage::entries(&usage),
-        })
-    }
-
     async fn perform(
         &self,
         asked: Asked,
@@ -188,7 +172,7 @@ impl Calls {
     }
 
     /// The EBS volume of a request that names it by id and path; `None` when there is none.
-    async fn volume_at(
+    pub(super) async fn volume_at(
         &self,
         asked: Asked,
         place: &Place,
@@ -263,7 +247,7 @@ impl Calls {
     }
 }
 
-fn told(
+pub(super) fn told(
     asked: Asked,
     volume: &VolumeId,
     path: &KubeletPath,
@@ -284,7 +268,7 @@ fn waited_in_vain(asked: Asked, volume: &VolumeId) -> Failure {
     )
 }
 
-fn not_at(id: &str, path: &KubeletPath) -> Failure {
+pub(super) fn not_at(id: &str, path: &KubeletPath) -> Failure {
     let id: String = id.chars().take(64).collect();
     Failure::new(
         Condition::NotFound,

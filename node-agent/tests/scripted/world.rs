@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_node_agent::attach_limit::Wishes;
+use ebs_csi_node_agent::attachments::Attachments;
 use ebs_csi_node_agent::facts::{NodeFacts, Source};
 use ebs_csi_node_agent::helper::Helper;
 use ebs_csi_node_agent::metrics::Metrics;
-use ebs_csi_node_agent::node::Node;
+use ebs_csi_node_agent::node::{Node, Options};
 use ebs_csi_node_agent::service;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi;
@@ -43,12 +43,28 @@ impl World {
         Self::with(dir, helper).await
     }
 
+    /// With the alpha health calls.
+    pub(crate) async fn with_health() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Usual);
+        let options = Options {
+            volume_health: true,
+            ..Options::default()
+        };
+        Self::build(dir, helper, options).await
+    }
+
     pub(crate) async fn with(dir: tempfile::TempDir, helper: ScriptedHelper) -> Self {
+        Self::build(dir, helper, Options::default()).await
+    }
+
+    async fn build(dir: tempfile::TempDir, helper: ScriptedHelper, options: Options) -> Self {
         let socket = dir.path().join("csi.sock");
         let metrics = Arc::new(Metrics::default());
         let address = format!("unix://{}", dir.path().join("helper.sock").display());
         let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
-        let node = Node::new(facts(), Wishes::default(), false, Arc::new(client), metrics);
+        let sysfs = Attachments::new(dir.path().join("sys"));
+        let node = Node::new(facts(), options, sysfs, Arc::new(client), metrics);
         let listener = Endpoint::Unix(socket.clone()).bind().unwrap();
         tokio::spawn(service::serve_until(
             listener,

@@ -1,0 +1,208 @@
+//! The calls that look and change nothing: usage, and the alpha health calls, which tell what usage runs into.
+
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::csi::volume_health::VolumeHealthEntry;
+use ebs_csi_proto::csi::{self, node_get_storage_health_response::StorageBackendHealth};
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire as wire;
+use ebs_csi_wire::{KubeletPath, VolumeId};
+
+use super::calls::{Calls, not_at, told};
+use super::usage;
+use crate::attachments::Taken;
+use crate::deadline::Deadline;
+use crate::helper::HelperError;
+use crate::helper::words::Asked;
+use crate::request;
+
+/// A file system that does not say in this time how full it is counts as hung.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// NodeGetInfo waits no longer to learn which volumes are held.
+const HELD_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a place answered.
+enum Look {
+    /// How full it is.
+    Answered(wire::Usage),
+    /// Nothing in time; what was last known of it.
+    Hung(Option<wire::Usage>),
+}
+
+impl Calls {
+    pub(super) async fn stats(
+        &self,
+        request: &csi::NodeGetVolumeStatsRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeGetVolumeStatsResponse, Failure> {
+        let place = request::stats(request)?;
+        let volume = self
+            .volume_at(Asked::Stats, &place, deadline)
+            .await?
+            .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
+        let look = self.look(&volume, &place.path, deadline).await;
+        match look.map_err(|e| told(Asked::Stats, &volume, &place.path, &e, deadline))? {
+            Look::Answered(usage) | Look::Hung(Some(usage)) => {
+                Ok(csi::NodeGetVolumeStatsResponse {
+                    usage: usage::entries(&usage),
+                })
+            }
+            Look::Hung(None) => Err(Failure::new(
+                Condition::DeadlinePassed,
+                format!(
+                    "looking at {volume} at {}: the file system does not answer and nothing is known of it yet; check the volume and its attachment",
+                    place.path
+                ),
+            )),
+        }
+    }
+
+    /// NodeGetVolumeHealth (alpha): whether the volume's file system answers where it is said to be.
+    pub(super) async fn volume_health(
+        &self,
+        request: &csi::NodeGetVolumeHealthRequest,
+        deadline: Deadline,
+    ) -> Result<csi::NodeGetVolumeHealthResponse, Failure> {
+        let places = request::health(request)?;
+        let mut health_statuses = Vec::new();
+        for place in &places {
+            let Some(volume) = self.volume_at(Asked::Stats, place, deadline).await? else {
+                continue;
+            };
+            match self.look(&volume, &place.path, deadline).await {
+                Ok(Look::Answered(_)) => break,
+                Ok(Look::Hung(_)) => {
+                    health_statuses.push(hung_entry(&place.path));
+                    break;
+                }
+                // Not (or not yet) there: nothing is known against it.
+                Err(HelperError::Refused(_)) => {}
+                Err(HelperError::Failed(failed)) => {
+                    health_statuses.push(failed_entry(&place.path, failed));
+                    break;
+                }
+                Err(error) => {
+                    return Err(told(Asked::Stats, &volume, &place.path, &error, deadline));
+                }
+            }
+        }
+        Ok(csi::NodeGetVolumeHealthResponse {
+            volume_health: Some(csi::VolumeHealth {
+                volume_id: request.volume_id.clone(),
+                health_statuses,
+            }),
+        })
+    }
+
+    /// NodeGetStorageHealth (alpha): whether volumes can be served on this node.
+    pub(super) async fn storage_health(
+        &self,
+        deadline: Deadline,
+    ) -> csi::NodeGetStorageHealthResponse {
+        use csi::StorageHealthErrorType::{StorageDegraded, StorageUnreachable};
+        let entry =
+            |status: csi::StorageHealthErrorType, reason: &str, message| StorageBackendHealth {
+                status: status as i32,
+                reason: reason.to_owned(),
+                message,
+                volume_capability: None,
+            };
+        let mut backend_health = Vec::new();
+        let held = match self.helper.held(deadline).await {
+            Ok(held) => Some(held),
+            Err(error) => {
+                backend_health.push(entry(
+                    StorageDegraded,
+                    "MountHelperDown",
+                    format!("volumes that are mounted stay so, but none can be added or removed: {error}"),
+                ));
+                None
+            }
+        };
+        let hung = self.known.hung();
+        if !hung.is_empty() {
+            let names: Vec<_> = hung.iter().map(VolumeId::as_str).collect();
+            // Several volumes and none of them answers: it is not the volumes.
+            let all = held.is_some_and(|held| {
+                hung.len() > 1 && held.iter().all(|entry| hung.contains(&entry.volume))
+            });
+            backend_health.push(entry(
+                if all {
+                    StorageUnreachable
+                } else {
+                    StorageDegraded
+                },
+                "FilesystemsHang",
+                format!("these volumes do not answer: {}", names.join(", ")),
+            ));
+        }
+        csi::NodeGetStorageHealthResponse { backend_health }
+    }
+
+    /// What takes attachment slots now. The helper is asked which disks are the driver's where sysfs shows any.
+    pub(super) async fn taken(&self) -> Taken {
+        let held = if self.attachments.shows_disks() {
+            let held = self.helper.held(Deadline::after(HELD_WITHIN)).await.ok();
+            held.map(|held| {
+                held.into_iter()
+                    .map(|entry| entry.volume)
+                    .collect::<Vec<_>>()
+            })
+        } else {
+            None
+        };
+        self.attachments.taken(held.as_deref(), Instant::now())
+    }
+
+    /// Asks how full a place is, for a short time, and remembers what comes of it.
+    async fn look(
+        &self,
+        volume: &VolumeId,
+        path: &KubeletPath,
+        deadline: Deadline,
+    ) -> Result<Look, HelperError> {
+        let ask = wire::Stats {
+            volume: volume.clone(),
+            path: path.clone(),
+        };
+        match self.helper.stats(ask, deadline.at_most(PATIENCE)).await {
+            Ok(usage) => {
+                if self.known.answered(volume, path, usage) {
+                    tracing::info!(volume.id = %volume, %path, "the file system answers again");
+                    self.metrics.filesystem_answers(volume.as_str());
+                }
+                Ok(Look::Answered(usage))
+            }
+            // The helper is well and waits for the kernel.
+            Err(HelperError::Pending) => {
+                let (first, known) = self.known.hangs(volume, path);
+                if first {
+                    tracing::warn!(volume.id = %volume, %path, "the file system does not answer; what was last known of it is given");
+                }
+                self.metrics.filesystem_hangs(volume.as_str());
+                Ok(Look::Hung(known))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn hung_entry(path: &KubeletPath) -> VolumeHealthEntry {
+    VolumeHealthEntry {
+        status: csi::VolumeHealthErrorType::Inaccessible as i32,
+        reason: "FilesystemHangs".to_owned(),
+        message: format!("the file system at {path} does not answer"),
+    }
+}
+
+fn failed_entry(path: &KubeletPath, failed: wire::Failed) -> VolumeHealthEntry {
+    let why = failed.errno.map_or_else(String::new, |errno| {
+        format!(": {}", std::io::Error::from_raw_os_error(errno.get()))
+    });
+    VolumeHealthEntry {
+        status: csi::VolumeHealthErrorType::Inaccessible as i32,
+        reason: "FilesystemFails".to_owned(),
+        message: format!("the file system at {path} cannot be asked how full it is{why}"),
+    }
+}
