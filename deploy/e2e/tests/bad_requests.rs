@@ -218,8 +218,8 @@ fn bad_creates() -> Vec<(Refused<'static>, Change)> {
         (
             refused(
                 "create beyond what EBS makes",
-                InvalidArgument,
-                &["65536GiB"],
+                OutOfRange,
+                &["capacity_range", "65536 GiB"],
             ),
             size(70_000 * GIB, 0),
         ),
