@@ -6,6 +6,7 @@ pub mod checksum;
 pub mod ext;
 mod field;
 pub mod record;
+pub mod reference;
 mod remains;
 pub mod signature;
 pub mod xfs;
@@ -31,15 +32,17 @@ const PIECE: usize = 256 << 10;
 /// Look at the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so that what is seen is on the disk
 /// and not in memory. `now` is in seconds since 1970.
 pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
-    let size =
-        sys::block_bytes(&disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let size = bytes_of(&disk)?;
     let mut reader = Reader::new(disk);
     // A sound superblock is all that is needed of a disk that was used before: the rest is read only for the others.
-    for length in [FIRST, HEAD] {
-        let head = reader.read_all(0, size.min(length as u64))?;
-        if let Some(content) = recognise(&head, now) {
-            return Ok(content);
-        }
+    let mut head = reader.read_all(0, size.min(FIRST as u64))?;
+    if let Some(content) = recognise(&head, now) {
+        return Ok(content);
+    }
+    let read = head.len() as u64;
+    head.extend(reader.read_all(read, size.min(HEAD as u64) - read)?);
+    if let Some(content) = recognise(&head, now) {
+        return Ok(content);
     }
     let end = size.saturating_sub(TAIL) & !(ALIGNMENT as u64 - 1);
     let tail = reader.read_all(end, size - end)?;
@@ -49,27 +52,59 @@ pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
     if let Some(kind) = signature::foreign_at_end(&tail) {
         return Ok(Content::Foreign(kind));
     }
-    for (start, length) in blank::ranges(size) {
-        if let Some(at) = reader.first_set(start, length)? {
-            return Ok(match remains::look(&mut reader, size)? {
-                Some(signature) => Content::Damaged(signature),
-                None => Content::Unknown { at },
-            });
-        }
+    if let Some(at) = first_set(&mut reader, size, &head, &tail)? {
+        return Ok(match remains::look(&mut reader, size)? {
+            Some(signature) => Content::Damaged(signature),
+            None => Content::Unknown { at },
+        });
     }
     Ok(Content::Blank)
 }
 
-/// The record that a format of this volume has begun stands on the disk. Read as [`look`] reads.
-pub fn recorded(disk: impl AsFd, volume: &VolumeId) -> Result<bool, Errno> {
-    let size =
-        sys::block_bytes(&disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+/// Offset of the first byte that is not zero where a blank disk must be. `head` and `tail` have been read already, and are
+/// not read a second time.
+fn first_set(
+    reader: &mut Reader<impl AsFd>,
+    size: u64,
+    head: &[u8],
+    tail: &[u8],
+) -> Result<Option<u64>, Errno> {
+    let (after_head, before_tail) = (head.len() as u64, size - tail.len() as u64);
+    if let Some(at) = position_set(head) {
+        return Ok(Some(at as u64));
+    }
+    for (start, length) in blank::ranges(size) {
+        let from = start.max(after_head);
+        let to = (start + length).min(before_tail);
+        if from < to
+            && let Some(at) = reader.first_set(from, to - from)?
+        {
+            return Ok(Some(at));
+        }
+    }
+    Ok(position_set(tail).map(|at| before_tail + at as u64))
+}
+
+/// When a format of this volume began, in seconds since 1970, by the record on the disk; None without one. Read as
+/// [`look`] reads.
+pub fn recorded(disk: impl AsFd, volume: &VolumeId) -> Result<Option<u64>, Errno> {
+    let size = bytes_of(&disk)?;
     let Some(place) = record::place(size) else {
-        return Ok(false);
+        return Ok(None);
     };
-    let expected = record::of(volume, size);
     let mut reader = Reader::new(disk);
-    Ok(reader.read(place, record::LENGTH as u64)? == expected)
+    let block = reader.read(place, record::LENGTH as u64)?;
+    Ok(record::read(block, volume, size))
+}
+
+/// A record, of whatever volume, stands at `place`. Read as [`look`] reads.
+pub fn holds_record(disk: impl AsFd, place: u64) -> Result<bool, Errno> {
+    let mut reader = Reader::new(disk);
+    Ok(record::is_one(reader.read(place, record::LENGTH as u64)?))
+}
+
+fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
+    sys::block_bytes(disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 /// What the first bytes of a disk say; None when they say nothing.
@@ -108,12 +143,16 @@ fn stranger(bytes: &[u8]) -> Option<Content> {
     signature::partition_table(bytes).map(Content::PartitionTable)
 }
 
-fn zero(bytes: &[u8]) -> bool {
+/// Where the first byte stands that is not zero.
+fn position_set(bytes: &[u8]) -> Option<usize> {
     const NOTHING: [u8; 4096] = [0; 4096];
     // Slices are compared at the speed of memory, single bytes are not.
-    bytes
+    let chunk = bytes
         .chunks(NOTHING.len())
-        .all(|chunk| chunk == &NOTHING[..chunk.len()])
+        .position(|chunk| chunk != &NOTHING[..chunk.len()])?;
+    let start = chunk * NOTHING.len();
+    let within = bytes[start..].iter().position(|byte| *byte != 0)?;
+    Some(start + within)
 }
 
 /// Reads at aligned places into one aligned buffer.
@@ -165,8 +204,7 @@ impl<D: AsFd> Reader<D> {
         let mut done = 0;
         while done < length {
             let piece = self.read(at + done, length - done)?;
-            if !zero(piece) {
-                let first = piece.iter().position(|byte| *byte != 0).unwrap_or(0);
+            if let Some(first) = position_set(piece) {
                 return Ok(Some(at + done + first as u64));
             }
             done += piece.len() as u64;

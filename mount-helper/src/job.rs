@@ -83,10 +83,12 @@ pub struct Job {
     pub uuid: [u8; 16],
     /// How it is made.
     pub format: FormatOptions,
+    /// When it is made, in seconds since 1970: what a file system is told to note as its beginning.
+    pub time: u64,
 }
 
-/// Length of an encoded job: tool, file system, identifier, five numbers, one byte of switches.
-const JOB: usize = 1 + 1 + 16 + 5 * 8 + 1;
+/// Length of an encoded job: tool, file system, identifier, six numbers, one byte of switches.
+const JOB: usize = 1 + 1 + 16 + 6 * 8 + 1;
 
 impl Job {
     /// As one datagram.
@@ -100,6 +102,7 @@ impl Job {
             format.bytes_per_inode,
             format.number_of_inodes,
             format.ext4_cluster_size,
+            self.time,
         ] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -140,6 +143,7 @@ impl Job {
             fs,
             uuid: bytes[2..18].try_into().ok()?,
             format,
+            time: number(5)?,
         })
     }
 }
@@ -161,6 +165,7 @@ mod tests {
                 ..UncheckedFormatOptions::default()
             })
             .expect("format"),
+            time: 1_700_000_000,
         }
     }
 

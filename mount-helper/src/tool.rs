@@ -198,6 +198,7 @@ fn attend(
                     None => {
                         let (_, mut descriptors) = channel::receive(listener_comes_from)?;
                         listener = descriptors.pop();
+                        listener.iter().for_each(sys::wake_in_step);
                         listening = listener.is_some();
                         fault_point::reached("tool-started");
                     }

@@ -2,7 +2,7 @@
 use crate::confinement;
 use crate::job::{End, Job, Report};
 use crate::journal;
-use crate::outcome::{Done, broken, failed, tool_failed};
+use crate::outcome::{At, Done, broken, failed, tool_failed};
 use crate::tool::{self, Program};
 use crate::world::World;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
@@ -11,13 +11,16 @@ use ebs_csi_wire::{
     ContentState, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd, VolumeId,
 };
 use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
 use std::num::{NonZeroI32, NonZeroU8};
 
-/// The whole environment of a tool. Without a locale its words are the same everywhere.
+/// The environment of every tool. Without a locale its words are the same everywhere.
 const ENVIRONMENT: [&str; 2] = ["LC_ALL=C", "TZ=UTC"];
+/// The time that mke2fs notes, in seconds since 1970; two formats that are told the same time write the same bytes.
+const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
 
 /// Identifier of the file system that a format of this volume makes: a UUID of version 8 (RFC 9562) that holds the
 /// volume's digits, so that an interrupted format can be recognised as this volume's own.
@@ -36,23 +39,38 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     bytes
 }
 
-/// Make the file system that a request asks for on a claimed disk.
+/// Make the file system that a request asks for on a claimed disk. It notes `time`, in seconds since 1970, as its beginning.
 pub fn format(
     world: &World,
     permit: &Authorized<StageDisk>,
     asked: &Stage,
     claim: &OwnedFd,
+    time: u64,
 ) -> Done<()> {
     if permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
+    made(world, asked, claim, time)
+}
+
+/// Make the ext file system of a request once more, in memory that is as large as the disk: what a format that began at
+/// `time` writes.
+pub fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<OwnedFd> {
+    let memory = memfd_create("reference", MemfdFlags::CLOEXEC).at(Step::Format)?;
+    ftruncate(&memory, bytes).at(Step::Format)?;
+    made(world, asked, &memory, time)?;
+    Ok(memory)
+}
+
+fn made(world: &World, asked: &Stage, on: &OwnedFd, time: u64) -> Done<()> {
     let job = Job {
         tool: ToolId::formats(asked.fs),
         fs: asked.fs,
         uuid: identifier(&asked.disk.volume),
         format: asked.format,
+        time,
     };
-    match ask(world, &job, claim, Step::Format)? {
+    match ask(world, &job, on, Step::Format)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Format)),
     }
@@ -98,6 +116,7 @@ fn plain(tool: ToolId) -> Job {
         fs: FsType::Ext4,
         uuid: [0; 16],
         format: FormatOptions::default(),
+        time: 0,
     }
 }
 
@@ -184,9 +203,18 @@ fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
     Ok(Program {
         path: CString::new(tool.path)?,
         arguments: strings(&arguments)?,
-        environment: strings(&ENVIRONMENT.map(str::to_owned))?,
+        environment: strings(&environment(job))?,
         deadline: tool.deadline,
     })
+}
+
+fn environment(job: &Job) -> Vec<String> {
+    let time = (job.tool == ToolId::Mke2fs).then(|| format!("{TIME_OF_EXT}={}", job.time));
+    ENVIRONMENT
+        .map(str::to_owned)
+        .into_iter()
+        .chain(time)
+        .collect()
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ const VALUES: &[(&str, u64)] = &[
     ("SECCOMP_IOCTL_NOTIF_SEND", 0xc018_2101),
     ("SECCOMP_IOCTL_NOTIF_ID_VALID", 0x4008_2102),
     ("SECCOMP_IOCTL_NOTIF_ADDFD", 0x4018_2103),
+    ("SECCOMP_IOCTL_NOTIF_SET_FLAGS", 0x4008_2104),
     // linux/sched.h
     ("CLONE_THREAD", 0x1_0000),
     // linux/prctl.h

@@ -117,6 +117,8 @@ pub struct Evidence {
     pub uuid: [u8; 16],
     /// The record of a format that has begun stands on the disk.
     pub record: bool,
+    /// Beside the record stands nothing but what that format writes: every byte is zero or as it makes it.
+    pub unfinished: bool,
 }
 
 /// A disk that was identified as the volume's.

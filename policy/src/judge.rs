@@ -149,16 +149,16 @@ pub fn stage_disk(
         Content::Blank => format(),
         Content::PartitionTable(_) => Err(Refusal::PartitionTable),
         Content::Foreign(_) => Err(Refusal::ForeignContent),
-        // What stands beside the record was written by the format that never finished.
-        Content::Unknown { .. } if evidence.record => format(),
-        Content::Damaged(signature) if evidence.record && is_ext(*signature) => format(),
+        // All that stands there was written by the format that never finished.
+        Content::Unknown { .. } if evidence.unfinished => format(),
+        Content::Damaged(signature) if evidence.unfinished && is_ext(*signature) => format(),
         Content::Unknown { .. } => Err(Refusal::UnknownContent),
         Content::Damaged(signature) if is_ext(*signature) == (asked.fs != FsType::Xfs) => {
             Err(Refusal::FilesystemErrors)
         }
         Content::Damaged(_) => Err(Refusal::ForeignContent),
         // A superblock may reach the disk before what it describes; that nobody mounted it says that no data is lost.
-        Content::Ext(facts) if evidence.record && !facts.ever_mounted => format(),
+        Content::Ext(facts) if evidence.unfinished && !facts.ever_mounted => format(),
         Content::Ext(facts) => stage_ext(asked, disk, facts),
         Content::Xfs(facts) => {
             if asked.fs != FsType::Xfs {

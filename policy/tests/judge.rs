@@ -394,6 +394,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
         let evidence = Evidence {
             uuid: OURS,
             record: false,
+            unfinished: false,
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence);
         assert_eq!(
@@ -455,6 +456,7 @@ fn a_format_that_never_finished_is_made_again() {
     let evidence = Evidence {
         uuid: OURS,
         record: true,
+        unfinished: true,
     };
     for (content, expected) in [
         (Content::Unknown { at: 3 }, Ok(FORMAT)),
@@ -477,6 +479,26 @@ fn a_format_that_never_finished_is_made_again() {
         (xfs(|_| ()), Err(Refusal::ForeignContent)),
     ] {
         let judged = judge::stage_disk(&asked, &DISK, &content, evidence);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{content:?}"
+        );
+    }
+    // A record alone says that a format began, not that each byte is its own.
+    let beside = Evidence {
+        unfinished: false,
+        ..evidence
+    };
+    for (content, expected) in [
+        (Content::Unknown { at: 3 }, Err(Refusal::UnknownContent)),
+        (
+            Content::Damaged(Signature::Ext4),
+            Err(Refusal::FilesystemErrors),
+        ),
+        (ext(|e| e.ever_mounted = false), Ok(AS_IT_IS)),
+    ] {
+        let judged = judge::stage_disk(&asked, &DISK, &content, beside);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
@@ -857,6 +879,7 @@ proptest! {
         origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],
         read_only: bool,
         record: bool,
+        unfinished: bool,
         bytes: u64,
     ) {
         let asked = stage(|s| {
@@ -864,18 +887,18 @@ proptest! {
             s.read_only = read_only;
             s.disk.origin = origin;
         });
-        let unfinished = match &content {
+        let evidence = Evidence { uuid: OURS, record, unfinished };
+        let excused = match &content {
             Content::Xfs(x) => x.in_progress && x.uuid == OURS && fs == FsType::Xfs,
-            Content::Ext(e) => record && !e.ever_mounted,
-            Content::Unknown { .. } => record,
-            Content::Damaged(signature) => record && *signature != Signature::Xfs,
+            Content::Ext(e) => evidence.unfinished && !e.ever_mounted,
+            Content::Unknown { .. } => evidence.unfinished,
+            Content::Damaged(signature) => evidence.unfinished && *signature != Signature::Xfs,
             _ => false,
         };
-        let evidence = Evidence { uuid: OURS, record };
         let disk = DiskFacts { bytes, device: DEVICE };
         if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence) {
             if act.act().preparation == Preparation::Format {
-                prop_assert!(unfinished);
+                prop_assert!(excused);
                 prop_assert!(origin != Origin::Copy && !read_only);
             }
             // A read-only request changes nothing on the disk.

@@ -5,6 +5,8 @@
 //! is not all there. This record tells: what stands beside it was written by the format that never finished.
 use super::checksum::crc32c;
 use ebs_csi_wire::VolumeId;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
 
 /// Length of the record, in bytes; one direct write.
 pub const LENGTH: usize = 4096;
@@ -32,13 +34,39 @@ pub fn is_one(block: &[u8]) -> bool {
     block.starts_with(HEADLINE.as_bytes())
 }
 
-/// The record of this volume on a disk of this size.
-pub fn of(volume: &VolumeId, size: u64) -> Vec<u8> {
-    let mut block = format!("{HEADLINE}{volume}\n{size}\n").into_bytes();
+/// The record of this volume on a disk of this size, for a format that began at `time`, in seconds since 1970.
+pub fn of(volume: &VolumeId, size: u64, time: u64) -> Vec<u8> {
+    let mut block = format!("{HEADLINE}{volume}\n{size}\n{time}\n").into_bytes();
     let sum = !crc32c(!0, &block);
     block.extend_from_slice(format!("{sum:08x}\n").as_bytes());
     block.resize(LENGTH, 0);
     block
+}
+
+/// When the format began that a block records; None when it is not the record of this volume on a disk of this size, to
+/// the last byte.
+pub fn read(block: &[u8], volume: &VolumeId, size: u64) -> Option<u64> {
+    let rest = block.strip_prefix(HEADLINE.as_bytes())?;
+    let line = rest.split(|byte| *byte == b'\n').nth(2)?;
+    let time = std::str::from_utf8(line).ok()?.parse().ok()?;
+    (block == of(volume, size, time)).then_some(time)
+}
+
+/// Write a block in the place of the record, directly to the disk: no copy in memory that could be written later, over
+/// what a file system has put there since.
+pub fn put(disk: impl AsFd, place: u64, block: &[u8]) -> Result<(), Errno> {
+    #[repr(align(4096))]
+    struct Aligned([u8; LENGTH]);
+    let mut aligned = Aligned([0; LENGTH]);
+    aligned
+        .0
+        .get_mut(..block.len())
+        .ok_or(Errno::INVAL)?
+        .copy_from_slice(block);
+    match rustix::io::pwrite(disk, &aligned.0, place)? {
+        LENGTH => Ok(()),
+        _ => Err(Errno::IO),
+    }
 }
 
 #[cfg(test)]
@@ -77,8 +105,16 @@ mod tests {
     fn a_record_is_of_one_volume_and_one_size() {
         let one = VolumeId::parse("vol-00000000000000001").expect("id");
         let two = VolumeId::parse("vol-00000000000000002").expect("id");
-        assert_eq!(of(&one, 1).len(), LENGTH);
-        assert_ne!(of(&one, 1), of(&two, 1));
-        assert_ne!(of(&one, 1), of(&one, 2));
+        let block = of(&one, 1, 1_700_000_000);
+        assert_eq!(block.len(), LENGTH);
+        assert_eq!(read(&block, &one, 1), Some(1_700_000_000));
+        assert_eq!(read(&block, &two, 1), None);
+        assert_eq!(read(&block, &one, 2), None);
+        for at in [0, 60, 90, 100, 110, LENGTH - 1] {
+            let mut damaged = block.clone();
+            damaged[at] ^= 1;
+            assert_eq!(read(&damaged, &one, 1), None, "byte {at}");
+        }
+        assert_eq!(read(&[], &one, 1), None);
     }
 }

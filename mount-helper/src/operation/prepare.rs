@@ -1,6 +1,6 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
-use crate::content::{self, record};
+use crate::content::{self, record, reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
 use crate::outcome::{At, Done, broken};
@@ -11,7 +11,7 @@ use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{FsType, Refusal, Refused, Stage, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 
 /// What was done to the disk.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) fn prepare(
 ) -> Done<Prepared> {
     let claim = claim(world, device, asked)?;
     let content = look(&claim)?;
-    let evidence = evidence(asked, &content, &claim)?;
+    let evidence = evidence(world, asked, device, &content, &claim)?;
     fault_point::reached("stage-looked");
     let permit = judge::stage_disk(asked, facts, &content, evidence).map_err(|reason| Refused {
         reason,
@@ -55,19 +55,20 @@ pub(super) fn prepare(
         Preparation::Nothing => {}
         Preparation::Format => {
             world.verify(device)?;
+            let time = now();
             let record = if asked.fs == FsType::Xfs {
                 // mkfs.xfs marks a format in progress itself.
                 Record::None
             } else {
-                Record::begin(asked, device, &claim)?
+                Record::begin(asked, device, &claim, time)?
             };
             fault_point::reached("stage-recorded");
-            // The tool writes back what it wrote before it reports success.
-            tools::format(world, &prepared.permit, asked, &claim)?;
+            // The tool writes back what it wrote before it reports success, and the look reads it from the disk.
+            tools::format(world, &prepared.permit, asked, &claim, time)?;
             made(asked, &look(&claim)?)?;
             fault_point::reached("stage-made");
             record.end(&claim)?;
-            finish(world, device)?;
+            world.verify(device)?;
             prepared.formatted = true;
             fault_point::reached("stage-formatted");
         }
@@ -130,24 +131,56 @@ fn claim(world: &World, device: &Device, asked: &Stage) -> Done<OwnedFd> {
 
 /// Look at what the disk holds.
 fn look(claim: &OwnedFd) -> Done<Content> {
-    let now = std::time::SystemTime::now()
+    directly(claim, || content::look(claim, now()))
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    directly(claim, || content::look(claim, now))
+        .map_or(0, |since| since.as_secs())
 }
 
 /// What tells an unfinished format of this volume. A disk of which that cannot matter is not read again.
-fn evidence(asked: &Stage, content: &Content, claim: &OwnedFd) -> Done<Evidence> {
-    let volume = &asked.disk.volume;
-    let record = match content {
+fn evidence(
+    world: &World,
+    asked: &Stage,
+    device: &Device,
+    content: &Content,
+    claim: &OwnedFd,
+) -> Done<Evidence> {
+    let began = match content {
         Content::Unknown { .. } | Content::Damaged(_) | Content::Ext(_) => {
-            directly(claim, || content::recorded(claim, volume))?
+            directly(claim, || content::recorded(claim, &asked.disk.volume))?
         }
+        _ => None,
+    };
+    let used = matches!(content, Content::Ext(facts) if facts.ever_mounted);
+    let unfinished = match began {
+        Some(time) if !used => explained(world, asked, device, claim, time)?,
         _ => false,
     };
     Ok(Evidence {
-        uuid: tools::identifier(volume),
-        record,
+        uuid: tools::identifier(&asked.disk.volume),
+        record: began.is_some(),
+        unfinished,
+    })
+}
+
+/// All that stands on the disk is what the format wrote that began at `time`.
+fn explained(
+    world: &World,
+    asked: &Stage,
+    device: &Device,
+    claim: &OwnedFd,
+    time: u64,
+) -> Done<bool> {
+    if asked.fs == FsType::Xfs || device.bytes() > reference::LARGEST {
+        return Ok(false);
+    }
+    let memory = tools::reference(world, asked, device.bytes(), time)?;
+    directly(claim, || {
+        reference::explains(claim, &memory, device.bytes())
     })
 }
 
@@ -173,23 +206,21 @@ impl Record {
     }
 
     /// Write the record of this volume; it is on the disk when this returns.
-    fn begin(asked: &Stage, device: &Device, claim: &OwnedFd) -> Done<Self> {
+    fn begin(asked: &Stage, device: &Device, claim: &OwnedFd, time: u64) -> Done<Self> {
         let this = Self::find(device);
-        this.write(claim, &record::of(&asked.disk.volume, device.bytes()))?;
+        this.write(claim, &record::of(&asked.disk.volume, device.bytes(), time))?;
         device.flush().at(Step::Sync)?;
         Ok(this)
     }
 
-    /// Take it away. A tool that used the place has overwritten it, and then nothing is done. The caller flushes before
-    /// the disk is mounted: a late write would hit what the file system has put there.
+    /// Take it away. A tool that used the place has overwritten it, and then nothing is done. It is not flushed: whatever
+    /// makes the first file durable makes this durable, and until then the record is true.
     fn end(&self, claim: &OwnedFd) -> Done<()> {
         let Self::At(place) = *self else {
             return Ok(());
         };
-        let mut found = vec![0; record::LENGTH];
-        let length = pread(claim, &mut found, place).at(Step::ReadDevice)?;
-        if length == found.len() && record::is_one(&found) {
-            self.write(claim, &vec![0; record::LENGTH])?;
+        if directly(claim, || content::holds_record(claim, place))? {
+            self.write(claim, &[])?;
         }
         Ok(())
     }
@@ -198,10 +229,7 @@ impl Record {
         let Self::At(place) = *self else {
             return Ok(());
         };
-        if pwrite(claim, bytes, place).at(Step::Format)? != bytes.len() {
-            return Err(broken(Step::Format));
-        }
-        Ok(())
+        directly(claim, || record::put(claim, place, bytes))
     }
 }
 
