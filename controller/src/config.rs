@@ -18,7 +18,9 @@ use flags::{Flags, Format};
 use value::socket_address;
 
 use crate::ec2::{Action, Rate};
+use crate::http::CertificateFiles;
 use crate::safe_detach::Mode;
+use crate::traces;
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -27,6 +29,14 @@ pub struct Config {
     pub endpoint: Endpoint,
     /// Where metrics and health are served.
     pub http: Option<SocketAddr>,
+    /// What it is served with, when it is by TLS.
+    pub certificate: Option<CertificateFiles>,
+    /// Whether the older metric names are served, too.
+    pub deprecated_metrics: bool,
+    /// Where traces go, if anywhere.
+    pub traces: Option<traces::Settings>,
+    /// Where the AWS credentials come from, in words.
+    pub credentials_from: String,
     /// What Probe says about AWS.
     pub probe_aws: ProbeAws,
     /// How long calls may go on after SIGTERM.
@@ -49,6 +59,8 @@ pub struct Config {
     pub volume_health: bool,
     /// Name in the user agent.
     pub execution_environment: String,
+    /// Levels of the AWS SDK's own events, where they are wanted.
+    pub sdk_levels: &'static str,
     /// Log level.
     pub verbosity: u8,
     /// Log format.
@@ -79,6 +91,9 @@ pub enum Stop {
 /// The version, as `GetPluginInfo` reports it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
+/// What `--aws-sdk-debug-log` turns on. The SDK keeps secrets out of it, but not the ids of access keys.
+const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=debug,aws_sdk_ec2=debug,aws_sdk_sts=debug";
+
 impl Config {
     /// Reads the command line (without the program's name) and the environment.
     ///
@@ -94,12 +109,6 @@ impl Config {
             return Err(Stop::Say(version()));
         }
         let usage = |flag: &str, why: &str| Stop::Usage(format!("--{flag}: {why}"));
-        if !flags.metrics_cert_file.is_empty() || !flags.metrics_key_file.is_empty() {
-            return Err(usage(
-                "metrics-cert-file",
-                "the HTTP endpoint is served without TLS; leave out this flag and --metrics-key-file, or put a TLS proxy before it",
-            ));
-        }
         if flags.modify_volume_request_handler_timeout.is_zero() {
             return Err(usage(
                 "modify-volume-request-handler-timeout",
@@ -116,6 +125,23 @@ impl Config {
             "" => None,
             address => Some(socket_address(address).map_err(|why| usage("http-endpoint", &why))?),
         };
+        let certificate = match (
+            flags.metrics_cert_file.as_str(),
+            flags.metrics_key_file.as_str(),
+        ) {
+            ("", "") => None,
+            (_, "") => return Err(usage("metrics-cert-file", "needs --metrics-key-file")),
+            ("", _) => return Err(usage("metrics-key-file", "needs --metrics-cert-file")),
+            _ if http.is_none() => {
+                return Err(usage("metrics-cert-file", "needs --http-endpoint"));
+            }
+            (chain, key) => Some(CertificateFiles {
+                chain: chain.into(),
+                key: key.into(),
+            }),
+        };
+        let traces =
+            traces::Settings::read(flags.enable_otel_tracing, environment).map_err(Stop::Usage)?;
         let text = |value: String| (!value.is_empty()).then_some(value);
         let variable = |name: &str| environment.get(name).cloned().and_then(text);
         // As the SDK reads them (AWS SDKs reference, "Service-specific endpoints").
@@ -133,6 +159,10 @@ impl Config {
         Ok(Self {
             endpoint: flags.endpoint,
             http,
+            certificate,
+            deprecated_metrics: flags.deprecated_metrics,
+            traces,
+            credentials_from: credentials_from(environment),
             probe_aws: flags.probe_aws,
             drain: flags.drain_timeout,
             extra_tags: flags.extra_tags,
@@ -144,6 +174,11 @@ impl Config {
             node_local_volumes: flags.enable_node_local_volumes,
             volume_health: flags.enable_volume_health,
             execution_environment,
+            sdk_levels: if flags.aws_sdk_debug_log {
+                SDK_DEBUG
+            } else {
+                ""
+            },
             verbosity: flags.verbosity,
             log_format: match flags.logging_format {
                 Format::Text => LogFormat::Text,
@@ -168,6 +203,30 @@ fn profile_files(environment: &BTreeMap<String, String>) -> bool {
         || environment
             .get("HOME")
             .is_some_and(|home| Path::new(home).join(".aws").is_dir())
+}
+
+/// The first source of the SDK's chain that the environment names. The chain itself decides; this is for the reader of an error.
+fn credentials_from(environment: &BTreeMap<String, String>) -> String {
+    let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+    if variable("AWS_ACCESS_KEY_ID").is_some() {
+        return "the environment (AWS_ACCESS_KEY_ID)".to_owned();
+    }
+    if let Some(profile) = variable("AWS_PROFILE") {
+        return format!("the AWS profile {profile}");
+    }
+    if let Some(file) = variable("AWS_WEB_IDENTITY_TOKEN_FILE") {
+        let role = variable("AWS_ROLE_ARN").map_or("that AWS_ROLE_ARN should name", String::as_str);
+        return format!("the web identity token {file} for the role {role}");
+    }
+    for name in [
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    ] {
+        if let Some(uri) = variable(name) {
+            return format!("the container credentials at {uri}");
+        }
+    }
+    "the AWS profile or instance metadata".to_owned()
 }
 
 /// Help goes out whole; an error is cut to its first line.
@@ -239,6 +298,108 @@ mod tests {
         assert_eq!(names, ["batching", "metadata-sources"]);
     }
 
+    /// Every flag of the Go driver's controller mode with a value that it takes, and whether it means nothing here.
+    const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
+        ("endpoint", &["unix:///csi/csi.sock"], false),
+        ("http-endpoint", &["0.0.0.0:3301", ":3301"], false),
+        ("metrics-cert-file", &["/certs/tls.crt"], false),
+        ("metrics-key-file", &["/certs/tls.key"], false),
+        ("enable-otel-tracing", &["true", "false"], false),
+        ("kubeconfig", &["/root/.kube/config"], true),
+        (
+            "metadata-sources",
+            &["imds,kubernetes", "metadata-labeler"],
+            true,
+        ),
+        ("user-agent-extra", &["helm"], false),
+        ("aws-sdk-debug-log", &["true"], false),
+        ("extra-tags", &["a=b,c=d"], false),
+        ("extra-volume-tags", &["a=b"], false),
+        ("k8s-tag-cluster-id", &["prod"], false),
+        ("warn-on-invalid-tag", &["true", "false"], false),
+        ("batching", &["true", "false"], true),
+        (
+            "modify-volume-request-handler-timeout",
+            &["2s", "500ms"],
+            false,
+        ),
+        ("deprecated-metrics", &["true", "false"], false),
+        ("enable-node-local-volumes", &["true", "false"], false),
+        ("version", &[], false),
+        ("logtostderr", &["true"], true),
+        ("v", &["2", "7"], false),
+        ("vmodule", &["cloud=5"], true),
+        ("logging-format", &["text", "json"], false),
+        ("log-flush-frequency", &["5s"], true),
+        ("log-json-info-buffer-size", &["0", "1Mi"], true),
+        ("log-json-split-stream", &["true"], true),
+        ("log-text-info-buffer-size", &["0"], true),
+        ("log-text-split-stream", &["true"], true),
+    ];
+
+    #[test]
+    fn every_flag_of_the_go_drivers_controller_mode_is_taken() {
+        for (name, values, nothing) in OF_THE_GO_DRIVER {
+            // These need each other.
+            let beside: &[&str] = match *name {
+                "metrics-cert-file" => &["--http-endpoint=:1", "--metrics-key-file=k"],
+                "metrics-key-file" => &["--http-endpoint=:1", "--metrics-cert-file=c"],
+                _ => &[],
+            };
+            for value in *values {
+                let flag = format!("--{name}={value}");
+                let words: Vec<&str> = std::iter::once(flag.as_str())
+                    .chain(beside.iter().copied())
+                    .collect();
+                let config = read(&words).unwrap_or_else(|stop| panic!("{flag}: {stop:?}"));
+                let named = config.without_meaning.iter().any(|(flag, _)| flag == name);
+                assert_eq!(named, *nothing, "{flag}");
+            }
+        }
+        for switch in [
+            "batching",
+            "enable-otel-tracing",
+            "aws-sdk-debug-log",
+            "warn-on-invalid-tag",
+            "deprecated-metrics",
+            "enable-node-local-volumes",
+            "logtostderr",
+        ] {
+            assert!(read(&[&format!("--{switch}")]).is_ok(), "{switch} alone");
+        }
+    }
+
+    #[test]
+    fn where_the_credentials_come_from_is_said_without_a_key() {
+        let rows: [(&[(&str, &str)], &str); 5] = [
+            (&[("AWS_ACCESS_KEY_ID", "AKIASECRET")], "the environment"),
+            (&[("AWS_PROFILE", "other")], "the AWS profile other"),
+            (
+                &[
+                    ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"),
+                    ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
+                ],
+                "/token for the role arn:aws:iam::1:role/r",
+            ),
+            (
+                &[(
+                    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                    "http://169.254.170.23/v1",
+                )],
+                "container credentials at http://169.254.170.23/v1",
+            ),
+            (&[], "instance metadata"),
+        ];
+        for (variables, want) in rows {
+            let environment = variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            let from = credentials_from(&environment);
+            assert!(from.contains(want) && !from.contains("AKIA"), "{from}");
+        }
+    }
+
     #[test]
     fn the_defaults_are_those_of_the_go_driver() {
         let config = read(&[]).unwrap();
@@ -274,7 +435,18 @@ mod tests {
             ),
             (vec!["--metadata-sources=tea"], "--metadata-sources"),
             (vec!["--volume-attach-limit=3"], "--volume-attach-limit"),
-            (vec!["--metrics-cert-file=x"], "--metrics-cert-file"),
+            (
+                vec!["--metrics-cert-file=x", "--http-endpoint=:1"],
+                "--metrics-key-file",
+            ),
+            (
+                vec!["--metrics-key-file=x", "--http-endpoint=:1"],
+                "--metrics-cert-file",
+            ),
+            (
+                vec!["--metrics-cert-file=x", "--metrics-key-file=y"],
+                "--http-endpoint",
+            ),
             (vec!["--probe-aws=maybe"], "--probe-aws"),
             (vec!["stray"], "stray"),
         ];

@@ -7,8 +7,10 @@ use ebs_csi_confine::{Enforced, Fault, Places};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 
+use crate::http::CertificateFiles;
+
 /// Variables by these beginnings are kept; all others are removed at the start.
-pub const KEPT_VARIABLES: [&str; 14] = [
+pub const KEPT_VARIABLES: [&str; 15] = [
     "AWS_",
     "EC2_",
     "HOME",
@@ -19,6 +21,7 @@ pub const KEPT_VARIABLES: [&str; 14] = [
     "https_proxy",
     "no_proxy",
     "LANG",
+    "OTEL_",
     "RUST_",
     "SSL_CERT_",
     "TOKIO_",
@@ -42,9 +45,16 @@ const CREDENTIAL_FILES: [&str; 6] = [
 pub fn enter(
     endpoint: &Endpoint,
     environment: &BTreeMap<String, String>,
+    certificate: Option<&CertificateFiles>,
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
-    for path in credential_files(environment) {
+    let mut files = credential_files(environment);
+    files.extend(
+        certificate
+            .into_iter()
+            .flat_map(|files| [files.chain.clone(), files.key.clone()]),
+    );
+    for path in files {
         // The directory, because a rotated token is a new file in it.
         let place = if path.is_dir() {
             path

@@ -1,4 +1,6 @@
-//! `/metrics`, `/healthz` and `/readyz` over HTTP/1.1.
+//! `/metrics`, `/healthz` and `/readyz` over HTTP/1.1, with TLS where a certificate is given.
+
+mod tls;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,7 +14,11 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
+
+pub use tls::CertificateFiles;
+use tls::Tls;
 
 use crate::ec2::Ec2;
 use crate::metrics::Metrics;
@@ -108,47 +114,74 @@ impl Pages {
     }
 }
 
-/// Serves until `stop` resolves.
-///
-/// # Errors
-/// When the listener cannot be used.
-pub async fn serve(
-    listener: std::net::TcpListener,
-    pages: Pages,
-    stop: impl Future<Output = ()>,
-) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let pages = Arc::new(pages);
-    tokio::pin!(stop);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut stop => return Ok(()),
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, or a client that left: neither may end the process.
-                tracing::warn!(%error, "the HTTP endpoint could not accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let pages = Arc::clone(&pages);
-        tokio::spawn(async move {
-            let service = service_fn(|request| {
-                let response = pages.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
+/// The endpoint, bound before the process confined itself.
+#[derive(Debug)]
+pub struct Server {
+    listener: tokio::net::TcpListener,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Server {
+    /// With the certificate of these files, or without TLS. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// A text: the listener or a file cannot be used.
+    pub fn new(
+        listener: std::net::TcpListener,
+        certificate: Option<CertificateFiles>,
+    ) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("the HTTP endpoint: {error}");
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self {
+            listener: tokio::net::TcpListener::from_std(listener).map_err(failed)?,
+            tls: certificate.map(Tls::new).transpose()?.map(Arc::new),
+        })
+    }
+
+    /// Serves until `stop` resolves.
+    pub async fn run(self, pages: Pages, stop: impl Future<Output = ()>) {
+        let pages = Arc::new(pages);
+        tokio::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = &mut stop => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of descriptors, or a client that left: neither may end the process.
+                    tracing::warn!(%error, "the HTTP endpoint could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (pages, tls) = (Arc::clone(&pages), self.tls.clone());
+            tokio::spawn(async move {
+                let Some(tls) = tls else {
+                    return converse(stream, &pages).await;
+                };
+                match tokio::time::timeout(HEADER_TIMEOUT, tls.acceptor().accept(stream)).await {
+                    Ok(Ok(stream)) => converse(stream, &pages).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                }
             });
-            let served = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "an HTTP connection ended");
-            }
-        });
+        }
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: &Pages) {
+    let service = service_fn(|request| {
+        let response = pages.answer(&request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "an HTTP connection ended");
     }
 }

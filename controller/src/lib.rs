@@ -35,4 +35,5 @@ pub mod tally;
 pub mod template;
 pub mod token;
 pub mod topology;
+pub mod traces;
 pub mod volume;

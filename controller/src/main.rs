@@ -11,6 +11,7 @@ use ebs_csi_confine::{Fault, start};
 use ebs_csi_controller::config::{Config, Stop};
 use ebs_csi_controller::confinement;
 use ebs_csi_controller::process::{self, Sockets};
+use ebs_csi_controller::traces;
 use ebs_csi_proto::observe;
 
 fn main() -> ExitCode {
@@ -60,7 +61,13 @@ fn begin() -> Result<(), End> {
         }
         Err(Stop::Usage(line)) => return Err(end(64, format!("{line}; see --help"))),
     };
-    observe::init_log(config.log_format, config.verbosity);
+    let (collect, exporter) = config.traces.clone().map(traces::channel).unzip();
+    observe::init_log_beside(
+        config.log_format,
+        config.verbosity,
+        config.sdk_levels,
+        collect.map(|collect| Box::new(collect) as observe::Beside),
+    );
     for (flag, instead) in &config.without_meaning {
         tracing::info!("--{flag} has no meaning here: {instead}");
     }
@@ -77,7 +84,7 @@ fn begin() -> Result<(), End> {
         })
         .transpose()?;
 
-    let enforced = confinement::enter(&config.endpoint, &environment)
+    let enforced = confinement::enter(&config.endpoint, &environment, config.certificate.as_ref())
         .map_err(|fault| end(Fault::EXIT, fault))?;
     tracing::info!(%enforced, "confined");
 
@@ -85,7 +92,14 @@ fn begin() -> Result<(), End> {
         .enable_all()
         .build()
         .map_err(|error| end(1, format!("starting the runtime: {error}")))?;
-    let ended = runtime.block_on(process::run(config, Sockets { csi, http }));
+    let ended = runtime.block_on(process::run(
+        config,
+        Sockets {
+            csi,
+            http,
+            traces: exporter,
+        },
+    ));
     // What still runs belongs to calls whose grace has ended; their callers retry.
     runtime.shutdown_background();
     ended.map_err(|ended| end(ended.status(), ended))

@@ -42,6 +42,12 @@ struct ByOperation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCache {
+    cache: String,
+    result: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRpc {
     method: String,
     code: String,
@@ -72,6 +78,9 @@ pub struct Metrics {
     tokens: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
     refill: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
     waiting: Family<ByRequest, Gauge>,
+    oldest: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    cache: Family<ByCache, Counter>,
+    older: Option<OlderNames>,
     under_way: Family<ByRequest, Gauge>,
     operations: Gauge,
     usable: Gauge,
@@ -90,8 +99,50 @@ fn batch_sizes() -> Histogram {
     Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0])
 }
 
+/// The API metrics under the names that they had before (`--deprecated-metrics`), with the labels that they have now.
+#[derive(Debug)]
+struct OlderNames {
+    seconds: Family<ByRequest, Histogram, Seconds>,
+    // Its name does not end as a counter's must in the OpenMetrics format; the number is the same.
+    errors: Family<ByCode, Gauge>,
+    throttles: Family<ByOperation, Counter>,
+}
+
+impl OlderNames {
+    fn register(registry: &mut Registry) -> Self {
+        let older = Self {
+            seconds: Family::new_with_constructor(seconds as Seconds),
+            errors: Family::default(),
+            throttles: Family::default(),
+        };
+        registry.register(
+            "cloudprovider_aws_api_request_duration_seconds",
+            "Older name of aws_ebs_csi_api_request_duration_seconds",
+            older.seconds.clone(),
+        );
+        registry.register(
+            "cloudprovider_aws_api_request_errors",
+            "Older name of aws_ebs_csi_api_request_errors_total",
+            older.errors.clone(),
+        );
+        registry.register(
+            "cloudprovider_aws_api_throttled_requests",
+            "Older name of aws_ebs_csi_api_request_throttles_total",
+            older.throttles.clone(),
+        );
+        older
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl Metrics {
+    /// Nothing is counted yet. `older_names`: the API metrics also under the names that they had before.
+    pub fn new(older_names: bool) -> Self {
         let mut registry = Registry::default();
         let api_seconds = Family::new_with_constructor(seconds as Seconds);
         registry.register(
@@ -160,6 +211,19 @@ impl Default for Metrics {
             "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
             safe_detach_decisions.clone(),
         );
+        let oldest = Family::default();
+        registry.register(
+            "aws_ebs_csi_ec2_lane_oldest_seconds",
+            "How long the EC2 API call at the head of its queue has waited, by action",
+            oldest.clone(),
+        );
+        let cache = Family::default();
+        registry.register(
+            "aws_ebs_csi_cache_lookups",
+            "Look-ups of what is remembered about EC2, by what it is about and whether it was known",
+            cache.clone(),
+        );
+        let older = older_names.then(|| OlderNames::register(&mut registry));
         let (operations, usable) = (Gauge::default(), Gauge::default());
         registry.register(
             "aws_ebs_csi_operations",
@@ -197,6 +261,9 @@ impl Default for Metrics {
             tokens,
             refill,
             waiting,
+            oldest,
+            cache,
+            older,
             under_way,
             operations,
             usable,
@@ -208,40 +275,67 @@ impl Default for Metrics {
         };
         // Present from the start, so that a rate over them has a first value.
         for action in Action::ALL {
-            drop(metrics.api_seconds.get_or_create(&ByRequest {
+            let request = ByRequest {
                 request: action.name().to_owned(),
-            }));
+            };
+            drop(metrics.api_seconds.get_or_create(&request));
+            if let Some(older) = &metrics.older {
+                drop(older.seconds.get_or_create(&request));
+            }
+        }
+        for result in ["hit", "miss"] {
+            for cache in ["iops_maximum", "instance_type"] {
+                drop(metrics.cache.get_or_create(&ByCache {
+                    cache: cache.to_owned(),
+                    result: result.to_owned(),
+                }));
+            }
         }
         metrics
     }
-}
 
-impl Metrics {
     /// An EC2 call succeeded.
     pub(crate) fn api_call(&self, action: &str, seconds: f64) {
-        self.api_seconds
-            .get_or_create(&ByRequest {
-                request: action.to_owned(),
-            })
-            .observe(seconds);
+        let request = ByRequest {
+            request: action.to_owned(),
+        };
+        self.api_seconds.get_or_create(&request).observe(seconds);
+        if let Some(older) = &self.older {
+            older.seconds.get_or_create(&request).observe(seconds);
+        }
     }
 
     /// An EC2 call failed.
     pub(crate) fn api_error(&self, action: &str, code: &str) {
-        self.api_errors
-            .get_or_create(&ByCode {
-                request: action.to_owned(),
-                code: code.to_owned(),
-            })
-            .inc();
+        let labels = ByCode {
+            request: action.to_owned(),
+            code: code.to_owned(),
+        };
+        self.api_errors.get_or_create(&labels).inc();
+        if let Some(older) = &self.older {
+            older.errors.get_or_create(&labels).inc();
+        }
     }
 
     /// An EC2 call was throttled.
     pub(crate) fn api_throttle(&self, action: &str) {
-        self.api_throttles
-            .get_or_create(&ByOperation {
-                operation_name: action.to_owned(),
-                request: action.to_owned(),
+        let labels = ByOperation {
+            operation_name: action.to_owned(),
+            request: action.to_owned(),
+        };
+        self.api_throttles.get_or_create(&labels).inc();
+        if let Some(older) = &self.older {
+            older.throttles.get_or_create(&labels).inc();
+        }
+    }
+
+    /// What is remembered about EC2 was looked for, and known or not.
+    pub(crate) fn cache(&self, cache: &str, hit: bool) {
+        let result = if hit { "hit" } else { "miss" };
+        self.cache
+            .get_or_create(&ByCache {
+                cache: cache.to_owned(),
+                result: result.to_owned(),
             })
             .inc();
     }
@@ -315,6 +409,9 @@ impl Metrics {
             self.waiting
                 .get_or_create(&request)
                 .set(i64::try_from(level.waiting).unwrap_or(i64::MAX));
+            self.oldest
+                .get_or_create(&request)
+                .set(level.oldest.as_secs_f64());
             self.under_way
                 .get_or_create(&request)
                 .set(i64::try_from(level.under_way).unwrap_or(i64::MAX));

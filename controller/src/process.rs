@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebs_csi_proto::csi::controller_server::ControllerServer;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::endpoint::Listener;
+use ebs_csi_proto::health::Health;
 use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::modify::modify_server::ModifyServer;
 use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
+use tokio::sync::oneshot;
 use tonic::service::Routes;
 
 use crate::config::{Config, VERSION};
@@ -19,6 +21,10 @@ use crate::metrics::Metrics;
 use crate::probe::Probe;
 use crate::rpc;
 use crate::service::{self, Controller};
+use crate::traces::Exporter;
+
+/// How long the end waits for the collector.
+const LAST_TRACES: Duration = Duration::from_secs(2);
 
 /// The sockets, bound before the process confined itself.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub struct Sockets {
     pub csi: Listener,
     /// Metrics and health.
     pub http: Option<std::net::TcpListener>,
+    /// Where the log's spans arrive, when they are exported.
+    pub traces: Option<Exporter>,
 }
 
 /// Why the process ended other than by request.
@@ -72,7 +80,7 @@ impl From<ServeError> for Ended {
 /// # Errors
 /// [`Ended`].
 pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
-    let metrics = Arc::new(Metrics::default());
+    let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
     let surroundings = Surroundings {
         metrics: Arc::clone(&metrics),
         ..Surroundings::default()
@@ -81,6 +89,7 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
         region: config.region.clone(),
         ec2_endpoint: config.ec2_endpoint.clone(),
         sts_endpoint: config.sts_endpoint.clone(),
+        credentials_from: config.credentials_from.clone(),
         profile_files: config.profile_files,
         execution_environment: config.execution_environment.clone(),
         rates: config.rates.clone(),
@@ -93,6 +102,7 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
     tracing::info!(
         region = ec2.region(),
         endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),
+        credentials = config.credentials_from,
         "EC2"
     );
     tracing::info!(mode = %config.safe_detach, "safe detach");
@@ -102,17 +112,32 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
     let failed = |why: std::io::Error| Ended::Serving(format!("signal handlers: {why}"));
     let stop = stop_signal().map_err(failed)?;
     if let Some(listener) = sockets.http {
+        let server =
+            http::Server::new(listener, config.certificate.clone()).map_err(Ended::Setting)?;
         let pages = Pages::new(ec2.clone(), Arc::clone(&metrics), Arc::clone(&probe));
         // Health and metrics are served until the last call has ended.
-        tokio::spawn(async move {
-            if let Err(error) = http::serve(listener, pages, std::future::pending()).await {
-                tracing::error!(%error, "the HTTP endpoint ended");
-            }
-        });
+        tokio::spawn(server.run(pages, std::future::pending()));
     }
+    let (ended, told) = oneshot::channel::<()>();
+    let exporting = sockets.traces.map(|exporter| {
+        tokio::spawn(async move {
+            let told = async {
+                // Told, or the teller is gone: both are the end.
+                let _ = told.await;
+            };
+            if let Err(error) = exporter.run(told).await {
+                tracing::error!(%error, "traces are not exported");
+            }
+        })
+    });
     let routes = routes(&config, &ec2, &metrics, &probe)?;
     tracing::info!(endpoint = %config.endpoint, version = VERSION, "serving CSI");
     serve(sockets.csi, routes, stop, config.drain).await?;
+    drop(ended);
+    if let Some(exporting) = exporting {
+        // The last spans, for no longer than a moment.
+        let _ = tokio::time::timeout(LAST_TRACES, exporting).await;
+    }
     tracing::info!("ended");
     Ok(())
 }
@@ -130,9 +155,14 @@ fn routes(
     let identity = Identity::new(VERSION, probe.readiness());
     let settings = service::Settings::read(config).map_err(Ended::Setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(metrics));
+    let ready = {
+        let probe = Arc::clone(probe);
+        Arc::new(move || probe.unready().is_none())
+    };
     let routes = Routes::new(IdentityServer::new(identity))
         .add_service(ModifyServer::new(controller.clone()))
-        .add_service(ControllerServer::new(controller));
+        .add_service(ControllerServer::new(controller))
+        .add_service(Health::new(ready));
     Ok(rpc::guarded(routes, Arc::clone(metrics)))
 }
 

@@ -14,6 +14,8 @@ use std::time::Instant;
 use tonic::Code;
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, field};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Stands for a secret in `Debug` output: says how many entries there were.
 pub struct Stripped(pub usize);
@@ -34,30 +36,58 @@ pub enum LogFormat {
     Json,
 }
 
+/// Libraries whose debug events are no business of `--v`.
+const QUIET: [&str; 9] = [
+    "h2",
+    "hyper",
+    "hyper_util",
+    "tower",
+    "aws_config",
+    "aws_runtime",
+    "aws_smithy_runtime",
+    "aws_sdk_ec2",
+    "aws_sdk_sts",
+];
+
 /// Installs the process's log on standard error.
 ///
 /// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 debug, above that trace. `RUST_LOG`, when set, decides instead.
 /// A second call has no effect.
 pub fn init_log(format: LogFormat, verbosity: u8) {
+    init_log_beside(format, verbosity, "", None);
+}
+
+/// What else sees spans and events, beside the log and whatever the log's level.
+pub type Beside = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync>;
+
+/// As [`init_log`], with something beside the log. `levels` are further levels by crate (`aws_config=debug,…`); those of libraries that speak
+/// too much, or of credentials, are `info` otherwise.
+pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: Option<Beside>) {
     let level = match verbosity {
         0..=3 => "info",
         4 | 5 => "debug",
         _ => "trace",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new(format!("{level},h2=info,hyper=info,tower=info"))
+        let quiet: String = QUIET.map(|name| format!(",{name}=info")).concat();
+        tracing_subscriber::EnvFilter::new(format!("{level}{quiet},{levels}"))
     });
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false);
+    let all = tracing_subscriber::registry().with(beside);
     let _ = match format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => all
+            .with(log.with_ansi(false).with_filter(filter))
+            .try_init(),
+        LogFormat::Json => all
+            .with(log.json().flatten_event(true).with_filter(filter))
+            .try_init(),
     };
 }
 
-/// Adds what a handler knows to the line of its RPC. Keys: `volume.id`, `snapshot.id`, `node.id`, `name`, `ec2.request_id`.
+/// Adds what a handler knows to the line of its RPC. Keys: `volume.id`, `snapshot.id`, `node.id`, `request.name`,
+/// `ec2.request_id`.
 pub fn note(key: &'static str, value: &str) {
     Span::current().record(key, value);
 }
@@ -106,7 +136,7 @@ where
             volume.id = field::Empty,
             snapshot.id = field::Empty,
             node.id = field::Empty,
-            name = field::Empty,
+            request.name = field::Empty,
             ec2.request_id = field::Empty,
         );
         let quiet = method.ends_with("Identity/Probe")

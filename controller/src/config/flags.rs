@@ -27,7 +27,8 @@ pub(super) enum Format {
 
 /// The CSI Controller service for Amazon EBS. Serves CSI Controller and Identity on a socket and holds the AWS credentials.
 ///
-/// Environment: AWS_REGION, AWS_EC2_ENDPOINT, and what the AWS SDK reads (credentials, AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies).
+/// Environment: AWS_REGION, AWS_EC2_ENDPOINT, what the AWS SDK reads (credentials, AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies), and
+/// OTEL_* for traces.
 #[derive(Debug, Parser)]
 #[command(
     name = "ebs-csi-controller",
@@ -41,10 +42,10 @@ pub(super) struct Flags {
     /// Serve /metrics, /healthz and /readyz here (":3301"); empty: not at all.
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     pub(super) http_endpoint: String,
-    /// Certificate for the HTTP endpoint: not offered, see the error.
+    /// Serve the HTTP endpoint over TLS with this certificate chain (PEM); read again when it changes.
     #[arg(long, value_name = "FILE", default_value = "")]
     pub(super) metrics_cert_file: String,
-    /// Key for the HTTP endpoint: not offered, see the error.
+    /// The certificate's key (PEM).
     #[arg(long, value_name = "FILE", default_value = "")]
     pub(super) metrics_key_file: String,
     /// What Probe says about AWS.
@@ -80,6 +81,15 @@ pub(super) struct Flags {
     /// Offer the volume health calls, which are alpha in the CSI specification.
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) enable_volume_health: bool,
+    /// Serve the API metrics under their older names, too.
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(super) deprecated_metrics: bool,
+    /// Export traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT or localhost; setting that variable does the same.
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(super) enable_otel_tracing: bool,
+    /// Log the AWS SDK's own events, too (without secrets, with the ids of access keys).
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(super) aws_sdk_debug_log: bool,
     /// Added to the user agent.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(super) user_agent_extra: String,
@@ -107,12 +117,6 @@ pub(super) struct WithoutMeaning {
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     batching: Option<bool>,
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    deprecated_metrics: Option<bool>,
-    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    enable_otel_tracing: Option<bool>,
-    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    aws_sdk_debug_log: Option<bool>,
-    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     logtostderr: Option<bool>,
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<String>,
@@ -139,21 +143,6 @@ impl WithoutMeaning {
                 "batching",
                 self.batching.is_some(),
                 "calls to EC2 are always shared",
-            ),
-            (
-                "deprecated-metrics",
-                self.deprecated_metrics == Some(true),
-                "only the current metric names are served",
-            ),
-            (
-                "enable-otel-tracing",
-                self.enable_otel_tracing == Some(true),
-                "traces are not exported",
-            ),
-            (
-                "aws-sdk-debug-log",
-                self.aws_sdk_debug_log == Some(true),
-                "use --v=5, or RUST_LOG for the SDK's own events",
             ),
             (
                 "logtostderr",

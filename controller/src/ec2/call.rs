@@ -4,15 +4,21 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
+use ebs_csi_proto::observe::note;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
+use tracing::{Instrument, field};
 
 use super::action::Action;
+use super::caller::Caller;
 use super::code::Ec2ErrorKind;
 use super::error::Ec2Error;
 use super::lane::{Lane, LaneLevel};
 use super::random::Random;
+use super::renewing::Renewing;
 use super::retry;
 use super::surroundings::Settings;
+use super::trail;
 use crate::metrics::Metrics;
 
 /// Whether a failed call is made again here.
@@ -31,12 +37,16 @@ pub(super) struct Core {
     pub(super) random: Random,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
+    /// Who AWS takes us for, once it has said.
+    pub(super) caller: OnceCell<Caller>,
+    credentials: Option<Renewing>,
     lanes: BTreeMap<Action, Lane>,
 }
 
 impl Core {
     pub(super) fn new(
         client: aws_sdk_ec2::Client,
+        credentials: Option<Renewing>,
         settings: Settings,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -60,6 +70,8 @@ impl Core {
             random: Random::new(settings.seed),
             settings,
             metrics,
+            caller: OnceCell::new(),
+            credentials,
             lanes,
         }
     }
@@ -94,26 +106,32 @@ impl Core {
         };
         let place = lane.place();
         let mut made = 0;
+        let mut renewed = false;
         loop {
             let mut pass = place.turn(deadline).await?;
             let started = Instant::now();
-            let result = send().await;
+            let (result, request_id) = self.send(action, &send).await;
             made += 1;
             let seconds = started.elapsed().as_secs_f64();
             let error = match result {
                 Ok(value) => {
                     self.metrics.api_call(action.name(), seconds);
-                    tracing::debug!(%action, milliseconds = seconds * 1e3, "ec2 call");
+                    tracing::debug!(%action, request_id, milliseconds = seconds * 1e3, "ec2 call");
                     return Ok(value);
                 }
                 Err(error) => error,
             };
             self.count(&error);
-            tracing::debug!(%action, milliseconds = seconds * 1e3, attempt = made, %error, "ec2 call failed");
+            tracing::debug!(%action, request_id, milliseconds = seconds * 1e3, attempt = made, %error, "ec2 call failed");
             if error.kind == Ec2ErrorKind::Throttled {
                 pass.throttled();
             }
             drop(pass);
+            // AWS refused the credential and did nothing: with a new one the call may be made once more.
+            if !renewed && self.renew(&error) {
+                renewed = true;
+                continue;
+            }
             let pause = match tries {
                 Tries::One => None,
                 Tries::Several => retry::pause(&error, made, self.random.fraction()),
@@ -123,6 +141,47 @@ impl Core {
             };
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Sends once, outside any lane. Answers the outcome and EC2's id of the request.
+    pub(super) async fn send<T, F>(
+        &self,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> (Result<T, Ec2Error>, Option<String>)
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let span = tracing::debug_span!(
+            "ec2",
+            %action,
+            request_id = field::Empty,
+            error = field::Empty
+        );
+        let (result, seen) = trail::follow(send()).instrument(span.clone()).await;
+        if let Some(id) = &seen.request_id {
+            span.record("request_id", id);
+            if result.is_err() || !action.is_read() {
+                note("ec2.request_id", id);
+            }
+        }
+        let result = result.map_err(|error| match seen.endpoint {
+            Some(endpoint) => error.at(&endpoint),
+            None => error,
+        });
+        if let Err(error) = &result {
+            span.record("error", field::display(error));
+        }
+        (result, seen.request_id)
+    }
+
+    /// Forgets credentials that AWS refused; answers whether others may come.
+    pub(super) fn renew(&self, error: &Ec2Error) -> bool {
+        error.refuses_the_session()
+            && self
+                .credentials
+                .as_ref()
+                .is_some_and(|credentials| credentials.forget())
     }
 
     fn count(&self, error: &Ec2Error) {

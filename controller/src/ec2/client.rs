@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_config::identity::IdentityCache;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
@@ -19,7 +21,9 @@ use super::describe::{
 };
 use super::intact::IntactAnswers;
 use super::poller::Poller;
+use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
+use super::trail::LeaveTrail;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +98,7 @@ impl Ec2 {
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts)
-            .time_source(surroundings.clock);
+            .time_source(surroundings.clock.clone());
         if let Some(region) = &settings.region {
             loader = loader.region(Region::new(region.clone()));
         }
@@ -113,6 +117,21 @@ impl Ec2 {
             loader = loader.profile_files(none);
         }
         let sdk = loader.load().await;
+        let credentials = sdk.credentials_provider().map(|source| {
+            Renewing::new(
+                source,
+                settings.credentials_from.clone(),
+                surroundings.clock,
+            )
+        });
+        let mut sdk = sdk.into_builder();
+        if let Some(credentials) = &credentials {
+            // It is the cache: the SDK's own would hide from it that AWS refuses what is held.
+            sdk = sdk
+                .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
+                .identity_cache(IdentityCache::no_cache());
+        }
+        let sdk = sdk.build();
         let region = sdk
             .region()
             .map(ToString::to_string)
@@ -120,6 +139,7 @@ impl Ec2 {
         let region = region.ok_or(StartError::NoRegion)?;
         let mut config = aws_sdk_ec2::config::Builder::from(&sdk)
             .interceptor(IntactAnswers)
+            .interceptor(LeaveTrail)
             .interceptor(ExecutionEnvironment::new(&settings.execution_environment));
         if let Some(endpoint) = &settings.ec2_endpoint {
             if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
@@ -128,7 +148,12 @@ impl Ec2 {
             config = config.endpoint_url(endpoint);
         }
         let client = aws_sdk_ec2::Client::from_conf(config.build());
-        let core = Arc::new(Core::new(client, settings, surroundings.metrics));
+        let core = Arc::new(Core::new(
+            client,
+            credentials,
+            settings,
+            surroundings.metrics,
+        ));
         let shared = || Arc::clone(&core);
         let pollers = Pollers {
             volumes: Poller::new(Volumes(shared()), shared()),

@@ -155,6 +155,7 @@ static TABLE: &[Row] = &[
     row("ExpiredToken", Kind::Credential),
     row("ExpiredTokenException", Kind::Credential),
     row("RequestExpired", Kind::Credential),
+    row("RequestTimeTooSkewed", Kind::Credential),
     row("InvalidIdentityToken", Kind::Credential),
     row("OptInRequired", Kind::AccountBlocked),
     row("Blocked", Kind::AccountBlocked),

@@ -2,15 +2,19 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use super::action::Action;
 use super::code::Ec2ErrorKind;
 use super::intact::Truncated;
+use super::trail;
 
 /// Whether the request may have had its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,32 @@ impl Ec2Error {
     /// Whether the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
         self.kind.is_transient()
+    }
+
+    /// Whether AWS refused who asks, and may not when the credentials are fetched anew.
+    pub(crate) fn refuses_the_session(&self) -> bool {
+        // EC2 has RequestExpired for a session that has ended, too.
+        self.code.as_deref().is_some_and(|code| {
+            [
+                "ExpiredToken",
+                "ExpiredTokenException",
+                "RequestExpired",
+                "AuthFailure",
+                "InvalidClientTokenId",
+            ]
+            .contains(&code)
+        })
+    }
+
+    /// Names the endpoint where there was no answer from it.
+    pub(crate) fn at(mut self, endpoint: &str) -> Self {
+        if matches!(
+            self.kind,
+            Ec2ErrorKind::Unreachable | Ec2ErrorKind::NoAnswer
+        ) {
+            self.message = format!("{endpoint}: {}", self.message);
+        }
+        self
     }
 
     /// The caller's time ended before the call had its turn.
@@ -112,11 +142,20 @@ impl Ec2Error {
                 let meta = service.err().meta();
                 match meta.code() {
                     Some(code) => {
-                        let message = meta.message().unwrap_or_default().to_owned();
+                        let mut message = meta.message().unwrap_or_default().to_owned();
                         let kind = match Ec2ErrorKind::of(code, &message) {
                             Ec2ErrorKind::Other if status >= 500 => Ec2ErrorKind::ServerError,
                             kind => kind,
                         };
+                        if kind == Ec2ErrorKind::Credential
+                            && let Some(skew) = service
+                                .raw()
+                                .headers()
+                                .get("date")
+                                .and_then(|date| skew(date, SystemTime::now()))
+                        {
+                            message = format!("{}; {skew}", message.trim());
+                        }
                         // A 5xx may come from a layer behind which the change was made.
                         let sent = if kind == Ec2ErrorKind::ServerError {
                             Sent::Maybe
@@ -182,9 +221,7 @@ impl Ec2Error {
             Ec2ErrorKind::Unauthorized => {
                 "allow this action in the IAM policy of the controller's role"
             }
-            Ec2ErrorKind::Credential => {
-                "check the controller's AWS credentials (ServiceAccount role, Pod Identity association or secret) and the node's clock"
-            }
+            Ec2ErrorKind::Credential => credential_step(self.code.as_deref()),
             Ec2ErrorKind::AccountBlocked => {
                 "check the account's standing and that the Region is enabled for it"
             }
@@ -254,16 +291,52 @@ fn credential_text(error: &CredentialsError) -> String {
         CredentialsError::ProviderTimedOut(_) => {
             format!("the AWS credential provider did not answer in time: {tried}")
         }
-        other => format!("AWS credentials could not be loaded: {}", innermost(other)),
+        other => format!(
+            "AWS credentials could not be loaded from {}",
+            innermost(other)
+        ),
     }
+}
+
+/// What to do about a credential that AWS refuses, by AWS's code.
+fn credential_step(code: Option<&str>) -> &'static str {
+    match code {
+        Some("RequestExpired" | "RequestTimeTooSkewed") => {
+            "set this node's clock (NTP): AWS takes a request for 5 minutes; if the clock is right, the session credentials have expired and their source does not renew them"
+        }
+        Some("ExpiredToken" | "ExpiredTokenException") => {
+            "new credentials are fetched and the call is made again; if this stays, their source does not renew them (session keys in a secret never are: use a ServiceAccount role or Pod Identity)"
+        }
+        Some("SignatureDoesNotMatch" | "IncompleteSignature") => {
+            "check that the secret access key belongs to the access key id, that no proxy changes requests, and this node's clock"
+        }
+        Some("AuthFailure" | "InvalidClientTokenId" | "MissingAuthenticationToken") => {
+            "check that the access key or role session exists, is active and belongs to this partition, that the Region is enabled for the account, and this node's clock"
+        }
+        _ => {
+            "check the controller's AWS credentials (ServiceAccount role, Pod Identity association or secret) and the node's clock"
+        }
+    }
+}
+
+/// By how much this node's clock differs from AWS's, in words, when that is enough to refuse a signature; `date` is the answer's header.
+fn skew(date: &str, now: SystemTime) -> Option<String> {
+    let theirs = DateTime::from_str(date, Format::HttpDate).ok()?.secs();
+    let ours = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let ahead = i64::try_from(ours).ok()? - theirs;
+    let way = if ahead > 0 { "ahead of" } else { "behind" };
+    (ahead.abs() >= 240).then(|| {
+        format!(
+            "this node's clock is {} minutes {way} AWS's",
+            (ahead.abs() + 30) / 60
+        )
+    })
 }
 
 /// The id is a header of every answer; bodies of errors repeat it.
 fn request_id(raw: &HttpResponse) -> Option<String> {
-    for header in ["x-amzn-requestid", "x-amz-request-id"] {
-        if let Some(id) = raw.headers().get(header) {
-            return Some(id.to_owned());
-        }
+    if let Some(id) = trail::request_id(raw) {
+        return Some(id.to_owned());
     }
     let body = std::str::from_utf8(raw.body().bytes()?).ok()?;
     ["RequestID>", "RequestId>", "requestId>"]
@@ -286,7 +359,7 @@ fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Optio
 }
 
 /// The last cause says most: "connection refused" rather than "dispatch failure".
-fn innermost(error: &dyn StdError) -> String {
+pub(crate) fn innermost(error: &dyn StdError) -> String {
     let mut last = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -325,6 +398,42 @@ mod tests {
             "id-1",
         ] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refused_credential_comes_with_what_to_do_about_it() {
+        for (code, word) in [
+            ("RequestExpired", "clock"),
+            ("ExpiredToken", "fetched"),
+            ("SignatureDoesNotMatch", "secret access key"),
+            ("AuthFailure", "active"),
+            ("InvalidIdentityToken", "ServiceAccount role"),
+        ] {
+            let mut refused = error(Ec2ErrorKind::of(code, ""), "No.");
+            refused.code = Some(code.to_owned());
+            let text = refused.to_string();
+            for part in [code, word, "No.", "id-1"] {
+                assert!(text.contains(part), "{code}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_is_told_by_how_much() {
+        let now = UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        for (date, want) in [
+            ("Sun, 09 Sep 2001 01:46:40 GMT", None),
+            ("Sun, 09 Sep 2001 01:44:00 GMT", None),
+            ("Sun, 09 Sep 2001 01:29:40 GMT", Some("17 minutes ahead of")),
+            ("Sun, 09 Sep 2001 02:46:40 GMT", Some("60 minutes behind")),
+            ("yesterday", None),
+        ] {
+            let text = skew(date, now);
+            match want {
+                None => assert_eq!(text, None, "{date}"),
+                Some(want) => assert!(text.is_some_and(|text| text.contains(want)), "{date}"),
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -24,11 +25,18 @@ enum Turn {
     Behind,
 }
 
+/// One who waits.
+#[derive(Debug)]
+struct Waiter {
+    wake: Arc<Notify>,
+    since: Instant,
+}
+
 /// The rule: who may send when.
 #[derive(Debug)]
 struct Line {
     bucket: Bucket,
-    waiting: BTreeMap<u64, Arc<Notify>>,
+    waiting: BTreeMap<u64, Waiter>,
     under_way: usize,
     most_under_way: usize,
     next_ticket: u64,
@@ -60,7 +68,7 @@ impl Line {
 
     fn wake_head(&self) {
         if let Some((_, head)) = self.waiting.first_key_value() {
-            head.notify_one();
+            head.wake.notify_one();
         }
     }
 }
@@ -81,6 +89,8 @@ pub struct LaneLevel {
     pub refill: f64,
     /// Calls that wait.
     pub waiting: usize,
+    /// How long the one at the head has waited since it joined.
+    pub oldest: Duration,
     /// Calls under way.
     pub under_way: usize,
 }
@@ -107,7 +117,11 @@ impl Lane {
     /// A place in the queue, kept until it is dropped.
     pub(super) fn place(&self) -> Place<'_> {
         let ticket = self.line().join();
-        Place { lane: self, ticket }
+        Place {
+            lane: self,
+            ticket,
+            since: Instant::now(),
+        }
     }
 
     pub(super) fn level(&self, now: Instant) -> LaneLevel {
@@ -116,6 +130,10 @@ impl Lane {
             tokens: line.bucket.level(now),
             refill: line.bucket.refill(),
             waiting: line.waiting.len(),
+            oldest: line
+                .waiting
+                .first_key_value()
+                .map_or(Duration::ZERO, |(_, head)| now.duration_since(head.since)),
             under_way: line.under_way,
         }
     }
@@ -126,6 +144,7 @@ impl Lane {
 pub(super) struct Place<'a> {
     lane: &'a Lane,
     ticket: u64,
+    since: Instant,
 }
 
 impl<'a> Place<'a> {
@@ -153,7 +172,13 @@ impl<'a> Place<'a> {
                         line.wake_head();
                     }
                     _ if !waiting.listed => {
-                        line.waiting.insert(self.ticket, Arc::clone(&wake));
+                        line.waiting.insert(
+                            self.ticket,
+                            Waiter {
+                                wake: Arc::clone(&wake),
+                                since: self.since,
+                            },
+                        );
                         waiting.listed = true;
                     }
                     _ => {}

@@ -270,19 +270,31 @@ impl Ec2 {
     /// Why not.
     pub async fn check(&self) -> Result<(), Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
-        let result = self
-            .core
-            .client
-            .describe_availability_zones()
-            .dry_run(true)
-            .send()
-            .await
-            .map_err(|e| Ec2Error::from_sdk(action, &e));
+        let send = || async {
+            self.core
+                .client
+                .describe_availability_zones()
+                .dry_run(true)
+                .send()
+                .await
+                .map_err(|e| Ec2Error::from_sdk(action, &e))
+        };
+        let mut result = self.core.send(action, send).await.0;
+        if let Err(error) = &result
+            && self.core.renew(error)
+        {
+            result = self.core.send(action, send).await.0;
+        }
         match result {
             Ok(_) => Ok(()),
             Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// A value that is remembered about EC2 was looked for: `cache` names what about, `hit` whether no call was needed.
+    pub(crate) fn remembered(&self, cache: &str, hit: bool) {
+        self.core.metrics.cache(cache, hit);
     }
 
     /// How full each action's lane is.

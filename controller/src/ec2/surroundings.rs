@@ -20,6 +20,8 @@ pub struct Settings {
     pub ec2_endpoint: Option<String>,
     /// STS's endpoint; `None` is the Region's own.
     pub sts_endpoint: Option<String>,
+    /// Where the credentials come from, in words, for errors.
+    pub credentials_from: String,
     /// Whether the AWS profile files are read; without one that can be read, looking for them costs time and warnings.
     pub profile_files: bool,
     /// What `AWS_EXECUTION_ENV` would say: `aws-ebs-csi-driver-v1.2.3[-extra]`.
@@ -44,6 +46,7 @@ impl Default for Settings {
             region: None,
             ec2_endpoint: None,
             sts_endpoint: None,
+            credentials_from: "the chain of the AWS SDK".to_owned(),
             profile_files: true,
             execution_environment: format!("aws-ebs-csi-driver-v{}", env!("CARGO_PKG_VERSION")),
             rates: BTreeMap::new(),

@@ -19,7 +19,7 @@ pub(super) async fn create(
 ) -> Answer<csi::CreateSnapshotResponse> {
     let patience = patience::of(&request);
     let asked = CreateSnapshot::parse(request.get_ref())?;
-    note("name", &asked.name);
+    note("request.name", &asked.name);
     note("volume.id", asked.volume.as_str());
     let snapshot = this.snapshots.create(asked, patience).await?;
     note("snapshot.id", snapshot.id.as_str());

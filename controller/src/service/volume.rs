@@ -21,7 +21,7 @@ pub(super) async fn create(
 ) -> Answer<csi::CreateVolumeResponse> {
     let patience = patience::of(&request);
     let asked = CreateVolume::parse(request.get_ref())?;
-    note("name", &asked.name);
+    note("request.name", &asked.name);
     let (context, source) = (asked.class.volume_context(), asked.source.clone());
     let volume = this.volumes.create(asked, patience).await?;
     note("volume.id", volume.id.as_str());

@@ -63,7 +63,7 @@ fn poller() -> (Poller<Arc<Memory>>, Arc<Memory>) {
         .http_client(SharedHttpClient::new(ByScheme::default()))
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
-    let core = Arc::new(Core::new(client, Settings::default(), Arc::default()));
+    let core = Arc::new(Core::new(client, None, Settings::default(), Arc::default()));
     let memory = Arc::new(Memory::default());
     memory.with(|m| m.latency = Duration::from_millis(100));
     (Poller::new(Arc::clone(&memory), core), memory)

@@ -1,0 +1,118 @@
+//! TLS for the HTTP endpoint. The certificate is read again when its files change: it is rotated under the process.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// The files of `--metrics-cert-file` and `--metrics-key-file`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate and those between it and the root, PEM.
+    pub chain: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+}
+
+/// What tells one version of a file from the next: Kubernetes puts another file in its place.
+type Stamp = [(u64, u64, i64, i64); 2];
+
+/// The certificate as it was last read.
+pub(super) struct Tls {
+    files: CertificateFiles,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    stamp: Stamp,
+    config: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the key.
+        f.debug_tuple("Tls").field(&self.files).finish()
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A text that names the file and what is wrong with it.
+    pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
+        let stamp = stamp(&files)?;
+        let config = read(&files)?;
+        Ok(Self {
+            files,
+            held: Mutex::new(Held { stamp, config }),
+        })
+    }
+
+    /// For the next connection. Files that cannot be used leave the certificate that was read before in use, which the log says once.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match stamp(&self.files) {
+            Ok(stamp) if stamp != held.stamp => {
+                held.stamp = stamp;
+                match read(&self.files) {
+                    Ok(config) => {
+                        held.config = config;
+                        tracing::info!(file = %self.files.chain.display(), "the certificate of the HTTP endpoint was read again");
+                    }
+                    Err(why) => {
+                        tracing::warn!(
+                            why,
+                            "the new certificate of the HTTP endpoint cannot be used; the one before stays"
+                        );
+                    }
+                }
+            }
+            // Between two files of a rotation, or gone: the one that is held is still good.
+            Ok(_) | Err(_) => {}
+        }
+        TlsAcceptor::from(Arc::clone(&held.config))
+    }
+}
+
+fn stamp(files: &CertificateFiles) -> Result<Stamp, String> {
+    let one = |path: &Path| {
+        let seen = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+        Ok::<_, String>((seen.dev(), seen.ino(), seen.mtime(), seen.mtime_nsec()))
+    };
+    Ok([one(&files.chain)?, one(&files.key)?])
+}
+
+fn unusable(path: &Path, why: &dyn fmt::Display) -> String {
+    format!(
+        "{}: {why}; give PEM files that the controller's user may read",
+        path.display()
+    )
+}
+
+fn read(files: &CertificateFiles) -> Result<Arc<ServerConfig>, String> {
+    let text = |path: &Path| -> Result<Vec<u8>, String> {
+        fs::read(path).map_err(|error: io::Error| unusable(path, &error))
+    };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&text(&files.chain)?)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(&files.chain, &error))?;
+    if chain.is_empty() {
+        return Err(unusable(&files.chain, &"holds no certificate"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&text(&files.key)?)
+        .map_err(|error| unusable(&files.key, &error))?;
+    ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
+        .map(Arc::new)
+        .map_err(|error| unusable(&files.chain, &error))
+}

@@ -1,0 +1,256 @@
+//! Traces by OTLP: a span for each CSI call and one for each EC2 call, with EC2's request id. Off unless the environment or
+//! `--enable-otel-tracing` asks for it.
+//!
+//! What is exported is the spans that the log has anyway (`rpc`, `ec2`): [`collect`] turns them into records on a bounded queue, and
+//! [`export`] sends what is there every few seconds. A collector that is away costs records, never a CSI call.
+
+mod collect;
+mod export;
+mod record;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use collect::Collect;
+pub use export::Exporter;
+use record::Record;
+use tokio::sync::mpsc;
+
+/// How the records travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC, as the Go driver exports; port 4317 by convention.
+    Grpc,
+    /// Protobuf over HTTP; port 4318 by convention.
+    HttpProtobuf,
+}
+
+/// Where traces go, from the variables of the OpenTelemetry specification ("OTLP Exporter Configuration", "General SDK Configuration").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How.
+    pub protocol: Protocol,
+    /// The whole address that requests are sent to.
+    pub address: String,
+    /// Headers of each request; they may hold a secret.
+    pub headers: Vec<(String, String)>,
+    /// How long a request may take.
+    pub timeout: Duration,
+    /// What the spans are about: `service.name` and what the operator adds.
+    pub resource: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// `None` when nothing asks for traces. `asked` is `--enable-otel-tracing`.
+    ///
+    /// # Errors
+    /// One line that names the variable.
+    pub fn read(
+        asked: bool,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Option<Self>, String> {
+        let variable = |name: &str| {
+            environment
+                .get(name)
+                .map(|value| value.trim())
+                .filter(|value| !value.is_empty())
+        };
+        // The variable for traces alone wins over the one for all signals.
+        let either = |what: &str| {
+            let (own, all) = (
+                format!("OTEL_EXPORTER_OTLP_TRACES_{what}"),
+                format!("OTEL_EXPORTER_OTLP_{what}"),
+            );
+            variable(&own).or_else(|| variable(&all))
+        };
+        let off = variable("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true"))
+            || variable("OTEL_TRACES_EXPORTER") == Some("none")
+            || variable("OTEL_TRACES_SAMPLER").is_some_and(|s| s.ends_with("always_off"));
+        if off || !(asked || either("ENDPOINT").is_some()) {
+            return Ok(None);
+        }
+        let protocol = match either("PROTOCOL") {
+            None | Some("grpc") => Protocol::Grpc,
+            Some("http/protobuf") => Protocol::HttpProtobuf,
+            Some(other) => {
+                return Err(format!(
+                    "OTEL_EXPORTER_OTLP_PROTOCOL: {other:?} is not one of grpc, http/protobuf"
+                ));
+            }
+        };
+        let base = either("ENDPOINT").unwrap_or(match protocol {
+            Protocol::Grpc => "http://localhost:4317",
+            Protocol::HttpProtobuf => "http://localhost:4318",
+        });
+        if !(base.starts_with("http://") || base.starts_with("https://")) {
+            return Err(format!(
+                "OTEL_EXPORTER_OTLP_ENDPOINT: {base:?} is not an http:// or https:// URL"
+            ));
+        }
+        let base = base.trim_end_matches('/');
+        let address = match (protocol, variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")) {
+            (Protocol::Grpc, _) => {
+                format!("{base}/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            }
+            // That one is the whole address, the one for all signals the beginning of it.
+            (Protocol::HttpProtobuf, Some(whole)) => whole.to_owned(),
+            (Protocol::HttpProtobuf, None) => format!("{base}/v1/traces"),
+        };
+        let milliseconds = either("TIMEOUT")
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    format!("OTEL_EXPORTER_OTLP_TIMEOUT: {text:?} is not a number of milliseconds")
+                })
+            })
+            .transpose()?;
+        let mut resource = pairs(
+            "OTEL_RESOURCE_ATTRIBUTES",
+            variable("OTEL_RESOURCE_ATTRIBUTES"),
+        )?;
+        if let Some(name) = variable("OTEL_SERVICE_NAME") {
+            resource.retain(|(key, _)| key != "service.name");
+            resource.push(("service.name".to_owned(), name.to_owned()));
+        } else if !resource.iter().any(|(key, _)| key == "service.name") {
+            resource.push(("service.name".to_owned(), "ebs-csi-controller".to_owned()));
+        }
+        Ok(Some(Self {
+            protocol,
+            address,
+            headers: pairs("OTEL_EXPORTER_OTLP_HEADERS", either("HEADERS"))?,
+            timeout: Duration::from_millis(milliseconds.unwrap_or(10_000)),
+            resource,
+        }))
+    }
+}
+
+/// `key=value,key=value`.
+fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, String> {
+    text.unwrap_or_default()
+        .split(',')
+        .filter(|entry| !entry.trim().is_empty())
+        .map(|entry| {
+            let (key, value) = entry
+                .split_once('=')
+                // The value may be a secret: it is not said.
+                .ok_or_else(|| format!("{variable}: an entry is not key=value"))?;
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        })
+        .collect()
+}
+
+/// Records that wait for the exporter. More are dropped: about 1 MiB.
+const QUEUE: usize = 2048;
+
+/// The two ends of the way that a span takes: into the log's layers, and into the process.
+pub fn channel(settings: Settings) -> (Collect, Exporter) {
+    let (records, queue) = mpsc::channel::<Record>(QUEUE);
+    (Collect::new(records), Exporter::new(settings, queue))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(asked: bool, variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
+        let environment = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Settings::read(asked, &environment)
+    }
+
+    #[test]
+    fn nothing_is_exported_unless_it_is_asked_for() {
+        assert_eq!(read(false, &[]), Ok(None));
+        assert_eq!(
+            read(false, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]),
+            Ok(None)
+        );
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317");
+        for off in [
+            ("OTEL_SDK_DISABLED", "true"),
+            ("OTEL_TRACES_EXPORTER", "none"),
+            ("OTEL_TRACES_SAMPLER", "always_off"),
+        ] {
+            assert_eq!(read(true, &[endpoint, off]), Ok(None), "{off:?}");
+        }
+    }
+
+    #[test]
+    fn the_address_follows_the_specification() {
+        let grpc = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+        type Variables<'a> = &'a [(&'a str, &'a str)];
+        let rows: [(bool, Variables<'_>, String); 5] = [
+            (true, &[], format!("http://localhost:4317{grpc}")),
+            (
+                false,
+                &[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:4317/")],
+                format!("https://c:4317{grpc}"),
+            ),
+            (
+                true,
+                &[("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")],
+                "http://localhost:4318/v1/traces".to_owned(),
+            ),
+            (
+                false,
+                &[
+                    ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/otlp"),
+                ],
+                "http://c:1/otlp/v1/traces".to_owned(),
+            ),
+            (
+                false,
+                &[
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://other"),
+                    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/exactly"),
+                ],
+                "http://c:1/exactly".to_owned(),
+            ),
+        ];
+        for (asked, variables, address) in rows {
+            let settings = read(asked, variables).unwrap().unwrap();
+            assert_eq!(settings.address, address, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn resource_headers_and_timeout_are_read() {
+        let settings = read(
+            true,
+            &[
+                (
+                    "OTEL_RESOURCE_ATTRIBUTES",
+                    "service.name=a, k8s.cluster=prod",
+                ),
+                ("OTEL_SERVICE_NAME", "ebs"),
+                ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer x"),
+                ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
+            ],
+        )
+        .unwrap()
+        .unwrap();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(
+            settings.resource,
+            [pair("k8s.cluster", "prod"), pair("service.name", "ebs")]
+        );
+        assert_eq!(settings.headers, [pair("authorization", "Bearer x")]);
+        assert_eq!(settings.timeout, Duration::from_millis(250));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_without_its_secrets() {
+        for (name, value) in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "hunter2"),
+        ] {
+            let why = read(true, &[(name, value)]).unwrap_err();
+            assert!(why.contains(name) && !why.contains("hunter2"), "{why}");
+        }
+    }
+}

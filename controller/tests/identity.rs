@@ -1,0 +1,348 @@
+//! Where the controller's credentials come from, how they are renewed, where its requests go and under which name, and what it says when
+//! AWS does not take it for anybody.
+
+mod program;
+mod scripted;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use program::{Controller, KEYS, probe};
+use scripted::{Answer, Server, aws, keys};
+use tonic::transport::Channel;
+
+/// An RPC that is one call to EC2.
+async fn list(channel: &Channel) -> Result<(), tonic::Status> {
+    ControllerClient::new(channel.clone())
+        .list_snapshots(csi::ListSnapshotsRequest::default())
+        .await
+        .map(drop)
+}
+
+/// Repeats the RPC until EC2 was called with this key.
+async fn called_with(server: &Server, channel: &Channel, key: &str) {
+    let begun = Instant::now();
+    loop {
+        list(channel).await.expect("EC2 answers");
+        if server
+            .of("DescribeSnapshots")
+            .iter()
+            .any(|asked| asked.key().as_deref() == Some(key))
+        {
+            return;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "EC2 was never called with {key}"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// As kubelet does it: the file is a link, and a link beside it is put in the place of another.
+fn rotate(volume: &Path, version: &str, token: &str) {
+    let data = volume.join(version);
+    std::fs::create_dir(&data).expect("a directory");
+    std::fs::write(data.join("token"), token).expect("a token");
+    let link = volume.join("..tmp");
+    std::os::unix::fs::symlink(version, &link).expect("a link");
+    std::fs::rename(&link, volume.join("..data")).expect("in its place");
+    let file = volume.join("token");
+    if !file.exists() {
+        std::os::unix::fs::symlink("..data/token", &file).expect("a link");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_web_identity_token_that_rotates_is_read_again() {
+    // Sessions of 61 seconds are renewed after one.
+    let server = Server::start(|asked| aws(asked, 61)).await;
+    let volume = tempfile::tempdir().expect("a directory");
+    rotate(volume.path(), "..1", "one1");
+    let file = volume.path().join("token");
+    let role = "arn:aws:iam::444455556666:role/ebs";
+    let environment = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")),
+        ("AWS_ROLE_ARN", role),
+    ];
+    let controller = Controller::with(server.address(), false, &["--v=5"], &environment);
+    let channel = controller.channel().await;
+    assert!(probe(&channel).await.expect("ready"));
+    called_with(&server, &channel, "ASIAone1").await;
+    rotate(volume.path(), "..2", "two2");
+    called_with(&server, &channel, "ASIAtwo2").await;
+    let sessions = server.of("AssumeRoleWithWebIdentity");
+    assert!(
+        sessions
+            .iter()
+            .all(|asked| asked.parameter("RoleArn").as_deref() == Some(role))
+    );
+    let (_, log) = controller.stop();
+    for word in ["444455556666", "assumed-role/ebs", "web identity token"] {
+        assert!(log.contains(word), "{word}\n{log}");
+    }
+    for secret in ["do-not-print-me", "one1", "two2"] {
+        assert!(!log.contains(secret), "{secret}\n{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_aws_calls_expired_is_renewed_inside_the_call() {
+    let refused = Arc::new(AtomicU32::new(0));
+    let script = {
+        let refused = Arc::clone(&refused);
+        move |asked: &scripted::Asked| {
+            let first = asked.key().as_deref() == Some("ASIAone1");
+            if asked.parameter("Action").as_deref() == Some("DescribeSnapshots") && first {
+                refused.fetch_add(1, Ordering::Relaxed);
+                return Answer::ec2_error(400, "RequestExpired");
+            }
+            aws(asked, 3600)
+        }
+    };
+    let server = Server::start(script).await;
+    let volume = tempfile::tempdir().expect("a directory");
+    rotate(volume.path(), "..1", "one1");
+    let file = volume.path().join("token");
+    let environment = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")),
+        ("AWS_ROLE_ARN", "arn:aws:iam::444455556666:role/ebs"),
+    ];
+    let controller = Controller::with(server.address(), false, &[], &environment);
+    let channel = controller.channel().await;
+    assert!(probe(&channel).await.expect("ready"));
+    rotate(volume.path(), "..2", "two2");
+    // What is held has just come; a second later it is worth asking for another.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    list(&channel).await.expect("renewed and made again");
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+    assert_eq!(server.of("AssumeRoleWithWebIdentity").len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn container_credentials_are_asked_for_with_the_token_of_the_file() {
+    let server = Server::start(|asked| match asked.uri.as_str() {
+        "/v1/credentials" if asked.header("authorization") == Some("pod-token") => {
+            keys("pod", 3600)
+        }
+        "/v1/credentials" => Answer::ec2_error(401, "no"),
+        _ => aws(asked, 3600),
+    })
+    .await;
+    let volume = tempfile::tempdir().expect("a directory");
+    let file = volume.path().join("token");
+    std::fs::write(&file, "pod-token").expect("a token");
+    let uri = format!("{}/v1/credentials", server.address());
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri.as_str()),
+        (
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            file.to_str().expect("text"),
+        ),
+    ];
+    let controller = Controller::with(server.address(), false, &[], &environment);
+    let channel = controller.channel().await;
+    assert!(probe(&channel).await.expect("ready"));
+    called_with(&server, &channel, "ASIApod").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instance_metadata_is_the_last_resort_and_not_asked_when_it_is_not_needed() {
+    let metadata = || {
+        Server::start(|asked| match asked.uri.as_str() {
+            "/latest/api/token" => Answer {
+                headers: vec![("x-aws-ec2-metadata-token-ttl-seconds", "21600".to_owned())],
+                ..Answer::ok("session")
+            },
+            uri if uri.ends_with("/node-role") => keys("node", 3600),
+            uri if uri.contains("security-credentials") => Answer::ok("node-role"),
+            _ => Answer::ec2_error(404, "no"),
+        })
+    };
+    let server = Server::start(|asked| aws(asked, 3600)).await;
+    let (asked, not_asked) = (metadata().await, metadata().await);
+    let environment = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", asked.address())];
+    let controller = Controller::with(server.address(), false, &[], &environment);
+    called_with(&server, &controller.channel().await, "ASIAnode").await;
+    let environment = [
+        KEYS[0],
+        KEYS[1],
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", not_asked.address()),
+    ];
+    let controller = Controller::with(server.address(), false, &[], &environment);
+    called_with(&server, &controller.channel().await, "AKIATEST").await;
+    assert!(not_asked.asked().is_empty(), "{:?}", not_asked.asked());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_of_another_account_is_assumed_by_a_profile() {
+    let server = Server::start(|asked| aws(asked, 3600)).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("config");
+    std::fs::write(
+        &file,
+        "[profile other]\nrole_arn = arn:aws:iam::444455556666:role/ebs\nexternal_id = x1\nsource_profile = base\n[profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = do-not-print-me\n",
+    )
+    .expect("a file");
+    let environment = [
+        ("AWS_CONFIG_FILE", file.to_str().expect("text")),
+        ("AWS_PROFILE", "other"),
+    ];
+    let controller = Controller::with(server.address(), false, &[], &environment);
+    called_with(&server, &controller.channel().await, "ASIAassumed").await;
+    let assumed = &server.of("AssumeRole")[0];
+    assert_eq!(assumed.key().as_deref(), Some("AKIABASE"));
+    assert_eq!(assumed.parameter("ExternalId").as_deref(), Some("x1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_name_the_driver() {
+    let server = Server::start(|asked| aws(asked, 3600)).await;
+    let controller = Controller::start(server.address(), false, &["--user-agent-extra=helm"]);
+    assert!(probe(&controller.channel().await).await.expect("ready"));
+    let name = format!(
+        "exec-env/aws-ebs-csi-driver-v{}-helm",
+        env!("CARGO_PKG_VERSION")
+    );
+    let begun = Instant::now();
+    while server.of("GetCallerIdentity").is_empty() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "STS was not asked"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for asked in server.asked() {
+        let agent = asked.header("user-agent").expect("a user agent");
+        assert!(agent.split(' ').any(|word| word == name), "{agent}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_are_those_of_the_region_and_fips_ones_where_asked_for() {
+    for (fips, host) in [
+        ("false", "ec2.us-east-1.amazonaws.com:443"),
+        ("true", "ec2-fips.us-east-1.amazonaws.com:443"),
+    ] {
+        let proxy = Server::start(|_| Answer::ec2_error(502, "no")).await;
+        let environment = [
+            KEYS[0],
+            KEYS[1],
+            ("AWS_USE_FIPS_ENDPOINT", fips),
+            ("HTTPS_PROXY", proxy.address()),
+        ];
+        let controller = Controller::with("", false, &[], &environment);
+        let refused = probe(&controller.channel().await)
+            .await
+            .expect_err("no AWS here");
+        let asked = proxy.asked();
+        assert!(
+            asked
+                .iter()
+                .any(|asked| asked.method == "CONNECT" && asked.uri == host),
+            "{fips}: {asked:?}"
+        );
+        // The text names where the request was to go.
+        assert!(
+            refused.message().contains(host.trim_end_matches(":443")),
+            "{refused}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_learns_why_and_what_to_do() {
+    type Case = (
+        &'static str,
+        fn(&scripted::Asked) -> Answer,
+        &'static [&'static str],
+    );
+    const CASES: &[Case] = &[
+        (
+            "a clock that is wrong",
+            |asked| match asked.parameter("Action").as_deref() {
+                Some("DescribeAvailabilityZones") => Answer {
+                    headers: vec![("date", "Sun, 09 Sep 2001 01:46:40 GMT".to_owned())],
+                    ..Answer::ec2_error(400, "RequestExpired")
+                },
+                _ => aws(asked, 3600),
+            },
+            &[
+                "RequestExpired",
+                "minutes ahead of AWS's",
+                "NTP",
+                "request-2",
+            ],
+        ),
+        (
+            "a wrong key",
+            |asked| match asked.parameter("Action").as_deref() {
+                Some("DescribeAvailabilityZones") => Answer::ec2_error(401, "AuthFailure"),
+                _ => aws(asked, 3600),
+            },
+            &["AuthFailure", "access key", "request-2"],
+        ),
+        (
+            "a wrong secret",
+            |asked| match asked.parameter("Action").as_deref() {
+                Some("DescribeAvailabilityZones") => {
+                    Answer::ec2_error(403, "SignatureDoesNotMatch")
+                }
+                _ => aws(asked, 3600),
+            },
+            &[
+                "SignatureDoesNotMatch",
+                "secret access key belongs",
+                "request-2",
+            ],
+        ),
+    ];
+    for (what, script, words) in CASES {
+        let server = Server::start(script).await;
+        let controller = Controller::start(server.address(), false, &[]);
+        let refused = probe(&controller.channel().await).await.expect_err(what);
+        for word in *words {
+            assert!(
+                refused.message().contains(word),
+                "{what}: {word}: {refused}"
+            );
+        }
+        assert!(!refused.message().contains("do-not-print-me"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_trusts_somebody_else_is_named_with_stss_reason() {
+    let server = Server::start(|asked| match asked.parameter("Action").as_deref() {
+        Some("AssumeRoleWithWebIdentity") => Answer {
+            status: 403,
+            headers: Vec::new(),
+            body: "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized to perform sts:AssumeRoleWithWebIdentity</Message></Error><RequestId>request-3</RequestId></ErrorResponse>".to_owned(),
+        },
+        _ => aws(asked, 3600),
+    })
+    .await;
+    let volume = tempfile::tempdir().expect("a directory");
+    rotate(volume.path(), "..1", "one1");
+    let file = volume.path().join("token");
+    let environment = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")),
+        ("AWS_ROLE_ARN", "arn:aws:iam::444455556666:role/ebs"),
+    ];
+    let controller = Controller::with(server.address(), false, &[], &environment);
+    let refused = probe(&controller.channel().await)
+        .await
+        .expect_err("not trusted");
+    for word in [
+        "web identity token",
+        "role/ebs",
+        "AccessDenied",
+        "Not authorized to perform",
+    ] {
+        assert!(refused.message().contains(word), "{word}: {refused}");
+    }
+}

@@ -1,0 +1,193 @@
+//! A server on the loopback whose answers a test writes: EC2, STS, instance metadata, a proxy or a collector, as far as the test needs them.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) uri: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Asked {
+    /// A parameter of the AWS Query protocol.
+    pub(crate) fn parameter(&self, name: &str) -> Option<String> {
+        let body = String::from_utf8_lossy(&self.body);
+        body.split('&')
+            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+            .map(|value| value.replace("%2F", "/").replace("%3A", ":"))
+    }
+
+    /// The access key that signed it.
+    pub(crate) fn key(&self) -> Option<String> {
+        let header = self.header("authorization")?;
+        let scope = header.split_once("Credential=")?.1;
+        Some(scope.split('/').next()?.to_owned())
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// What is answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn ok(body: impl Into<String>) -> Self {
+        Self {
+            status: 200,
+            headers: vec![("x-amzn-requestid", "request-1".to_owned())],
+            body: body.into(),
+        }
+    }
+
+    /// An error as EC2 says it.
+    pub(crate) fn ec2_error(status: u16, code: &str) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: format!(
+                "<Response><Errors><Error><Code>{code}</Code><Message>Refused.</Message></Error></Errors><RequestID>request-2</RequestID></Response>"
+            ),
+        }
+    }
+}
+
+type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
+
+/// The server; its tasks end with the test's runtime.
+pub(crate) struct Server {
+    address: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Server {
+    pub(crate) async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let script: Arc<Script> = Arc::new(script);
+        let kept = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (script, kept) = (Arc::clone(&script), Arc::clone(&kept));
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        answer(request, Arc::clone(&script), Arc::clone(&kept))
+                    });
+                    // A client may break off: that is its business.
+                    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { address, asked }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().expect("no panic").clone()
+    }
+
+    /// The requests of one AWS action.
+    pub(crate) fn of(&self, action: &str) -> Vec<Asked> {
+        let mut asked = self.asked();
+        asked.retain(|asked| asked.parameter("Action").as_deref() == Some(action));
+        asked
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    script: Arc<Script>,
+    kept: Arc<Mutex<Vec<Asked>>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes().to_vec());
+    let asked = Asked {
+        method: head.method.to_string(),
+        uri: head.uri.to_string(),
+        headers: head.headers,
+        body: body.unwrap_or_default(),
+    };
+    let answer = script(&asked);
+    kept.lock().expect("no panic").push(asked);
+    let mut response = Response::builder().status(answer.status);
+    for (name, value) in &answer.headers {
+        response = response.header(*name, value);
+    }
+    Ok(response
+        .body(Full::new(Bytes::from(answer.body)))
+        .expect("a response"))
+}
+
+/// What EC2 and STS answer where nothing is wrong: the check behind Probe, an empty list of snapshots, who asks, and roles whose keys are
+/// `ASIA` and what the token says, for so many seconds from now.
+pub(crate) fn aws(asked: &Asked, seconds: u64) -> Answer {
+    match asked.parameter("Action").as_deref() {
+        Some("DescribeAvailabilityZones") => Answer::ec2_error(412, "DryRunOperation"),
+        Some("DescribeSnapshots") => Answer::ok(
+            "<DescribeSnapshotsResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId><snapshotSet/></DescribeSnapshotsResponse>",
+        ),
+        Some("GetCallerIdentity") => Answer::ok(
+            "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><UserId>AROA:session</UserId><Account>444455556666</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
+        ),
+        Some(action @ ("AssumeRoleWithWebIdentity" | "AssumeRole")) => {
+            let who = asked
+                .parameter("WebIdentityToken")
+                .unwrap_or_else(|| "assumed".to_owned());
+            let expiration = time(seconds);
+            Answer::ok(format!(
+                "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result><Credentials><AccessKeyId>ASIA{who}</AccessKeyId><SecretAccessKey>do-not-print-me</SecretAccessKey><SessionToken>do-not-print-me-either</SessionToken><Expiration>{expiration}</Expiration></Credentials><AssumedRoleUser><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><AssumedRoleId>AROA:session</AssumedRoleId></AssumedRoleUser></{action}Result></{action}Response>"
+            ))
+        }
+        other => Answer::ec2_error(400, &format!("NotScripted.{}", other.unwrap_or("nothing"))),
+    }
+}
+
+/// So many seconds from now, as AWS writes it.
+pub(crate) fn time(seconds: u64) -> String {
+    let until = SystemTime::now() + std::time::Duration::from_secs(seconds);
+    aws_smithy_types::DateTime::from(until)
+        .fmt(aws_smithy_types::date_time::Format::DateTime)
+        .expect("a time")
+}
+
+/// The credentials that a container endpoint or instance metadata hands out.
+pub(crate) fn keys(name: &str, seconds: u64) -> Answer {
+    Answer {
+        headers: vec![("content-type", "application/json".to_owned())],
+        ..Answer::ok(
+            serde_json::json!({
+                "Code": "Success", "Type": "AWS-HMAC", "LastUpdated": time(0),
+                "AccessKeyId": format!("ASIA{name}"), "SecretAccessKey": "do-not-print-me",
+                "Token": "do-not-print-me-either", "Expiration": time(seconds),
+            })
+            .to_string(),
+        )
+    }
+}
