@@ -439,8 +439,8 @@ async fn later_rows(
             expand(&volume.id, Some((70_000 * GIB, 0))),
             refused(
                 "expand beyond what EBS makes",
-                Code::InvalidArgument,
-                &["65536GiB"],
+                Code::OutOfRange,
+                &["65536 GiB"],
             ),
         ),
     ] {
