@@ -8,3 +8,4 @@ mod lifecycle;
 mod refusals;
 mod rig;
 mod unfinished;
+mod virtual_machine;

@@ -1,0 +1,201 @@
+//! A host may withhold what a test needs: CAP_SYS_RESOURCE, without which a mounted ext4 cannot be grown. A virtual machine
+//! withholds nothing. It boots a Debian kernel (`deploy/vm/prepare` fetches it) with this very test program, the helper and the
+//! programs that both start, and runs one test.
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Emulation without a hypervisor takes some seconds to boot.
+const LIMIT: Duration = Duration::from_secs(110);
+/// What the tests, the helper and its tools start, as this machine has them.
+const PROGRAMS: [&str; 12] = [
+    "/usr/bin/chgrp",
+    "/usr/bin/mknod",
+    "/usr/bin/mount",
+    "/usr/bin/nsenter",
+    "/usr/bin/sleep",
+    "/usr/bin/unshare",
+    "/usr/sbin/e2fsck",
+    "/usr/sbin/losetup",
+    "/usr/sbin/mke2fs",
+    "/usr/sbin/mkfs.xfs",
+    "/usr/sbin/resize2fs",
+    "/usr/sbin/xfs_repair",
+];
+const HELPER: &str = env!("CARGO_BIN_EXE_ebs-csi-mount-helper");
+
+/// What the first process of the machine does.
+const INIT: &str = "#!/bin/busybox sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/tmp
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+/bin/busybox mount -t tmpfs tmpfs /tmp
+/bin/busybox mount -t tmpfs tmpfs /run
+/bin/busybox insmod /loop.ko
+echo booted
+/tests --exact NAME --nocapture
+echo ended
+/bin/busybox poweroff -f
+";
+
+/// The kernel and its loop module; None says why there is no machine.
+fn kernel() -> Result<(PathBuf, PathBuf), &'static str> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
+        .ok_or("no home directory")?
+        .join("ebs-csi/vm");
+    let (kernel, module) = (cache.join("vmlinuz"), cache.join("loop.ko"));
+    if !kernel.exists() || !module.exists() {
+        return Err("no kernel for a virtual machine; deploy/vm/prepare fetches one");
+    }
+    for program in ["qemu-system-x86_64", "cpio"] {
+        let found = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if !found.is_ok_and(|status| status.success()) {
+            return Err("no QEMU or no cpio; deploy/vm/prepare installs them");
+        }
+    }
+    Ok((kernel, module))
+}
+
+/// A file at its own path beneath the root, with the libraries that it names.
+fn install(root: &Path, program: &Path, at: &Path) {
+    let put = |from: &Path, at: &Path| {
+        let to = root.join(at.strip_prefix("/").expect("an absolute path"));
+        fs::create_dir_all(to.parent().expect("a parent")).expect("mkdir");
+        fs::copy(from, to).expect("copy");
+    };
+    put(program, at);
+    let listed = Command::new("ldd").arg(program).output().expect("ldd");
+    for word in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
+        if word.starts_with('/') {
+            put(Path::new(word), Path::new(word));
+        }
+    }
+}
+
+fn archive(directory: &Path, module: &Path, test: &str) -> PathBuf {
+    let root = directory.join("root");
+    for made in [
+        "usr/bin",
+        "usr/sbin",
+        "usr/lib",
+        "usr/lib64",
+        "proc",
+        "sys",
+        "dev",
+        "tmp",
+        "run",
+        "etc",
+    ] {
+        fs::create_dir_all(root.join(made)).expect("mkdir");
+    }
+    for (link, to) in [
+        ("bin", "usr/bin"),
+        ("sbin", "usr/sbin"),
+        ("lib", "usr/lib"),
+        ("lib64", "usr/lib64"),
+    ] {
+        std::os::unix::fs::symlink(to, root.join(link)).expect("symlink");
+    }
+    let tests = std::env::current_exe().expect("this program");
+    install(&root, &tests, Path::new("/tests"));
+    install(&root, Path::new(HELPER), Path::new(HELPER));
+    install(
+        &root,
+        Path::new("/bin/busybox"),
+        Path::new("/usr/bin/busybox"),
+    );
+    std::os::unix::fs::symlink("busybox", root.join("usr/bin/sh")).expect("symlink");
+    for program in PROGRAMS {
+        install(&root, Path::new(program), Path::new(program));
+    }
+    if Path::new("/etc/mke2fs.conf").exists() {
+        fs::copy("/etc/mke2fs.conf", root.join("etc/mke2fs.conf")).expect("copy");
+    }
+    fs::copy(module, root.join("loop.ko")).expect("copy");
+    let init = root.join("init");
+    fs::write(&init, INIT.replace("NAME", test)).expect("write");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&init, executable).expect("chmod");
+    let archive = directory.join("initrd");
+    let packed = Command::new("sh")
+        .args(["-c", "find . -print0 | cpio -0 -o -H newc --quiet >\"$0\""])
+        .arg(&archive)
+        .current_dir(&root)
+        .status();
+    assert!(packed.expect("cpio").success());
+    archive
+}
+
+/// What the machine wrote on its console until it ended or the time was over.
+fn console(kernel: &Path, initrd: &Path) -> String {
+    let mut machine = Command::new("qemu-system-x86_64")
+        .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024M"])
+        .args(["-machine", "q35", "-nodefaults", "-nographic", "-no-reboot"])
+        .args([
+            "-serial",
+            "stdio",
+            "-append",
+            "console=ttyS0 quiet panic=-1",
+        ])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initrd)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("qemu");
+    let mut output = machine.stdout.take().expect("stdout");
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&said);
+    let reader = std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            heard.lock().expect("console").extend(&buffer[..length]);
+        }
+    });
+    let started = Instant::now();
+    while machine.try_wait().expect("wait").is_none() && started.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let _ = machine.kill();
+    let _ = machine.wait();
+    reader.join().expect("the reader");
+    let said = said.lock().expect("console");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn ext4_grows_while_it_is_used_in_a_machine_that_allows_it() {
+    let (kernel, module) = match kernel() {
+        Ok(found) => found,
+        Err(why) => {
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    let directory = tempfile::tempdir().expect("tempdir");
+    let test = "lifecycle::ext4_grows_while_it_is_used_where_the_host_allows_it";
+    let initrd = archive(directory.path(), &module, test);
+    let said = console(&kernel, &initrd);
+    if !said.contains("booted") {
+        println!(
+            "skipped: the virtual machine did not boot in {} s",
+            LIMIT.as_secs()
+        );
+        return;
+    }
+    assert!(said.contains("test result: ok. 1 passed"), "{said}");
+    assert!(said.contains("grown while it is mounted"), "{said}");
+}

@@ -1,0 +1,74 @@
+//! The operator's page names every flag and metric of the program, and nothing that it does not have.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use ebs_csi_node_agent::metrics::Metrics;
+
+fn page() -> String {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let path = PathBuf::from(here).join("../deploy/docs/node-agent.md");
+    std::fs::read_to_string(path).expect("the operator's page")
+}
+
+fn words<'a>(text: &'a str, start: &str) -> BTreeSet<&'a str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'))
+        .filter(|word| {
+            let rest = word.strip_prefix(start);
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
+        })
+        .collect()
+}
+
+#[test]
+fn every_flag_is_on_the_page_and_no_other() {
+    let help = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
+            .args(arguments)
+            .env_clear()
+            .output()
+            .expect("the program");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let (serve, hook) = (help(&["--help"]), help(&["pre-stop-hook", "--help"]));
+    let page = page();
+    let documented = words(&page, "--");
+    // Hidden from the help, because they do nothing or are refused.
+    let hidden = [
+        "--kubeconfig",
+        "--csi-mount-point-prefix",
+        "--vmodule",
+        "--log-flush-frequency",
+        "--logtostderr",
+        "--enable-otel-tracing",
+        "--windows-host-process",
+        "--metrics-cert-file",
+        "--metrics-key-file",
+    ];
+    let mut offered = words(&serve, "--");
+    offered.extend(words(&hook, "--"));
+    offered.extend(hidden);
+    for own in ["--help", "--version"] {
+        offered.remove(own);
+    }
+    assert_eq!(documented, offered);
+}
+
+#[test]
+fn every_metric_of_the_agent_is_on_the_page_and_no_other() {
+    let metrics = Metrics::default();
+    metrics.info("version", "1");
+    metrics.kubelet_registered(true);
+    metrics.rpc_answered("NodeStageVolume", "OK", Duration::ZERO);
+    metrics.helper_answered("stage", "ok");
+    metrics.filesystem_hangs("vol-1");
+    let served = metrics.page();
+    let served: BTreeSet<_> = served
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let page = page();
+    assert_eq!(words(&page, "ebs_csi_node_agent_"), served);
+}
