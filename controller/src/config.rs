@@ -51,6 +51,8 @@ pub struct Config {
     pub warn_on_invalid_tag: bool,
     /// `--modify-volume-request-handler-timeout`.
     pub modify_window: Duration,
+    /// How long after its first request the process looks for snapshots that another one may just have asked for.
+    pub snapshot_takeover: Duration,
     /// `--enable-node-local-volumes`.
     pub node_local_volumes: bool,
     /// `--safe-detach`.
@@ -170,6 +172,7 @@ impl Config {
             cluster_id: text(flags.k8s_tag_cluster_id),
             warn_on_invalid_tag: flags.warn_on_invalid_tag,
             modify_window: flags.modify_volume_request_handler_timeout,
+            snapshot_takeover: flags.snapshot_takeover_wait,
             safe_detach: flags.safe_detach,
             node_local_volumes: flags.enable_node_local_volumes,
             volume_health: flags.enable_volume_health,

@@ -18,6 +18,7 @@ mod instance;
 mod intact;
 mod lane;
 mod look;
+mod look_snapshot;
 mod modification;
 mod mutate;
 mod pace;
@@ -46,6 +47,7 @@ pub(crate) use error::innermost;
 pub use error::{Ec2Error, Sent};
 pub use instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
 pub use lane::LaneLevel;
+pub use look_snapshot::Locked;
 pub use modification::{Modification, ModificationState, Performance};
 pub use random::Random;
 pub use request::{

@@ -34,6 +34,8 @@ pub struct Settings {
     pub tags: TagSettings,
     /// How long an expansion and a modification of one volume wait for each other.
     pub modify_window: Duration,
+    /// How long after its first request this process looks for snapshots that another one may just have asked EC2 for.
+    pub snapshot_takeover: Duration,
     /// Whether handles that begin with `local-ebs://` may be published.
     pub node_local_volumes: bool,
     /// How much must be proved before a volume leaves a node.
@@ -47,6 +49,7 @@ impl Default for Settings {
         Self {
             tags: TagSettings::default(),
             modify_window: Duration::from_secs(2),
+            snapshot_takeover: Duration::from_secs(10),
             node_local_volumes: false,
             safe_detach: Mode::Off,
             volume_health: false,
@@ -74,6 +77,7 @@ impl Settings {
                 warn_on_invalid: config.warn_on_invalid_tag,
             },
             modify_window: config.modify_window,
+            snapshot_takeover: config.snapshot_takeover,
             node_local_volumes: config.node_local_volumes,
             safe_detach: config.safe_detach,
             volume_health: config.volume_health,
@@ -112,7 +116,12 @@ impl Controller {
                 settings.modify_window,
                 tally.clone(),
             ),
-            snapshots: Snapshots::new(ec2.clone(), Arc::clone(&tags), &tally),
+            snapshots: Snapshots::new(
+                ec2.clone(),
+                Arc::clone(&tags),
+                settings.snapshot_takeover,
+                &tally,
+            ),
             tags,
             node_local_volumes: settings.node_local_volumes,
             volume_health: settings.volume_health,

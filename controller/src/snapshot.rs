@@ -1,8 +1,10 @@
 //! Snapshots: one for each name, though EC2 has no token for them; deleted; listed.
 
 mod create;
+mod fulfil;
+mod promise;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
@@ -26,6 +28,10 @@ const DELETE_TIME: Duration = Duration::from_secs(120);
 pub struct Snapshots {
     ec2: Ec2,
     tags: Arc<TagSettings>,
+    /// How long another process's requests may still come to light after this one has taken its place.
+    takeover: Duration,
+    /// When this process was first asked about snapshots.
+    since: Arc<OnceLock<Instant>>,
     /// Names of which a create had no clear answer lately.
     doubtful: Remembered<()>,
     /// Names whose fast restores and lock are set.
@@ -35,16 +41,25 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// With nothing under way.
-    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, tally: &Tally) -> Self {
+    /// With nothing under way. For `takeover` after the first request, a snapshot that is not found is looked for again: another process,
+    /// whose place this one takes, may have asked for it just before.
+    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &Tally) -> Self {
         Self {
             ec2,
             tags,
+            takeover,
+            since: Arc::default(),
             doubtful: Remembered::default(),
             finished: Remembered::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
+    }
+
+    /// When nothing of another process can come to light any more; counted from the first request about a snapshot.
+    fn taken_over_at(&self) -> Option<Instant> {
+        let since = *self.since.get_or_init(Instant::now);
+        Some(since + self.takeover)
     }
 
     /// Takes the snapshot, or finds the one that an earlier request of this name took. It need not be complete.

@@ -24,6 +24,11 @@ pub const IOPS_PER_GIB: &str = "ebs.csi.aws.com/IOPSPerGb";
 /// Holds `true` when a resize may raise the IOPS by the ratio.
 pub const RAISE_IOPS_ON_MODIFY: &str = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify";
 
+/// Holds the zones in which a snapshot's fast restores are to be enabled.
+pub const PROMISED_FAST_RESTORES: &str = "ebs.csi.aws.com/fast-restore-zones";
+/// Holds how a snapshot is to be locked.
+pub const PROMISED_LOCK: &str = "ebs.csi.aws.com/lock";
+
 /// Whether a tag is the driver's own, which users cannot set or delete.
 pub fn is_reserved(key: &str) -> bool {
     [VOLUME_NAME, SNAPSHOT_NAME, CLUSTER_NAME].contains(&key)

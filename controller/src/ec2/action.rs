@@ -22,6 +22,8 @@ pub enum Action {
     DescribeVolumesModifications,
     DescribeVolumeStatus,
     DescribeSnapshots,
+    DescribeFastSnapshotRestores,
+    DescribeLockedSnapshots,
     DescribeInstances,
     DescribeInstanceTypes,
     DescribeAvailabilityZones,
@@ -38,7 +40,7 @@ pub struct Rate {
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::CreateVolume,
         Self::CopyVolumes,
         Self::DeleteVolume,
@@ -55,6 +57,8 @@ impl Action {
         Self::DescribeVolumesModifications,
         Self::DescribeVolumeStatus,
         Self::DescribeSnapshots,
+        Self::DescribeFastSnapshotRestores,
+        Self::DescribeLockedSnapshots,
         Self::DescribeInstances,
         Self::DescribeInstanceTypes,
         Self::DescribeAvailabilityZones,
@@ -79,6 +83,8 @@ impl Action {
             Self::DescribeVolumesModifications => "DescribeVolumesModifications",
             Self::DescribeVolumeStatus => "DescribeVolumeStatus",
             Self::DescribeSnapshots => "DescribeSnapshots",
+            Self::DescribeFastSnapshotRestores => "DescribeFastSnapshotRestores",
+            Self::DescribeLockedSnapshots => "DescribeLockedSnapshots",
             Self::DescribeInstances => "DescribeInstances",
             Self::DescribeInstanceTypes => "DescribeInstanceTypes",
             Self::DescribeAvailabilityZones => "DescribeAvailabilityZones",
@@ -127,6 +133,8 @@ impl Action {
             | Self::DescribeVolumesModifications
             | Self::DescribeVolumeStatus
             | Self::DescribeSnapshots
+            | Self::DescribeFastSnapshotRestores
+            | Self::DescribeLockedSnapshots
             | Self::DescribeInstances
             | Self::DescribeInstanceTypes
             | Self::DescribeAvailabilityZones => (100.0, 20.0),

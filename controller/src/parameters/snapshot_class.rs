@@ -144,6 +144,13 @@ impl SnapshotParameters {
             }
         }
         read.lock = lock(mode, days, expiration, hours)?;
+        // EBS user guide, "Amazon EBS fast snapshot restore": not supported on Outposts.
+        if read.outpost.is_some() && !read.fast_restore_zones.is_empty() {
+            return Err(Failure::invalid(
+                &format!("{LIST}.fastSnapshotRestoreAvailabilityZones"),
+                "is not possible with outpostArn: EC2 has no fast restores of snapshots on an Outpost; keep one of the two",
+            ));
+        }
         Ok(read)
     }
 }
@@ -218,10 +225,6 @@ mod tests {
     fn every_key_is_read_in_any_letter_case() {
         let read = parse(&[
             (
-                "FastSnapshotRestoreAvailabilityZones",
-                "us-east-1a, us-east-1b",
-            ),
-            (
                 "outpostARN",
                 "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1",
             ),
@@ -232,7 +235,15 @@ mod tests {
             ("tagSpecification_1", "a={{ .VolumeSnapshotName }}"),
         ])
         .unwrap();
-        assert_eq!(read.fast_restore_zones, ["us-east-1a", "us-east-1b"]);
+        assert!(read.outpost.is_some());
+        let fast = parse(&[(
+            "FastSnapshotRestoreAvailabilityZones",
+            "us-east-1a, us-east-1b",
+        )]);
+        assert_eq!(
+            fast.unwrap().fast_restore_zones,
+            ["us-east-1a", "us-east-1b"]
+        );
         let lock = read.lock.unwrap();
         assert_eq!(
             (lock.mode, lock.duration_days, lock.cool_off_hours),

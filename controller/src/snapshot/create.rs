@@ -1,15 +1,18 @@
 //! Taking a snapshot.
 //!
 //! EC2 makes a second one when a request reaches it twice, and finds new ones by tag only after a while. So a request is sent once for each
-//! look-up, and after a lost answer it is looked for, for longer than look-ups lag, before it is sent again.
+//! look-up, and after a lost answer it is looked for, for longer than look-ups lag, before it is sent again. What another process sent just
+//! before this one took its place is looked for so long too.
 
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
-use super::Snapshots;
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Snapshot, SnapshotState};
+use super::fulfil::fulfil;
+use super::promise::Promise;
+use super::{Snapshots, failed};
+use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState};
 use crate::ec2_failure::{failure, failure_as};
 use crate::operations::Mandate;
 use crate::request::CreateSnapshot;
@@ -31,18 +34,23 @@ impl Snapshots {
         mandate: Mandate,
     ) -> Result<Snapshot, Failure> {
         let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
-        let found = match self.doubtful.get(&request.name).is_some() {
-            true => find_late(&ec2, &request).await?,
-            false => find(&ec2, &request).await?,
-        };
+        let doubt = self
+            .doubtful
+            .get(&request.name)
+            .map(|()| Instant::now() + TAG_LAG);
+        let found = find_late(&ec2, &request, doubt.max(self.taken_over_at())).await?;
         if let Some(snapshot) = found {
-            // A crash may have come between the snapshot and what the class asks for besides.
-            if self.finished.get(&request.name).is_none() {
-                self.finish(&ec2, &request, &snapshot).await?;
-            }
+            // A crash may have come between the snapshot and what it is owed.
+            let promise =
+                Promise::recorded(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
+            self.keep(&ec2, &request.name, &snapshot, &promise, true)
+                .await?;
             return Ok(snapshot);
         }
         check_zones(&ec2, &request).await?;
+        let promise = Promise::of(&request.class);
+        let mut tags = self.tags.of_snapshot(&request.name, &request.class)?;
+        tags.extend(promise.tags());
         let create = ec2::CreateSnapshot {
             volume: request.volume.clone(),
             description: format!(
@@ -50,7 +58,7 @@ impl Snapshots {
                 request.volume
             ),
             outpost_arn: request.class.outpost.clone(),
-            tags: self.tags.of_snapshot(&request.name, &request.class)?,
+            tags,
         };
         // The caller may have had its snapshot from another process by now: EC2 would make a second.
         mandate.check_wanted()?;
@@ -59,7 +67,7 @@ impl Snapshots {
             Err(error) if error.may_have_happened() => {
                 self.doubtful.put(&request.name, (), DOUBT);
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
-                find_late(&ec2, &request)
+                find_late(&ec2, &request, Some(Instant::now() + TAG_LAG))
                     .await?
                     .ok_or_else(|| failure_as(Condition::OperationPending, &error))?
             }
@@ -68,43 +76,31 @@ impl Snapshots {
             }
             Err(error) => return Err(failure(&error)),
         };
-        if let Err(why) = self.finish(&ec2, &request, &snapshot).await {
-            return Err(self.undo(&ec2, &snapshot, why).await);
+        match self
+            .keep(&ec2, &request.name, &snapshot, &promise, false)
+            .await
+        {
+            Ok(()) => Ok(snapshot),
+            // The caller comes back, and what is owed stands in the snapshot's tags: no second snapshot has to be taken for it.
+            Err(why) if why.condition().may_be_in_progress() => Err(why),
+            Err(why) => Err(self.undo(&ec2, &snapshot, why).await),
         }
-        Ok(snapshot)
     }
 
-    /// Fast restores and the lock of the class.
-    async fn finish(
+    /// Fulfils what the snapshot is owed, once for a while.
+    async fn keep(
         &self,
         ec2: &Ec2,
-        request: &CreateSnapshot,
+        name: &str,
         snapshot: &Snapshot,
+        promise: &Promise,
+        found: bool,
     ) -> Result<(), Failure> {
-        let class = &request.class;
-        if class.fast_restore_zones.is_empty() && class.lock.is_none() {
+        if promise.is_empty() || self.finished.get(name).is_some() {
             return Ok(());
         }
-        let describe = |what: &str, error: &Ec2Error| {
-            failure(error).context(format!("snapshot {}: {what}", snapshot.id))
-        };
-        if !class.fast_restore_zones.is_empty() {
-            ec2.enable_fast_snapshot_restores(&snapshot.id, &class.fast_restore_zones)
-                .await
-                .map_err(|error| describe("fast restores are not enabled", &error))?;
-        }
-        if let Some(lock) = &class.lock {
-            ec2.lock_snapshot(&ec2::LockSnapshot {
-                snapshot: snapshot.id.clone(),
-                mode: lock.mode.as_str().to_owned(),
-                duration_days: lock.duration_days,
-                expires: lock.expiration,
-                cool_off_hours: lock.cool_off_hours,
-            })
-            .await
-            .map_err(|error| describe("it is not locked", &error))?;
-        }
-        self.finished.put(&request.name, (), FINISHED);
+        fulfil(ec2, &snapshot.id, promise, found).await?;
+        self.finished.put(name, (), FINISHED);
         Ok(())
     }
 
@@ -136,25 +132,34 @@ async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, F
     judge(request, snapshots)
 }
 
-/// As [`find`], for longer than look-ups lag.
-async fn find_late(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, Failure> {
-    let until = Instant::now() + TAG_LAG;
+/// As [`find`], and when it shows nothing, again until a look that began after `until` shows nothing either.
+async fn find_late(
+    ec2: &Ec2,
+    request: &CreateSnapshot,
+    until: Option<Instant>,
+) -> Result<Option<Snapshot>, Failure> {
     loop {
+        let begun = Instant::now();
         if let Some(snapshot) = find(ec2, request).await? {
             return Ok(Some(snapshot));
         }
-        if Instant::now() >= until {
-            return Ok(None);
+        match until {
+            Some(until) if begun < until => {
+                tokio::time::sleep_until(until.min(begun + LOOK_EVERY)).await;
+            }
+            _ => return Ok(None),
         }
-        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-fn judge(
-    request: &CreateSnapshot,
-    mut snapshots: Vec<Snapshot>,
-) -> Result<Option<Snapshot>, Failure> {
-    snapshots.retain(|snapshot| snapshot.state != SnapshotState::Error);
+fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Snapshot>, Failure> {
+    let (broken, mut snapshots): (Vec<_>, Vec<_>) = snapshots
+        .into_iter()
+        .partition(|snapshot| snapshot.state == SnapshotState::Error);
+    // The caller may know it by its id: another one under its name would belong to nobody.
+    if let (Some(broken), true) = (broken.first(), snapshots.is_empty()) {
+        return Err(failed(broken));
+    }
     snapshots.sort_by(|a, b| (a.started, &a.id).cmp(&(b.started, &b.id)));
     if snapshots.len() > 1 {
         let ids: Vec<_> = snapshots
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_a_name_is_kept_and_failed_ones_do_not_count() {
+    fn the_oldest_of_a_name_is_kept_and_a_failed_one_is_named() {
         const OURS: &str = "vol-0123456789abcdef0";
         const OTHER: &str = "vol-0123456789abcdef1";
         let request = CreateSnapshot {
@@ -260,10 +265,10 @@ mod tests {
             kept.unwrap().unwrap().id,
             snapshot(5, OURS, SnapshotState::Pending).id
         );
-        assert_eq!(
-            judge(&request, vec![snapshot(1, OURS, SnapshotState::Error)]),
-            Ok(None)
-        );
+        let broken = judge(&request, vec![snapshot(1, OURS, SnapshotState::Error)]).unwrap_err();
+        assert_eq!(broken.condition(), Condition::Local);
+        assert!(broken.text().contains("snap-00000000000000001"), "{broken}");
+        assert_eq!(judge(&request, Vec::new()), Ok(None));
         let other = judge(&request, vec![snapshot(1, OTHER, SnapshotState::Completed)]);
         assert_eq!(other.unwrap_err().condition(), Condition::Incompatible);
     }

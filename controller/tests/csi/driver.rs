@@ -65,42 +65,34 @@ impl Driver {
         }
         let world = Arc::new(World::with(whole, Ec2Settings::default()).await);
         let ec2 = world.ec2.clone();
-        Self::over(world, ec2, true, safe_detach).await
+        let settings = Settings {
+            safe_detach,
+            ..settings()
+        };
+        Self::over(world, ec2, settings).await
     }
 
     /// Another process over the same EC2: a replica, or this one after a restart.
     pub(crate) async fn another(&self) -> Self {
+        self.another_with(settings()).await
+    }
+
+    /// As [`Driver::another`], with settings of its own.
+    pub(crate) async fn another_with(&self, settings: Settings) -> Self {
         let ec2 = access(&self.world.server.ec2(), Ec2Settings::default()).await;
-        Self::over(Arc::clone(&self.world), ec2, true, SafeDetach::Off).await
+        Self::over(Arc::clone(&self.world), ec2, settings).await
     }
 
     /// Another process, without `--enable-node-local-volumes`.
     pub(crate) async fn without_node_local_volumes(&self) -> Self {
-        Self::over(
-            Arc::clone(&self.world),
-            self.world.ec2.clone(),
-            false,
-            SafeDetach::Off,
-        )
-        .await
+        let settings = Settings {
+            node_local_volumes: false,
+            ..settings()
+        };
+        self.another_with(settings).await
     }
 
-    async fn over(
-        world: Arc<World>,
-        ec2: Ec2,
-        node_local_volumes: bool,
-        safe_detach: SafeDetach,
-    ) -> Self {
-        let settings = Settings {
-            tags: TagSettings {
-                cluster_id: Some("test".to_owned()),
-                ..Default::default()
-            },
-            modify_window: Duration::from_millis(300),
-            node_local_volumes,
-            safe_detach,
-            volume_health: true,
-        };
+    async fn over(world: Arc<World>, ec2: Ec2, settings: Settings) -> Self {
         let controller = Controller::new(ec2, settings, Arc::default());
         let dir = tempfile::tempdir().unwrap();
         let endpoint: Endpoint = format!("unix://{}/csi.sock", dir.path().display())
@@ -218,9 +210,19 @@ impl Driver {
     }
 
     pub(crate) async fn snapshot(&self, name: &str, volume: &str) -> Result<csi::Snapshot, Status> {
+        self.snapshot_of_class(name, volume, &[]).await
+    }
+
+    pub(crate) async fn snapshot_of_class(
+        &self,
+        name: &str,
+        volume: &str,
+        class: &[(&str, &str)],
+    ) -> Result<csi::Snapshot, Status> {
         let request = csi::CreateSnapshotRequest {
             name: name.to_owned(),
             source_volume_id: volume.to_owned(),
+            parameters: map(class),
             ..Default::default()
         };
         let answer = self
@@ -272,6 +274,21 @@ impl Driver {
     pub(crate) fn check_invariants(&self) {
         let report = self.world.command(|control| control.get("/v1/invariants"));
         assert_eq!(report["ok"], json!(true), "{report}");
+    }
+}
+
+/// The settings of these tests: everything is offered, and nothing waits longer than it must.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        tags: TagSettings {
+            cluster_id: Some("test".to_owned()),
+            ..Default::default()
+        },
+        modify_window: Duration::from_millis(300),
+        snapshot_takeover: Duration::ZERO,
+        node_local_volumes: true,
+        safe_detach: SafeDetach::Off,
+        volume_health: true,
     }
 }
 

@@ -1,12 +1,16 @@
 //! One snapshot for each name, and listings that end.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use ebs_csi_controller::ec2::Locked;
+use ebs_csi_controller::service::Settings;
 use ebs_csi_proto::csi;
+use ebs_csi_wire::SnapshotId;
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, map, volume, within};
+use crate::driver::{Driver, settings, volume, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_answers_make_one_snapshot() {
@@ -48,39 +52,265 @@ async fn a_name_belongs_to_one_volume() {
     assert_eq!(driver.live("snapshots"), 1);
 }
 
+/// A class with all that a snapshot can be owed.
+const OWED: &[(&str, &str)] = &[
+    (
+        "fastSnapshotRestoreAvailabilityZones",
+        "us-east-1a, us-east-1b",
+    ),
+    ("lockMode", "governance"),
+    ("lockDuration", "1"),
+];
+
+fn error(action: &str, code: &str, status: u16) -> serde_json::Value {
+    json!({ "match": { "action": action }, "fault": { "kind": "error", "code": code, "status": status } })
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_without_its_lock_does_not_stay() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let locked = csi::CreateSnapshotRequest {
-        name: "s".to_owned(),
-        source_volume_id: id.clone(),
-        parameters: map(&[("lockMode", "governance"), ("lockDuration", "1")]),
-        ..Default::default()
-    };
-    driver.world.fault(json!({ "match": { "action": "LockSnapshot" }, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
-    let refused = driver
-        .client
-        .clone()
-        .create_snapshot(within(locked, 30))
-        .await
-        .unwrap_err();
+    driver
+        .world
+        .fault(error("LockSnapshot", "UnauthorizedOperation", 403));
+    let refused = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert!(refused.message().contains("ec2:LockSnapshot"), "{refused}");
     assert_eq!(driver.live("snapshots"), 0);
-    let nowhere = csi::CreateSnapshotRequest {
-        name: "s".to_owned(),
-        source_volume_id: id,
-        parameters: map(&[("fastSnapshotRestoreAvailabilityZones", "mars-1a")]),
-        ..Default::default()
-    };
+    let nowhere = [("fastSnapshotRestoreAvailabilityZones", "mars-1a")];
     let refused = driver
-        .client
-        .clone()
-        .create_snapshot(within(nowhere, 30))
+        .snapshot_of_class("s", &id, &nowhere)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().contains("mars-1a"), "{refused}");
     assert_eq!(driver.live("snapshots"), 0);
+    // That the zones cannot be listed is no reason to refuse.
+    driver.world.no_faults();
+    driver.world.fault(error(
+        "DescribeAvailabilityZones",
+        "UnauthorizedOperation",
+        403,
+    ));
+    driver.snapshot_of_class("s", &id, OWED).await.unwrap();
+    assert_eq!(driver.live("snapshots"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_snapshot_is_owed_is_set_by_whoever_finds_it() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    driver.world.fault(json!({ "match": { "action": "LockSnapshot" }, "count": 1, "fault": { "kind": "lose_reply", "how": "close", "effect": false } }));
+    let unknown = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
+    assert_eq!(driver.live("snapshots"), 1, "it stays for the next attempt");
+    let set = |driver: &Driver| {
+        let calls = |action| driver.world.calls(action);
+        (calls("LockSnapshot"), calls("EnableFastSnapshotRestores"))
+    };
+    assert_eq!(set(&driver), (1, 1));
+
+    // Another process, after the class was changed: what was promised counts.
+    let heir = driver.another().await;
+    let taken = heir.snapshot("s", &id).await.unwrap().snapshot_id;
+    assert_eq!(set(&driver), (2, 1), "only what was missing");
+    let snapshot = SnapshotId::parse(&taken).unwrap();
+    let ec2 = &driver.world.ec2;
+    assert_eq!(
+        ec2.snapshot_lock(&snapshot).await.unwrap(),
+        Some(Locked::Governance)
+    );
+    let mut zones = ec2.fast_restore_zones(&snapshot).await.unwrap();
+    zones.sort_unstable();
+    assert_eq!(zones, ["us-east-1a", "us-east-1b"]);
+
+    // Nothing is owed any more, and nobody asks again and again.
+    let third = driver.another().await;
+    for _ in 0..3 {
+        let again = third.snapshot_of_class("s", &id, OWED).await.unwrap();
+        assert_eq!(again.snapshot_id, taken);
+    }
+    assert_eq!(set(&driver), (2, 1));
+    assert_eq!(driver.world.calls("DescribeLockedSnapshots"), 3);
+
+    // A policy that was written for the Go driver does not allow the look: it is set again.
+    for action in ["DescribeLockedSnapshots", "DescribeFastSnapshotRestores"] {
+        driver
+            .world
+            .fault(error(action, "UnauthorizedOperation", 403));
+    }
+    let fourth = driver.another().await;
+    fourth.snapshot("s", &id).await.unwrap();
+    assert_eq!(set(&driver), (3, 2));
+    assert_eq!(driver.world.calls("CreateSnapshot"), 1);
+    assert_eq!(driver.live("snapshots"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_process_has_just_asked_for_is_not_asked_for_again() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let heir = driver
+        .another_with(Settings {
+            snapshot_takeover: Duration::from_secs(2),
+            ..settings()
+        })
+        .await;
+    // The request of the process before comes to light after the heir has looked.
+    let late = async {
+        driver.until_called("DescribeSnapshots", 1).await;
+        let parameters = json!({
+            "VolumeId": id,
+            "TagSpecification.1.ResourceType": "snapshot",
+            "TagSpecification.1.Tag.1.Key": "CSIVolumeSnapshotName",
+            "TagSpecification.1.Tag.1.Value": "s",
+        });
+        let answer = driver.world.command(|control| {
+            control.post(
+                "/v1/as-foreign",
+                &json!({ "action": "CreateSnapshot", "parameters": parameters }),
+            )
+        });
+        answer["body"].to_string()
+    };
+    let (found, made) = tokio::join!(heir.snapshot("s", &id), late);
+    let found = found.unwrap().snapshot_id;
+    assert!(made.contains(&found), "{found}: {made}");
+    assert_eq!(driver.live("snapshots"), 1);
+    // Later ones do not wait: there is one look and one request.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let looks = driver.world.calls("DescribeSnapshots");
+    heir.snapshot("t", &id).await.unwrap();
+    assert_eq!(driver.world.calls("DescribeSnapshots"), looks + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_ec2_could_not_make_is_named_until_it_is_deleted() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    driver.world.fault(json!({ "match": { "action": "CreateSnapshot" }, "count": 1, "fault": { "kind": "fail_snapshot", "after_ms": 0 } }));
+    let first = driver.snapshot("s", &id).await.unwrap().snapshot_id;
+    let failed = loop {
+        match driver.snapshot("s", &id).await {
+            Ok(pending) => assert!(!pending.ready_to_use),
+            Err(failed) => break failed,
+        }
+    };
+    assert_eq!(failed.code(), Code::Internal, "{failed}");
+    assert!(
+        failed.message().contains(&first) && failed.message().contains("delete it"),
+        "{failed}"
+    );
+    assert_eq!(driver.world.calls("CreateSnapshot"), 1);
+    let request = csi::GetSnapshotRequest {
+        snapshot_id: first.clone(),
+        ..Default::default()
+    };
+    let got = driver
+        .client
+        .clone()
+        .get_snapshot(within(request, 10))
+        .await;
+    assert_eq!(got.unwrap_err().code(), Code::Internal);
+    driver.delete_snapshot(&first).await.unwrap();
+    let second = driver.snapshot("s", &id).await.unwrap().snapshot_id;
+    assert_ne!(first, second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_refusal_has_the_code_that_a_sidecar_understands() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    for (code, status, want) in [
+        ("SnapshotLimitExceeded", 400, Code::ResourceExhausted),
+        ("PendingSnapshotLimitExceeded", 400, Code::ResourceExhausted),
+        (
+            "ConcurrentSnapshotLimitExceeded",
+            400,
+            Code::ResourceExhausted,
+        ),
+        (
+            "SnapshotCreationPerVolumeRateExceeded",
+            400,
+            Code::Unavailable,
+        ),
+        ("UnauthorizedOperation", 403, Code::PermissionDenied),
+        ("IncorrectState", 400, Code::Aborted),
+        ("InvalidVolume.NotFound", 400, Code::NotFound),
+        ("NeverHeardOf", 400, Code::Internal),
+    ] {
+        driver.world.no_faults();
+        driver.world.fault(error("CreateSnapshot", code, status));
+        let refused = driver.snapshot("s", &id).await.unwrap_err();
+        assert_eq!(refused.code(), want, "{refused}");
+        assert!(
+            refused.message().contains("CreateSnapshot") || want == Code::NotFound,
+            "{refused}"
+        );
+    }
+    driver.world.no_faults();
+    assert_eq!(driver.live("snapshots"), 0);
+    let snapshot = driver.snapshot("s", &id).await.unwrap().snapshot_id;
+    for (code, want) in [
+        ("InvalidSnapshot.InUse", Err(Code::FailedPrecondition)),
+        ("SnapshotLocked", Err(Code::FailedPrecondition)),
+        ("UnauthorizedOperation", Err(Code::PermissionDenied)),
+        ("InvalidSnapshot.NotFound", Ok(())),
+    ] {
+        driver.world.no_faults();
+        driver.world.fault(error("DeleteSnapshot", code, 400));
+        let deleted = driver.delete_snapshot(&snapshot).await;
+        assert_eq!(deleted.map_err(|status| status.code()), want, "{code}");
+    }
+    driver.world.no_faults();
+    for gone in [snapshot.as_str(), "snap-0fffffffffffffff1", "nonsense"] {
+        driver.delete_snapshot(gone).await.unwrap();
+    }
+    assert_eq!(driver.live("snapshots"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_snapshot_is_tagged_with_and_where_it_is_kept() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
+    let class = [
+        ("outpostArn", OUTPOST),
+        ("tagSpecification_1", "of={{ .VolumeSnapshotName }}"),
+        ("csi.storage.k8s.io/volumesnapshot/name", "nightly"),
+        ("lockMode", "governance"),
+        ("lockDuration", "1"),
+    ];
+    let made = driver.snapshot_of_class("s", &id, &class).await.unwrap();
+    assert_eq!(made.size_bytes, 1 << 30);
+    assert!(made.creation_time.is_some());
+    let found = driver.world.ec2.snapshots_by_name("s").await.unwrap();
+    let found = found.first().unwrap();
+    assert_eq!(found.outpost_arn.as_deref(), Some(OUTPOST));
+    for (key, value) in [
+        ("CSIVolumeSnapshotName", "s"),
+        ("Name", "test-dynamic-s"),
+        ("ebs.csi.aws.com/cluster", "true"),
+        ("ebs.csi.aws.com/cluster-name", "test"),
+        ("ebs.csi.aws.com/lock", "governance days=1"),
+        ("kubernetes.io/cluster/test", "owned"),
+        ("of", "nightly"),
+    ] {
+        assert_eq!(
+            found.tags.get(key).map(String::as_str),
+            Some(value),
+            "{key}"
+        );
+    }
+    assert_eq!(found.tags.len(), 7);
+    let fast = [
+        class[0],
+        ("fastSnapshotRestoreAvailabilityZones", "us-east-1a"),
+    ];
+    let refused = driver.snapshot_of_class("t", &id, &fast).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let local = driver.snapshot("t", "local-ebs://dev/xvdb").await;
+    assert_eq!(local.unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

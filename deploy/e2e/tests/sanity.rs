@@ -227,7 +227,11 @@ async fn csi_sanity_passes_on_the_one_socket_of_mode_all() {
         &binaries.path("aws-ebs-csi-driver").unwrap(),
         &setting,
         1,
-        &["--paths=any", "--enable-volume-health"],
+        &[
+            "--paths=any",
+            "--enable-volume-health",
+            "--snapshot-takeover-wait=1s",
+        ],
     )
     .await;
     let deviations = launcher.deviations();

@@ -71,6 +71,7 @@ pub const FLAGS: &[Flag] = &[
     switch("deprecated-metrics", &[Controller]),
     switch("enable-node-local-volumes", &[Controller]),
     switch("enable-volume-health", &[Controller, NodeAgent]),
+    value("snapshot-takeover-wait", &[Controller]),
     value("probe-aws", &[Controller]),
     value("drain-timeout", &[Controller]),
     value("ec2-request-rates", &[Controller]),

@@ -56,7 +56,11 @@ pub(crate) fn controller(
     // Its user may not reach the directory where it was built.
     let (built, leading) = match &options.controller_program {
         Some(given) => given.clone(),
-        None => (options.driver().path("ebs-csi-controller")?, Vec::new()),
+        // The simulator's look-ups do not lag so long.
+        None => (
+            options.driver().path("ebs-csi-controller")?,
+            vec!["--snapshot-takeover-wait=1s".to_owned()],
+        ),
     };
     let program = state_dir.join(
         built

@@ -1,0 +1,87 @@
+//! Fulfilling what is owed to a snapshot.
+
+use ebs_csi_proto::Failure;
+use ebs_csi_wire::SnapshotId;
+
+use super::promise::Promise;
+use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Locked};
+use crate::ec2_failure::failure;
+use crate::parameters::{Lock, LockMode};
+
+/// Enables the fast restores and sets the lock that a snapshot is owed. Of one that was found, only what is not there yet is set.
+///
+/// # Errors
+/// What EC2 says.
+pub(super) async fn fulfil(
+    ec2: &Ec2,
+    snapshot: &SnapshotId,
+    promise: &Promise,
+    found: bool,
+) -> Result<(), Failure> {
+    let describe = |what: &str, error: &Ec2Error| {
+        failure(error).context(format!("snapshot {snapshot}: {what}"))
+    };
+    if !promise.zones.is_empty() {
+        let zones = match found {
+            true => missing_zones(ec2, snapshot, &promise.zones).await,
+            false => Ok(promise.zones.clone()),
+        }
+        .map_err(|error| describe("which fast restores are enabled is not known", &error))?;
+        if !zones.is_empty() {
+            ec2.enable_fast_snapshot_restores(snapshot, &zones)
+                .await
+                .map_err(|error| describe("fast restores are not enabled", &error))?;
+        }
+    }
+    if let Some(lock) = &promise.lock {
+        let held = found
+            && is_held(ec2, snapshot, lock)
+                .await
+                .map_err(|error| describe("whether it is locked is not known", &error))?;
+        if !held {
+            ec2.lock_snapshot(&ec2::LockSnapshot {
+                snapshot: snapshot.clone(),
+                mode: lock.mode.as_str().to_owned(),
+                duration_days: lock.duration_days,
+                expires: lock.expiration,
+                cool_off_hours: lock.cool_off_hours,
+            })
+            .await
+            .map_err(|error| describe("it is not locked", &error))?;
+        }
+    }
+    Ok(())
+}
+
+async fn missing_zones(
+    ec2: &Ec2,
+    snapshot: &SnapshotId,
+    wanted: &[String],
+) -> Result<Vec<String>, Ec2Error> {
+    let enabled = match ec2.fast_restore_zones(snapshot).await {
+        Err(error) if error.kind == Ec2ErrorKind::Unauthorized => return Ok(again(wanted, &error)),
+        answer => answer?,
+    };
+    Ok(wanted
+        .iter()
+        .filter(|zone| !enabled.contains(zone))
+        .cloned()
+        .collect())
+}
+
+/// A lock that has expired was kept. A weaker one than was promised is not the promised one.
+async fn is_held(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bool, Ec2Error> {
+    match ec2.snapshot_lock(snapshot).await {
+        Err(error) if error.kind == Ec2ErrorKind::Unauthorized => Ok(again(&false, &error)),
+        Err(error) => Err(error),
+        Ok(None) => Ok(false),
+        Ok(Some(Locked::Compliance | Locked::Expired)) => Ok(true),
+        Ok(Some(Locked::Governance)) => Ok(promised.mode == LockMode::Governance),
+    }
+}
+
+/// IAM policies written for the Go driver do not allow the look. Setting again what is set already does no harm.
+fn again<T: ToOwned + ?Sized>(all: &T, error: &Ec2Error) -> T::Owned {
+    tracing::warn!(%error, "what a snapshot has already is not known; it is set again");
+    all.to_owned()
+}

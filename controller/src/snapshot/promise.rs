@@ -1,0 +1,158 @@
+//! What a VolumeSnapshotClass promises besides the snapshot: fast restores and a lock.
+//!
+//! EC2 sets them by calls of their own, after the snapshot is there. So that nothing is forgotten when the process ends in between, the
+//! promise is recorded in the snapshot's tags with the snapshot itself: whoever finds it knows what is owed, whatever became of the class.
+
+use std::fmt::Write as _;
+
+use crate::ec2::Timestamp;
+use crate::parameters::{Lock, LockMode, SnapshotParameters};
+use crate::tags::{PROMISED_FAST_RESTORES, PROMISED_LOCK, Tags};
+
+/// EC2 takes tag values of at most so many characters.
+const LONGEST_VALUE: usize = 255;
+
+/// What is owed to a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Promise {
+    /// Zones in which fast restores are enabled.
+    pub(super) zones: Vec<String>,
+    /// How it is locked.
+    pub(super) lock: Option<Lock>,
+}
+
+impl Promise {
+    /// What the class asks for.
+    pub(super) fn of(class: &SnapshotParameters) -> Self {
+        Self {
+            zones: class.fast_restore_zones.clone(),
+            lock: class.lock.clone(),
+        }
+    }
+
+    /// Whether nothing is owed.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The tags that record it. Words are apart by spaces: commas are not in every tag value's alphabet.
+    pub(super) fn tags(&self) -> Tags {
+        let mut tags = Tags::new();
+        if !self.zones.is_empty() {
+            tags.insert(PROMISED_FAST_RESTORES.to_owned(), self.zones.join(" "));
+        }
+        if let Some(lock) = &self.lock {
+            let mut words = lock.mode.as_str().to_owned();
+            // Writing to a String cannot fail.
+            if let Some(days) = lock.duration_days {
+                let _ = write!(words, " days={days}");
+            }
+            if let Some(expires) = lock.expiration {
+                let _ = write!(words, " until={expires}");
+            }
+            if let Some(hours) = lock.cool_off_hours {
+                let _ = write!(words, " cool-off-hours={hours}");
+            }
+            tags.insert(PROMISED_LOCK.to_owned(), words);
+        }
+        tags.retain(|_, value| value.len() <= LONGEST_VALUE);
+        tags
+    }
+
+    /// What is recorded; `None` when nothing is that can be read: the snapshot owes what the class asks for now.
+    pub(super) fn recorded(tags: &Tags) -> Option<Self> {
+        let zones = tags.get(PROMISED_FAST_RESTORES);
+        let lock = tags.get(PROMISED_LOCK);
+        if zones.is_none() && lock.is_none() {
+            return None;
+        }
+        Some(Self {
+            zones: zones.map_or_else(Vec::new, |zones| {
+                zones.split_whitespace().map(str::to_owned).collect()
+            }),
+            lock: match lock {
+                Some(words) => Some(read_lock(words)?),
+                None => None,
+            },
+        })
+    }
+}
+
+fn read_lock(words: &str) -> Option<Lock> {
+    let mut words = words.split_whitespace();
+    let mode = match words.next()? {
+        "governance" => LockMode::Governance,
+        "compliance" => LockMode::Compliance,
+        _ => return None,
+    };
+    let mut lock = Lock {
+        mode,
+        duration_days: None,
+        expiration: None,
+        cool_off_hours: None,
+    };
+    for word in words {
+        match word.split_once('=')? {
+            ("days", days) => lock.duration_days = Some(days.parse().ok()?),
+            ("until", time) => lock.expiration = Some(Timestamp::parse(time)?),
+            ("cool-off-hours", hours) => lock.cool_off_hours = Some(hours.parse().ok()?),
+            _ => return None,
+        }
+    }
+    Some(lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn promise()(zones in proptest::collection::vec("[a-z]{2}-[a-z]{4}-[1-9][a-f]", 0..4), lock in proptest::option::of((any::<bool>(), proptest::option::of(1u32..36500), proptest::option::of(0i64..4_000_000_000), proptest::option::of(1u32..72)))) -> Promise {
+            Promise {
+                zones,
+                lock: lock.map(|(hard, duration_days, until, cool_off_hours)| Lock {
+                    mode: if hard { LockMode::Compliance } else { LockMode::Governance },
+                    duration_days,
+                    expiration: until.map(|seconds| Timestamp { seconds, nanoseconds: 0 }),
+                    cool_off_hours,
+                }),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_promise_is_read_as_it_was_recorded(promise in promise()) {
+            let recorded = Promise::recorded(&promise.tags());
+            prop_assert_eq!(recorded, Some(promise).filter(|promise| !promise.is_empty()));
+        }
+
+        #[test]
+        fn no_tag_makes_it_panic(zones in ".{0,20}", lock in ".{0,30}") {
+            let tags = Tags::from([(PROMISED_FAST_RESTORES.to_owned(), zones), (PROMISED_LOCK.to_owned(), lock)]);
+            let _ = Promise::recorded(&tags);
+        }
+    }
+
+    #[test]
+    fn the_record_is_for_people_too() {
+        let promise = Promise {
+            zones: vec!["us-east-1a".to_owned(), "us-east-1b".to_owned()],
+            lock: read_lock("compliance days=7 cool-off-hours=24"),
+        };
+        let tags = promise.tags();
+        assert_eq!(
+            tags["ebs.csi.aws.com/fast-restore-zones"],
+            "us-east-1a us-east-1b"
+        );
+        assert_eq!(
+            tags["ebs.csi.aws.com/lock"],
+            "compliance days=7 cool-off-hours=24"
+        );
+        for unreadable in ["", "soft", "governance days=many", "governance forever"] {
+            let tags = Tags::from([(PROMISED_LOCK.to_owned(), unreadable.to_owned())]);
+            assert_eq!(Promise::recorded(&tags), None, "{unreadable}");
+        }
+    }
+}
