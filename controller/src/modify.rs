@@ -5,6 +5,8 @@
 
 mod apply;
 mod change;
+mod explain;
+mod tagging;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

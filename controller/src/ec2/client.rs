@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_config::identity::IdentityCache;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -23,6 +23,7 @@ use super::intact::IntactAnswers;
 use super::poller::Poller;
 use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
+use super::timestamp::Timestamp;
 use super::trail::LeaveTrail;
 
 /// Why the client cannot be built.
@@ -185,6 +186,14 @@ impl Ec2 {
     /// The Region (`us-east-1`).
     pub fn region(&self) -> &str {
         &self.region
+    }
+
+    /// What the wall clock shows.
+    pub fn now(&self) -> Timestamp {
+        self.sdk
+            .time_source()
+            .map_or_else(SystemTime::now, |clock| clock.now())
+            .into()
     }
 
     pub(super) fn sdk(&self) -> &SdkConfig {

@@ -6,6 +6,7 @@ use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 use super::action::Action;
 use super::call::Tries;
 use super::client::Ec2;
+use super::code::Ec2ErrorKind;
 use super::error::Ec2Error;
 use super::modification::Modification;
 use super::read::Incomplete;
@@ -231,14 +232,46 @@ impl Ec2 {
         .await
     }
 
+    /// Whether tags of a volume or snapshot may be set and deleted: dry runs, which change nothing.
+    ///
+    /// # Errors
+    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when not, and as every call.
+    pub async fn may_change_tags(
+        &self,
+        resource: &str,
+        set: &Tags,
+        delete: &[String],
+    ) -> Result<(), Ec2Error> {
+        let allowed = |answer: Result<(), Ec2Error>| match answer {
+            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+            answer => answer,
+        };
+        if !delete.is_empty() {
+            allowed(self.send_delete_tags(resource, delete, true).await)?;
+        }
+        if !set.is_empty() {
+            allowed(self.send_create_tags(resource, set, true).await)?;
+        }
+        Ok(())
+    }
+
     /// Sets tags of a volume or snapshot; other tags stay.
     ///
     /// # Errors
     /// As every call.
     pub async fn create_tags(&self, resource: &str, tags: &Tags) -> Result<(), Ec2Error> {
-        if tags.is_empty() {
-            return Ok(());
+        match tags.is_empty() {
+            true => Ok(()),
+            false => self.send_create_tags(resource, tags, false).await,
         }
+    }
+
+    async fn send_create_tags(
+        &self,
+        resource: &str,
+        tags: &Tags,
+        dry_run: bool,
+    ) -> Result<(), Ec2Error> {
         let action = Action::CreateTags;
         self.change(action, || async {
             sending!(
@@ -246,6 +279,7 @@ impl Ec2 {
                 self.core
                     .client
                     .create_tags()
+                    .set_dry_run(dry_run.then_some(true))
                     .resources(resource)
                     .set_tags(Some(sdk_tags(tags)))
             );
@@ -259,9 +293,18 @@ impl Ec2 {
     /// # Errors
     /// As every call.
     pub async fn delete_tags(&self, resource: &str, keys: &[String]) -> Result<(), Ec2Error> {
-        if keys.is_empty() {
-            return Ok(());
+        match keys.is_empty() {
+            true => Ok(()),
+            false => self.send_delete_tags(resource, keys, false).await,
         }
+    }
+
+    async fn send_delete_tags(
+        &self,
+        resource: &str,
+        keys: &[String],
+        dry_run: bool,
+    ) -> Result<(), Ec2Error> {
         let action = Action::DeleteTags;
         self.change(action, || async {
             let tags = keys
@@ -273,6 +316,7 @@ impl Ec2 {
                 self.core
                     .client
                     .delete_tags()
+                    .set_dry_run(dry_run.then_some(true))
                     .resources(resource)
                     .set_tags(Some(tags))
             );

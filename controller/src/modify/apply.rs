@@ -9,10 +9,12 @@ use tokio::time::Instant;
 
 use super::Modifications;
 use super::change::{Change, described, has_become};
+use super::explain::{optimizing, pending, refused};
+use super::tagging::Tagging;
 use crate::callers::Callers;
 use crate::ec2::{
-    Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen,
-    Volume, VolumeState,
+    Ec2, Ec2Error, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen, Volume,
+    VolumeState,
 };
 use crate::ec2_failure::{failure, failure_as};
 use crate::iops::IopsLimits;
@@ -44,26 +46,25 @@ impl Modifications {
         }
         let wanted_iops = change.wanted_iops(&volume)?;
         let limits = self.limits(&ec2, change, &volume, wanted_iops).await;
-        if let Some(request) = change.request(&volume, wanted_iops, limits) {
-            if let Some(latest) = latest.filter(|m| m.state == ModificationState::Optimizing) {
-                return Err(optimizing(&latest));
-            }
+        let request = change.request(&volume, wanted_iops, limits);
+        let tagging = Tagging::of(change, &volume)?;
+        if let (Some(_), Some(latest)) = (&request, &latest)
+            && latest.state == ModificationState::Optimizing
+        {
+            return Err(optimizing(latest, ec2.now()));
+        }
+        // What several calls change must not end half done for a permission that was known to be missing.
+        if tagging.calls() > 0 && tagging.calls() + usize::from(request.is_some()) > 1 {
+            tagging.rehearse(&ec2, id).await?;
+        }
+        if let Some(request) = request {
             callers.check()?;
             tracing::info!("modifying {}", described(id, &request));
-            volume = self.send(&ec2, &request, deadline).await?;
+            volume = self.send(&ec2, &request, latest.as_ref(), deadline).await?;
         }
-        if change.tags.is_some() || change.tag_deletions.is_some() {
+        if tagging.calls() > 0 {
             callers.check()?;
-        }
-        if let Some(keys) = &change.tag_deletions {
-            ec2.delete_tags(id.as_str(), keys)
-                .await
-                .map_err(|e| tag_failure(&e))?;
-        }
-        if let Some(tags) = &change.tags {
-            ec2.create_tags(id.as_str(), tags)
-                .await
-                .map_err(|e| tag_failure(&e))?;
+            tagging.carry_out(&ec2, id).await?;
         }
         Ok(volume)
     }
@@ -92,13 +93,14 @@ impl Modifications {
         &self,
         ec2: &Ec2,
         request: &ModifyVolume,
+        latest: Option<&Modification>,
         deadline: Instant,
     ) -> Result<Volume, Failure> {
         let id = &request.volume;
         let accepted = match ec2.modify_volume(request).await {
             Ok(accepted) => accepted,
             Err(error) if error.may_have_happened() => look_for(ec2, request, &error).await?,
-            Err(error) => return Err(refused(&error)),
+            Err(error) => return Err(refused(&error, latest)),
         };
         wait_until_effective(ec2, id, accepted, deadline).await?;
         let shown = ec2
@@ -191,44 +193,4 @@ async fn look_for(
         })
         .await;
     found.ok_or_else(|| failure_as(Condition::OperationPending, error))
-}
-
-fn pending(id: &VolumeId, what: &str) -> Failure {
-    Failure::new(
-        Condition::OperationPending,
-        format!("volume {id}: {what}; ask again later"),
-    )
-}
-
-fn optimizing(latest: &Modification) -> Failure {
-    Failure::new(
-        Condition::Throttled,
-        format!(
-            "volume {} is still optimizing after its last modification ({} %), and EC2 takes the next one when that has ended; the volume is usable meanwhile, \
-             and the request is repeated",
-            latest.volume, latest.progress
-        ),
-    )
-}
-
-fn refused(error: &Ec2Error) -> Failure {
-    match error.kind {
-        Ec2ErrorKind::ModificationRunning => Failure::new(
-            Condition::Throttled,
-            format!(
-                "the volume is being modified, and EC2 takes the next modification when that has ended; the request is repeated: {error}"
-            ),
-        ),
-        Ec2ErrorKind::ModificationRate => Failure::new(
-            Condition::QuotaExhausted,
-            format!(
-                "EC2 allows only so many modifications of one volume in 24 hours; the volume stays usable as it is: {error}"
-            ),
-        ),
-        _ => failure(error),
-    }
-}
-
-fn tag_failure(error: &Ec2Error) -> Failure {
-    failure(error).context("the volume is modified, its tags are not yet")
 }

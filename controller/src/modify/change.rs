@@ -105,7 +105,8 @@ impl Change {
         merged.merge(other).is_ok() && merged == *self
     }
 
-    /// The IOPS that the volume gets: explicit, or by the ratio of the request or of the volume's tags where the volume allows it.
+    /// The IOPS that the volume gets: explicit, or by the ratio that is asked for, as when a volume is created; else by the ratio of the
+    /// volume's tags, where request or volume allow that a change applies it again.
     ///
     /// # Errors
     /// For a tag of the volume that cannot be read.
@@ -113,27 +114,26 @@ impl Change {
         if self.iops.is_some() {
             return Ok(self.iops);
         }
+        let size = self.size.unwrap_or(volume.size).max(volume.size);
+        if self.iops_per_gib.is_some() {
+            return wanted_iops(None, self.iops_per_gib, size);
+        }
         let raise = self.raise.unwrap_or_else(|| {
             volume
                 .tags
                 .get(RAISE_IOPS_ON_MODIFY)
                 .is_some_and(|value| value == "true")
         });
-        if !raise {
+        let Some(tag) = volume.tags.get(IOPS_PER_GIB).filter(|_| raise) else {
             return Ok(None);
-        }
-        let ratio = match (self.iops_per_gib, volume.tags.get(IOPS_PER_GIB)) {
-            (Some(ratio), _) => Some(ratio),
-            (None, Some(tag)) => Some(tag.parse().map_err(|_| {
-                Failure::invalid(
-                    &format!("tag {IOPS_PER_GIB} of {}", volume.id),
-                    format!("{tag:?} is not a whole number; correct the tag"),
-                )
-            })?),
-            (None, None) => None,
         };
-        let size = self.size.unwrap_or(volume.size).max(volume.size);
-        wanted_iops(None, ratio, size)
+        let ratio = tag.parse().map_err(|_| {
+            Failure::invalid(
+                &format!("tag {IOPS_PER_GIB} of {}", volume.id),
+                format!("{tag:?} is not a whole number; correct the tag"),
+            )
+        })?;
+        wanted_iops(None, Some(ratio), size)
     }
 
     /// The type that the volume will have.
@@ -313,12 +313,19 @@ mod tests {
             ..grow.clone()
         };
         assert_eq!(explicit.wanted_iops(&tagged("true", "50")), Ok(Some(7)));
-        let asked = Change {
-            iops_per_gib: Some(9),
+        for raise in [None, Some(true), Some(false)] {
+            let asked = Change {
+                iops_per_gib: Some(9),
+                raise,
+                ..Change::default()
+            };
+            assert_eq!(asked.wanted_iops(&gp3()), Ok(Some(90)), "{raise:?}");
+        }
+        let allowed = Change {
             raise: Some(true),
-            ..Change::default()
+            ..grow.clone()
         };
-        assert_eq!(asked.wanted_iops(&gp3()), Ok(Some(90)));
+        assert_eq!(allowed.wanted_iops(&tagged("false", "50")), Ok(Some(1000)));
     }
 
     #[test]

@@ -7,7 +7,10 @@ use ebs_csi_proto::modify::{
     GetCsiDriverModificationCapabilityRequest, ModifyVolumePropertiesRequest,
 };
 
-use crate::driver::{Driver, map, volume, within};
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+
+use crate::driver::{Driver, block, map, volume, within};
 
 async fn look(driver: &Driver, id: &str) -> ebs_csi_controller::ec2::Volume {
     let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
@@ -199,4 +202,198 @@ async fn the_volume_modifiers_service_makes_the_same_change() {
         assert_eq!(refused.code(), code, "{refused}");
         assert!(refused.message().contains(word), "{refused}");
     }
+}
+
+fn refuse(action: &str) -> serde_json::Value {
+    json!({ "match": { "action": action }, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let before = look(&driver, &id).await;
+    let class: &[(&str, &str)] = &[
+        ("iops", "4000"),
+        ("tagSpecification_1", "tier=gold"),
+        ("tagDeletion_1", "old"),
+    ];
+    for action in ["CreateTags", "DeleteTags"] {
+        driver.world.no_faults();
+        driver.world.fault(refuse(action));
+        let refused = driver.modify(&id, class).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        assert!(
+            refused.message().contains(&format!("ec2:{action}"))
+                && refused.message().contains("nothing is changed"),
+            "{refused}"
+        );
+    }
+    driver.world.no_faults();
+    let many: Vec<_> = (0..50)
+        .map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v")))
+        .collect();
+    let mut many: Vec<_> = many.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    many.push(("iops", "4000"));
+    let refused = driver.modify(&id, &many).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().contains("EC2 takes 50"), "{refused}");
+    assert_eq!(driver.world.calls("ModifyVolume"), 0);
+    assert_eq!(look(&driver, &id).await, before);
+    driver.modify(&id, class).await.unwrap();
+    assert_eq!(look(&driver, &id).await.tags["tier"], "gold");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_class_means_the_same_for_a_new_volume_and_for_one_that_is_there() {
+    let driver = Driver::new().await;
+    let class: &[(&str, &str)] = &[
+        ("volumeType", "io2"),
+        ("iopspergb", "50"),
+        ("allowautoiopsincreaseonmodify", "true"),
+        ("tagSpecification_1", "tier=gold"),
+        ("tagDeletion_1", "old"),
+        ("csi.storage.k8s.io/pvc/name", "data"),
+    ];
+    let made = driver
+        .create(csi::CreateVolumeRequest {
+            mutable_parameters: map(class),
+            ..volume("pvc-new", 10)
+        })
+        .await
+        .unwrap()
+        .volume_id;
+    let there = driver
+        .create(volume("pvc-old", 10))
+        .await
+        .unwrap()
+        .volume_id;
+    driver.modify(&there, class).await.unwrap();
+    for id in [&made, &there] {
+        let now = look(&driver, id).await;
+        assert_eq!((now.kind.as_str(), now.iops), ("io2", Some(500)), "{id}");
+        assert_eq!(now.tags["tier"], "gold");
+        assert_eq!(now.tags["ebs.csi.aws.com/IOPSPerGb"], "50");
+        assert_eq!(
+            now.tags["ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"],
+            "true"
+        );
+        // The ratio is kept when the volume grows …
+        driver.expand(id, 20).await.unwrap();
+        assert_eq!(look(&driver, id).await.iops, Some(1000), "{id}");
+        // … until a class names the rate itself.
+        driver.modify(id, &[("iops", "700")]).await.unwrap();
+        let now = look(&driver, id).await;
+        assert!(!now.tags.contains_key("ebs.csi.aws.com/IOPSPerGb"), "{id}");
+        driver.expand(id, 30).await.unwrap();
+        assert_eq!(look(&driver, id).await.iops, Some(700), "{id}");
+    }
+    // What is refused for one is refused for the other.
+    for wrong in [("Type", "gp3"), ("encrypted", "true"), ("iops", "-1")] {
+        let new = driver
+            .create(csi::CreateVolumeRequest {
+                mutable_parameters: map(&[wrong]),
+                ..volume("pvc-wrong", 10)
+            })
+            .await
+            .unwrap_err();
+        let old = driver.modify(&there, &[wrong]).await.unwrap_err();
+        assert_eq!((new.code(), new.message()), (old.code(), old.message()));
+        assert_eq!(new.code(), Code::InvalidArgument);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_is_optimizing_is_not_modified_again_and_the_time_is_told() {
+    let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 }, "latency": { "modify_complete": { "fixed_ms": 1500 } } })).await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    driver.expand(&id, 20).await.unwrap();
+    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
+    let early = driver.modify(&id, class).await.unwrap_err();
+    assert_eq!(early.code(), Code::Unavailable, "{early}");
+    assert!(
+        early.message().contains("still optimizing")
+            && early.message().contains("%, begun 20")
+            && early.message().contains(" ends"),
+        "{early}"
+    );
+    assert_eq!(driver.world.calls("ModifyVolume"), 1);
+    assert!(!look(&driver, &id).await.tags.contains_key("tier"));
+    // What asks for nothing else is done meanwhile.
+    assert_eq!(
+        driver.expand(&id, 20).await.unwrap().capacity_bytes,
+        20 << 30
+    );
+    let used_up = loop {
+        let refused = driver.modify(&id, class).await.unwrap_err();
+        if refused.code() != Code::Unavailable {
+            break refused;
+        }
+    };
+    assert_eq!(used_up.code(), Code::ResourceExhausted, "{used_up}");
+    assert!(
+        used_up.message().contains("takes the next one at 20"),
+        "{used_up}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_refusal_of_a_modification_has_its_code_for_both_calls() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    for (code, want) in [
+        ("InvalidParameterValue", Code::InvalidArgument),
+        ("InvalidParameterCombination", Code::InvalidArgument),
+        ("UnknownVolumeType", Code::InvalidArgument),
+        ("UnsupportedOperation", Code::InvalidArgument),
+        ("ValidationError", Code::InvalidArgument),
+        (
+            "VolumeModificationSizeLimitExceeded",
+            Code::ResourceExhausted,
+        ),
+        ("MaxIOPSLimitExceeded", Code::ResourceExhausted),
+        ("VolumeModificationRateExceeded", Code::ResourceExhausted),
+        ("IncorrectModificationState", Code::Unavailable),
+        ("UnauthorizedOperation", Code::PermissionDenied),
+        ("InvalidVolume.NotFound", Code::NotFound),
+    ] {
+        driver.world.no_faults();
+        driver.world.fault(json!({ "match": { "action": "ModifyVolume" }, "fault": { "kind": "error", "code": code, "status": 400 } }));
+        let grown = driver.expand(&id, 20).await.unwrap_err();
+        let modified = driver.modify(&id, &[("iops", "4000")]).await.unwrap_err();
+        assert_eq!(
+            (grown.code(), modified.code()),
+            (want, want),
+            "{code}: {grown}"
+        );
+    }
+    driver.world.no_faults();
+    let request = csi::ControllerExpandVolumeRequest {
+        volume_id: id.clone(),
+        ..Default::default()
+    };
+    let nothing = driver
+        .client
+        .clone()
+        .controller_expand_volume(within(request, 10))
+        .await;
+    assert_eq!(nothing.unwrap_err().code(), Code::InvalidArgument);
+    // No size asked for is no size of zero.
+    let request = csi::ControllerExpandVolumeRequest {
+        volume_id: id,
+        capacity_range: Some(csi::CapacityRange::default()),
+        volume_capability: Some(block(Mode::SingleNodeWriter)),
+        ..Default::default()
+    };
+    let present = driver
+        .client
+        .clone()
+        .controller_expand_volume(within(request, 10))
+        .await;
+    let present = present.unwrap().into_inner();
+    assert_eq!(
+        (present.capacity_bytes, present.node_expansion_required),
+        (10 << 30, false)
+    );
+    assert_eq!(driver.world.calls("ModifyVolume"), 22);
 }

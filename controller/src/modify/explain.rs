@@ -1,0 +1,161 @@
+//! Why EC2 does not take a modification now, and when it will.
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
+
+use crate::ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
+use crate::ec2_failure::failure;
+
+/// Estimates are told to the next quarter of an hour, so that the text of a repeated answer stays the same for a while.
+const QUARTER_SECONDS: i64 = 15 * 60;
+
+/// The change is not through yet, for this reason.
+pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
+    Failure::new(
+        Condition::OperationPending,
+        format!("volume {id}: {what}; ask again later"),
+    )
+}
+
+/// The volume still has its last modification to finish.
+pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
+    let end = match ends_about(latest, now) {
+        Some(end) => format!("at its pace it ends about {end}"),
+        None => "EC2 does not say yet when it ends".to_owned(),
+    };
+    let begun = latest
+        .started
+        .map_or(String::new(), |begun| format!(", begun {begun}"));
+    Failure::new(
+        Condition::Throttled,
+        format!(
+            "volume {} is still optimizing after its last modification ({} %{begun}); {end}, and EC2 takes the next one then; the volume is \
+             usable meanwhile, and the request is repeated",
+            latest.volume, latest.progress
+        ),
+    )
+}
+
+/// When a modification that goes on as it went so far ends. A full bar that is not called complete says nothing.
+fn ends_about(latest: &Modification, now: Timestamp) -> Option<Timestamp> {
+    let begun = latest.started?.seconds;
+    let so_far = now.seconds.checked_sub(begun).filter(|span| *span > 0)?;
+    let percent = Some(latest.progress).filter(|percent| (1..100).contains(percent))?;
+    let end = begun.checked_add(so_far.checked_mul(100)? / percent)?;
+    Some(Timestamp {
+        seconds: (end + QUARTER_SECONDS - 1).div_euclid(QUARTER_SECONDS) * QUARTER_SECONDS,
+        nanoseconds: 0,
+    })
+}
+
+/// What EC2's refusal of a modification means.
+pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failure {
+    match error.kind {
+        Ec2ErrorKind::ModificationRunning => Failure::new(
+            Condition::Throttled,
+            format!(
+                "the volume is being modified, and EC2 takes the next modification when that has ended; the request is repeated: {error}"
+            ),
+        ),
+        Ec2ErrorKind::ModificationRate => {
+            let when = match (free_again(&error.message), latest.and_then(|m| m.started)) {
+                (Some(time), _) => format!("takes the next one at {time}"),
+                (None, Some(last)) => {
+                    format!("does not say when it takes the next one; the last began {last}")
+                }
+                (None, None) => "does not say when it takes the next one".to_owned(),
+            };
+            Failure::new(
+                Condition::QuotaExhausted,
+                format!(
+                    "EC2 allows only so many modifications of one volume in 24 hours and {when}; the volume stays usable as it is: {error}"
+                ),
+            )
+        }
+        _ => failure(error),
+    }
+}
+
+/// The time that EC2's words "Wait until …" name.
+fn free_again(message: &str) -> Option<Timestamp> {
+    let (_, rest) = message.split_once("until ")?;
+    Timestamp::parse(rest.split_whitespace().next()?.trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ec2::{Action, ModificationState, Performance, Sent};
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn running(progress: i64, started: Option<&str>) -> Modification {
+        Modification {
+            volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
+            state: ModificationState::Optimizing,
+            original: Performance::default(),
+            target: Performance::default(),
+            progress,
+            message: None,
+            started: started.map(at),
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_optimization_is_told_where_its_pace_is_known() {
+        const BEGUN: &str = "2026-09-25T10:00:00Z";
+        let now = at("2026-09-25T11:00:00Z");
+        for (progress, started, end) in [
+            (25, Some(BEGUN), "about 2026-09-25T14:00:00Z"),
+            (40, Some(BEGUN), "about 2026-09-25T12:30:00Z"),
+            (99, Some(BEGUN), "about 2026-09-25T11:15:00Z"),
+            (0, Some(BEGUN), "does not say yet"),
+            (100, Some(BEGUN), "does not say yet"),
+            (50, None, "does not say yet"),
+            (50, Some("2026-09-25T12:00:00Z"), "does not say yet"),
+        ] {
+            let told = optimizing(&running(progress, started), now);
+            assert_eq!(told.condition(), Condition::Throttled);
+            assert!(told.text().contains(end), "{progress}: {told}");
+        }
+        // A minute later the text is the same.
+        let later = optimizing(&running(25, Some(BEGUN)), at("2026-09-25T10:59:30Z"));
+        assert_eq!(later, optimizing(&running(25, Some(BEGUN)), now));
+    }
+
+    #[test]
+    fn the_end_of_a_cooldown_is_told() {
+        let refusal = |message: &str| Ec2Error {
+            kind: Ec2ErrorKind::ModificationRate,
+            action: Action::ModifyVolume,
+            code: Some("VolumeModificationRateExceeded".to_owned()),
+            message: message.to_owned(),
+            request_id: Some("r-1".to_owned()),
+            sent: Sent::Answered,
+        };
+        let last = running(100, Some("2026-09-25T10:00:00Z"));
+        for (message, latest, words) in [
+            (
+                "You've reached the maximum modification rate per volume limit. Wait until 2026-09-26T10:00:00.000Z before you can issue the next modification request for this volume.",
+                Some(&last),
+                "takes the next one at 2026-09-26T10:00:00Z",
+            ),
+            (
+                "Wait at least 6 hours between modifications per EBS volume.",
+                Some(&last),
+                "the last began 2026-09-25T10:00:00Z",
+            ),
+            ("", None, "does not say when"),
+        ] {
+            let told = refused(&refusal(message), latest);
+            assert_eq!(told.condition(), Condition::QuotaExhausted);
+            assert!(
+                told.text().contains(words) && told.text().contains("r-1"),
+                "{told}"
+            );
+        }
+    }
+}

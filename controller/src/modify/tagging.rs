@@ -1,0 +1,182 @@
+//! The tags of a volume that a change sets and deletes.
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
+
+use super::change::Change;
+use crate::ec2::{Ec2, Ec2Error, Volume};
+use crate::ec2_failure::failure;
+use crate::tags::{IOPS_PER_GIB, Tags};
+
+/// Tags that one resource can have; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag restrictions").
+const MOST_TAGS: usize = 50;
+/// Characters of a key and of a value.
+const LONGEST: (usize, usize) = (128, 256);
+
+/// What happens to a volume's tags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tagging {
+    set: Tags,
+    delete: Vec<String>,
+}
+
+impl Tagging {
+    /// What the change means for the tags of this volume. A tag that is set is not deleted. An explicit rate ends the ratio by which the
+    /// volume was made, as it does when a volume is created: else the next growth would undo it.
+    ///
+    /// # Errors
+    /// For tags that EC2 does not take, before anything is changed.
+    pub(super) fn of(change: &Change, volume: &Volume) -> Result<Self, Failure> {
+        let set = change.tags.clone().unwrap_or_default();
+        let mut delete = change.tag_deletions.clone().unwrap_or_default();
+        if change.iops.is_some() && volume.tags.contains_key(IOPS_PER_GIB) {
+            delete.push(IOPS_PER_GIB.to_owned());
+        }
+        delete.retain(|key| !set.contains_key(key));
+        delete.sort_unstable();
+        delete.dedup();
+        let tagging = Self { set, delete };
+        tagging.check(volume)?;
+        Ok(tagging)
+    }
+
+    fn check(&self, volume: &Volume) -> Result<(), Failure> {
+        let refuse = |reason: String| {
+            Err(Failure::invalid(
+                "mutable_parameters.tagSpecification",
+                reason,
+            ))
+        };
+        for (key, value) in &self.set {
+            if key.starts_with("aws:") {
+                return refuse(format!(
+                    "the tag {key:?}: keys that begin with aws: are AWS's own; use another key"
+                ));
+            }
+            if key.chars().count() > LONGEST.0 || value.chars().count() > LONGEST.1 {
+                return refuse(format!(
+                    "the tag {:?}: a key has at most {} characters and a value {}; shorten it",
+                    key.chars().take(LONGEST.0).collect::<String>(),
+                    LONGEST.0,
+                    LONGEST.1
+                ));
+            }
+        }
+        let kept = volume
+            .tags
+            .keys()
+            .filter(|key| !key.starts_with("aws:") && !self.delete.contains(key))
+            .filter(|key| !self.set.contains_key(*key));
+        let total = kept.count() + self.set.len();
+        if !self.set.is_empty() && total > MOST_TAGS {
+            return refuse(format!(
+                "volume {} would have {total} tags, and EC2 takes {MOST_TAGS}; set fewer, or delete some (tagDeletion_N)",
+                volume.id
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many calls change the tags.
+    pub(super) fn calls(&self) -> usize {
+        usize::from(!self.set.is_empty()) + usize::from(!self.delete.is_empty())
+    }
+
+    /// Asks EC2 whether the role may change the tags, so that nothing is changed when it may not.
+    ///
+    /// # Errors
+    /// A missing permission, named; and what EC2 says.
+    pub(super) async fn rehearse(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
+        ec2.may_change_tags(id.as_str(), &self.set, &self.delete)
+            .await
+            .map_err(|error| failure(&error).context("nothing is changed"))
+    }
+
+    /// Deletes and sets.
+    ///
+    /// # Errors
+    /// What EC2 says.
+    pub(super) async fn carry_out(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
+        let failed = |error: Ec2Error| match failure(&error) {
+            // What was asked for is done in part: never a code that says that nothing was.
+            failed if failed.condition() == Condition::InvalidField => failed,
+            failed => failed.context("the volume is modified, its tags are not yet"),
+        };
+        ec2.delete_tags(id.as_str(), &self.delete)
+            .await
+            .map_err(failed)?;
+        ec2.create_tags(id.as_str(), &self.set)
+            .await
+            .map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::volume;
+
+    fn tags(keys: &[&str]) -> Tags {
+        keys.iter()
+            .map(|key| ((*key).to_owned(), "v".to_owned()))
+            .collect()
+    }
+
+    fn with(keys: &[&str]) -> Volume {
+        Volume {
+            tags: tags(keys),
+            ..volume()
+        }
+    }
+
+    #[test]
+    fn a_tag_that_is_set_is_not_deleted_and_a_rate_ends_a_ratio() {
+        let change = Change {
+            tags: Some(tags(&["a"])),
+            tag_deletions: Some(vec!["b".to_owned(), "a".to_owned(), "b".to_owned()]),
+            iops: Some(4000),
+            ..Change::default()
+        };
+        let tagging = Tagging::of(&change, &with(&[IOPS_PER_GIB])).unwrap();
+        assert_eq!(tagging.delete, ["b", IOPS_PER_GIB]);
+        assert_eq!((tagging.set.len(), tagging.calls()), (1, 2));
+        let tagging = Tagging::of(&change, &with(&[])).unwrap();
+        assert_eq!(tagging.delete, ["b"]);
+        let ratio = Change {
+            tags: Some(tags(&[IOPS_PER_GIB])),
+            ..Change::default()
+        };
+        let tagging = Tagging::of(&ratio, &with(&[IOPS_PER_GIB])).unwrap();
+        assert_eq!((tagging.delete.len(), tagging.calls()), (0, 1));
+        let nothing = Tagging::of(&Change::default(), &with(&["x"])).unwrap();
+        assert_eq!(nothing.calls(), 0);
+    }
+
+    #[test]
+    fn what_ec2_would_refuse_is_refused_before_anything_is_changed() {
+        let many: Vec<String> = (0..49).map(|n| format!("t{n}")).collect();
+        let mut full = with(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        full.tags.insert("aws:x".to_owned(), "y".to_owned());
+        let set = |keys: &[&str]| Change {
+            tags: Some(tags(keys)),
+            ..Change::default()
+        };
+        assert!(Tagging::of(&set(&["new"]), &full).is_ok());
+        assert!(Tagging::of(&set(&["new", "t0"]), &full).is_ok());
+        let swap = Change {
+            tag_deletions: Some(vec!["t0".to_owned()]),
+            ..set(&["new", "newer"])
+        };
+        assert!(Tagging::of(&swap, &full).is_ok());
+        let long = "k".repeat(129);
+        for (keys, words) in [
+            (&["new", "newer"] as &[&str], "51 tags"),
+            (&["aws:mine"], "AWS's own"),
+            (&[long.as_str()], "at most 128 characters"),
+        ] {
+            let refused = Tagging::of(&set(keys), &full).unwrap_err();
+            assert_eq!(refused.condition(), Condition::InvalidField);
+            assert!(refused.text().contains(words), "{refused}");
+        }
+    }
+}
