@@ -135,6 +135,8 @@ fn report(work: &Work, outcome: &Outcome) {
             ]);
             journal::info("operation", &fields);
         }
+        // Asked for all the time, and nothing has changed.
+        Outcome::Usage(_) | Outcome::LogPage(_) => {}
         _ => {
             fields.push(("outcome", "done"));
             journal::info("operation", &fields);
