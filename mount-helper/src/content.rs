@@ -5,7 +5,6 @@
 pub mod checksum;
 pub mod ext;
 mod field;
-pub mod record;
 pub mod reference;
 mod remains;
 pub mod signature;
@@ -14,7 +13,7 @@ pub mod xfs;
 use crate::sys;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::Content;
-use ebs_csi_wire::{Signature, VolumeId};
+use ebs_csi_wire::Signature;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -83,24 +82,6 @@ fn first_set(
         }
     }
     Ok(position_set(tail).map(|at| before_tail + at as u64))
-}
-
-/// When a format of this volume began, in seconds since 1970, by the record on the disk; None without one. Read as
-/// [`look`] reads.
-pub fn recorded(disk: impl AsFd, volume: &VolumeId) -> Result<Option<u64>, Errno> {
-    let size = bytes_of(&disk)?;
-    let Some(place) = record::place(size) else {
-        return Ok(None);
-    };
-    let mut reader = Reader::new(disk);
-    let block = reader.read(place, record::LENGTH as u64)?;
-    Ok(record::read(block, volume, size))
-}
-
-/// A record, of whatever volume, stands at `place`. Read as [`look`] reads.
-pub fn holds_record(disk: impl AsFd, place: u64) -> Result<bool, Errno> {
-    let mut reader = Reader::new(disk);
-    Ok(record::is_one(reader.read(place, record::LENGTH as u64)?))
 }
 
 fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {

@@ -56,6 +56,7 @@ pub fn format(
 /// Make the ext file system of a request once more, in memory that is as large as the disk: what a format that began at
 /// `time` writes.
 pub fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<OwnedFd> {
+    journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);
     let memory = memfd_create("reference", MemfdFlags::CLOEXEC).at(Step::Format)?;
     ftruncate(&memory, bytes).at(Step::Format)?;
     made(world, asked, &memory, time)?;

@@ -83,8 +83,6 @@ pub struct ExtFacts {
     pub clean: bool,
     /// The journal must be replayed.
     pub needs_recovery: bool,
-    /// It was mounted at least once, so it may hold data.
-    pub ever_mounted: bool,
     /// Size of the file system, in bytes.
     pub bytes: u64,
     /// Size of a block, in bytes.
@@ -115,9 +113,7 @@ pub struct XfsFacts {
 pub struct Evidence {
     /// Identifier that a format of this volume writes.
     pub uuid: [u8; 16],
-    /// The record of a format that has begun stands on the disk.
-    pub record: bool,
-    /// Beside the record stands nothing but what that format writes: every byte is zero or as it makes it.
+    /// Nothing stands on the disk but what a format of this volume writes: every byte is zero or as it makes it.
     pub unfinished: bool,
 }
 

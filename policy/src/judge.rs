@@ -157,8 +157,7 @@ pub fn stage_disk(
             Err(Refusal::FilesystemErrors)
         }
         Content::Damaged(_) => Err(Refusal::ForeignContent),
-        // A superblock may reach the disk before what it describes; that nobody mounted it says that no data is lost.
-        Content::Ext(facts) if evidence.unfinished && !facts.ever_mounted => format(),
+        // mke2fs writes the first superblock last, behind everything that it describes: what has one is whole.
         Content::Ext(facts) => stage_ext(asked, disk, facts),
         Content::Xfs(facts) => {
             if asked.fs != FsType::Xfs {

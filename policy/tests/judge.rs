@@ -89,7 +89,6 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         level: ExtLevel::Ext4,
         clean: true,
         needs_recovery: false,
-        ever_mounted: true,
         bytes: DISK.bytes,
         block_bytes: 4096,
         group_blocks: 32768,
@@ -393,7 +392,6 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
     for (asked, content, expected) in rows {
         let evidence = Evidence {
             uuid: OURS,
-            record: false,
             unfinished: false,
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence);
@@ -455,7 +453,6 @@ fn a_format_that_never_finished_is_made_again() {
     let asked = stage(|_| ());
     let evidence = Evidence {
         uuid: OURS,
-        record: true,
         unfinished: true,
     };
     for (content, expected) in [
@@ -465,8 +462,6 @@ fn a_format_that_never_finished_is_made_again() {
             Content::Damaged(Signature::Xfs),
             Err(Refusal::ForeignContent),
         ),
-        (ext(|e| e.ever_mounted = false), Ok(FORMAT)),
-        // Somebody used it: the record is stale.
         (ext(|_| ()), Ok(AS_IT_IS)),
         (
             Content::Foreign(Signature::Luks),
@@ -485,7 +480,7 @@ fn a_format_that_never_finished_is_made_again() {
             "{content:?}"
         );
     }
-    // A record alone says that a format began, not that each byte is its own.
+    // One byte that is not the format's.
     let beside = Evidence {
         unfinished: false,
         ..evidence
@@ -496,7 +491,6 @@ fn a_format_that_never_finished_is_made_again() {
             Content::Damaged(Signature::Ext4),
             Err(Refusal::FilesystemErrors),
         ),
-        (ext(|e| e.ever_mounted = false), Ok(AS_IT_IS)),
     ] {
         let judged = judge::stage_disk(&asked, &DISK, &content, beside);
         assert_eq!(
@@ -836,18 +830,12 @@ fn any_content() -> impl Strategy<Value = Content> {
         .prop_map(Content::Damaged),
         Just(Content::PartitionTable(Signature::Mbr)),
         Just(Content::Foreign(Signature::Btrfs)),
-        (level, any::<[bool; 3]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
-            |(
-                level,
-                [clean, needs_recovery, ever_mounted],
-                [bytes, block_bytes, group_blocks],
-                uuid,
-            )| {
+        (level, any::<[bool; 2]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
+            |(level, [clean, needs_recovery], [bytes, block_bytes, group_blocks], uuid)| {
                 Content::Ext(ExtFacts {
                     level,
                     clean,
                     needs_recovery,
-                    ever_mounted,
                     bytes,
                     block_bytes,
                     group_blocks,
@@ -878,7 +866,6 @@ proptest! {
         fs in prop_oneof![Just(FsType::Ext3), Just(FsType::Ext4), Just(FsType::Xfs)],
         origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],
         read_only: bool,
-        record: bool,
         unfinished: bool,
         bytes: u64,
     ) {
@@ -887,10 +874,9 @@ proptest! {
             s.read_only = read_only;
             s.disk.origin = origin;
         });
-        let evidence = Evidence { uuid: OURS, record, unfinished };
+        let evidence = Evidence { uuid: OURS, unfinished };
         let excused = match &content {
             Content::Xfs(x) => x.in_progress && x.uuid == OURS && fs == FsType::Xfs,
-            Content::Ext(e) => evidence.unfinished && !e.ever_mounted,
             Content::Unknown { .. } => evidence.unfinished,
             Content::Damaged(signature) => evidence.unfinished && *signature != Signature::Xfs,
             _ => false,

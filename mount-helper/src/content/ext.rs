@@ -41,7 +41,6 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         level: level(sb),
         clean: clean(sb, now),
         needs_recovery: incompatible & INCOMPAT_RECOVER != 0,
-        ever_mounted: le32(sb, 0x2c) != 0 || le16(sb, 0x34) != 0,
         bytes: blocks.saturating_mul(block_bytes),
         block_bytes,
         group_blocks: u64::from(le32(sb, 0x20)),

@@ -1,10 +1,11 @@
 //! What an unfinished format of this very volume can have left on its disk: nothing, or what the same format writes.
 //!
-//! The format is made once more, into memory, with the identifier and the time that the record names; mke2fs then writes
-//! the same bytes. Each byte of the disk, where either of the two has anything and where a blank disk must be zero, has
-//! to be zero or the reference's. One other byte, and somebody else was here.
+//! The format is made once more, into memory, with the identifier that every format of the volume gets. mke2fs then writes
+//! the same bytes, but for the time, and the time is read from where the disk has one. Each byte of the disk, where
+//! either of the two has anything and where a blank disk must be zero, has to be zero or the reference's. One other
+//! byte, and somebody else was here.
 use super::field::{le16, le32};
-use super::{ALIGNMENT, Reader, ext, record};
+use super::{ALIGNMENT, Reader, ext};
 use ebs_csi_policy::blank;
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
@@ -13,37 +14,72 @@ use rustix::io::Errno;
 /// Largest disk whose format is made again in memory, in bytes: its metadata takes about 60 MiB.
 pub const LARGEST: u64 = 4 << 40;
 
+/// Times that are tried; a format has one.
+const TIMES: usize = 3;
+
+/// So many bytes must agree: fewer may be anybody's, and no write of a format has so few.
+const LEAST: usize = 16;
+
 /// Bytes compared at a time.
-const PIECE: u64 = 64 << 10;
+const PIECE: usize = 64 << 10;
 
 /// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
 pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<bool, Errno> {
     let loose = Loose::of(&memory)?;
     let mut areas = blank::ranges(size);
     areas.extend(written(&memory, size)?);
-    areas.extend(record::place(size).map(|place| (place, record::LENGTH as u64)));
-    let own_record = record::place(size);
+    let (mut all, mut set) = (true, 0);
+    side_by_side(disk, memory, &areas, |at, found, expected| {
+        set += found.iter().filter(|byte| **byte != 0).count();
+        all = found.iter().zip(expected).enumerate().all(|(index, pair)| {
+            *pair.0 == 0 || pair.0 == pair.1 || loose.covers(at + index as u64)
+        });
+        all
+    })?;
+    Ok(all && set >= LEAST)
+}
+
+/// The times that the disk has where the format in `memory`, made at `time`, has that one. All in seconds since 1970.
+pub fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result<Vec<u64>, Errno> {
+    let areas = written(&memory, size)?;
+    let mut times = Vec::new();
+    side_by_side(disk, memory, &areas, |_, found, expected| {
+        // Times are 32 bits and aligned, wherever ext has them.
+        for at in (0..found.len()).step_by(4) {
+            let there = u64::from(le32(found, at));
+            let is_time = u64::from(le32(expected, at)) == time & 0xffff_ffff;
+            if is_time && there != 0 && !times.contains(&there) {
+                times.push(there);
+            }
+        }
+        times.len() < TIMES
+    })?;
+    times.truncate(TIMES);
+    Ok(times)
+}
+
+/// Show both to `look`, piece by piece, each with its offset, until it has seen enough.
+fn side_by_side(
+    disk: impl AsFd,
+    memory: impl AsFd,
+    areas: &[(u64, u64)],
+    mut look: impl FnMut(u64, &[u8], &[u8]) -> bool,
+) -> Result<(), Errno> {
     let mut reader = Reader::new(disk);
-    let mut expected = vec![0; usize::try_from(PIECE).unwrap_or(ALIGNMENT)];
+    let mut expected = vec![0; PIECE];
     for (start, length) in areas {
         let mut done = 0;
-        while done < length {
-            let at = start + done;
-            let found = reader.read(at, (length - done).min(PIECE))?;
+        while done < *length {
+            let found = reader.read(start + done, (length - done).min(PIECE as u64))?;
             let expected = &mut expected[..found.len()];
-            fill(&memory, at, expected)?;
-            for (index, (found, expected)) in found.iter().zip(&*expected).enumerate() {
-                let here = at + index as u64;
-                let of_the_record = own_record
-                    .is_some_and(|place| (place..place + record::LENGTH as u64).contains(&here));
-                if *found != 0 && found != expected && !of_the_record && !loose.covers(here) {
-                    return Ok(false);
-                }
+            fill(&memory, start + done, expected)?;
+            if !look(start + done, found, expected) {
+                return Ok(());
             }
             done += found.len() as u64;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Where the file in memory holds anything: beginning and length, aligned.

@@ -1,6 +1,6 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
-use crate::content::{self, record, reference};
+use crate::content::{self, reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
 use crate::outcome::{At, Done, broken};
@@ -8,7 +8,7 @@ use crate::tools;
 use crate::world::World;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
-use ebs_csi_wire::{FsType, Refusal, Refused, Stage, Step};
+use ebs_csi_wire::{FsType, Origin, Refusal, Refused, Stage, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -55,19 +55,10 @@ pub(super) fn prepare(
         Preparation::Nothing => {}
         Preparation::Format => {
             world.verify(device)?;
-            let time = now();
-            let record = if asked.fs == FsType::Xfs {
-                // mkfs.xfs marks a format in progress itself.
-                Record::None
-            } else {
-                Record::begin(asked, device, &claim, time)?
-            };
-            fault_point::reached("stage-recorded");
             // The tool writes back what it wrote before it reports success, and the look reads it from the disk.
-            tools::format(world, &prepared.permit, asked, &claim, time)?;
+            tools::format(world, &prepared.permit, asked, &claim, now())?;
             made(asked, &look(&claim)?)?;
             fault_point::reached("stage-made");
-            record.end(&claim)?;
             world.verify(device)?;
             prepared.formatted = true;
             fault_point::reached("stage-formatted");
@@ -79,11 +70,6 @@ pub(super) fn prepare(
             finish(world, device)?;
             fault_point::reached("stage-checked");
         }
-    }
-    if evidence.record && act.preparation != Preparation::Format && !asked.read_only {
-        // Stale: another driver finished what this record began.
-        Record::find(device).end(&claim)?;
-        finish(world, device)?;
     }
     if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, evidence)? {
         world.verify(device)?;
@@ -141,7 +127,7 @@ fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// What tells an unfinished format of this volume. A disk of which that cannot matter is not read again.
+/// What tells an unfinished format of this volume.
 fn evidence(
     world: &World,
     asked: &Stage,
@@ -149,39 +135,36 @@ fn evidence(
     content: &Content,
     claim: &OwnedFd,
 ) -> Done<Evidence> {
-    let began = match content {
-        Content::Unknown { .. } | Content::Damaged(_) | Content::Ext(_) => {
-            directly(claim, || content::recorded(claim, &asked.disk.volume))?
-        }
-        _ => None,
-    };
-    let used = matches!(content, Content::Ext(facts) if facts.ever_mounted);
-    let unfinished = match began {
-        Some(time) if !used => explained(world, asked, device, claim, time)?,
-        _ => false,
-    };
+    // A disk of which it cannot matter is not compared.
+    let could_be = matches!(content, Content::Unknown { .. } | Content::Damaged(_))
+        && asked.fs != FsType::Xfs
+        && !asked.read_only
+        && asked.disk.origin != Origin::Copy
+        && device.bytes() <= reference::LARGEST;
     Ok(Evidence {
         uuid: tools::identifier(&asked.disk.volume),
-        record: began.is_some(),
-        unfinished,
+        unfinished: could_be && explained(world, asked, claim, device.bytes())?,
     })
 }
 
-/// All that stands on the disk is what the format wrote that began at `time`.
-fn explained(
-    world: &World,
-    asked: &Stage,
-    device: &Device,
-    claim: &OwnedFd,
-    time: u64,
-) -> Done<bool> {
-    if asked.fs == FsType::Xfs || device.bytes() > reference::LARGEST {
-        return Ok(false);
+/// All that stands on the disk was written by a format of this volume.
+fn explained(world: &World, asked: &Stage, claim: &OwnedFd, bytes: u64) -> Done<bool> {
+    let time = now();
+    let times = {
+        let memory = tools::reference(world, asked, bytes, time)?;
+        let times = directly(claim, || reference::times(claim, &memory, bytes, time))?;
+        if times.is_empty() {
+            return directly(claim, || reference::explains(claim, &memory, bytes));
+        }
+        times
+    };
+    for time in times {
+        let memory = tools::reference(world, asked, bytes, time)?;
+        if directly(claim, || reference::explains(claim, &memory, bytes))? {
+            return Ok(true);
+        }
     }
-    let memory = tools::reference(world, asked, device.bytes(), time)?;
-    directly(claim, || {
-        reference::explains(claim, &memory, device.bytes())
-    })
+    Ok(false)
 }
 
 /// Read directly: what counts is what the disk holds, not what memory remembers of it. The claim then loses the flag
@@ -192,45 +175,6 @@ fn directly<T>(claim: &OwnedFd, read: impl FnOnce() -> Result<T, Errno>) -> Done
     let result = read();
     fcntl_setfl(claim, flags - OFlags::DIRECT).at(Step::ReadDevice)?;
     result.at(Step::ReadDevice)
-}
-
-/// The record of a format that has begun, on a disk that has room for one.
-enum Record {
-    At(u64),
-    None,
-}
-
-impl Record {
-    fn find(device: &Device) -> Self {
-        record::place(device.bytes()).map_or(Self::None, Self::At)
-    }
-
-    /// Write the record of this volume; it is on the disk when this returns.
-    fn begin(asked: &Stage, device: &Device, claim: &OwnedFd, time: u64) -> Done<Self> {
-        let this = Self::find(device);
-        this.write(claim, &record::of(&asked.disk.volume, device.bytes(), time))?;
-        device.flush().at(Step::Sync)?;
-        Ok(this)
-    }
-
-    /// Take it away. A tool that used the place has overwritten it, and then nothing is done. It is not flushed: whatever
-    /// makes the first file durable makes this durable, and until then the record is true.
-    fn end(&self, claim: &OwnedFd) -> Done<()> {
-        let Self::At(place) = *self else {
-            return Ok(());
-        };
-        if directly(claim, || content::holds_record(claim, place))? {
-            self.write(claim, &[])?;
-        }
-        Ok(())
-    }
-
-    fn write(&self, claim: &OwnedFd, bytes: &[u8]) -> Done<()> {
-        let Self::At(place) = *self else {
-            return Ok(());
-        };
-        directly(claim, || record::put(claim, place, bytes))
-    }
 }
 
 /// What a tool wrote is on the disk, and the disk is still the volume's.

@@ -140,7 +140,6 @@ fn a_broker_may_die_at_every_step() {
     for (ask, point) in [
         (STAGE, "stage-found"),
         (STAGE, "stage-looked"),
-        (STAGE, "stage-recorded"),
         (STAGE, "stage-made"),
         (STAGE, "stage-formatted"),
         (STAGE, "stage-prepared"),

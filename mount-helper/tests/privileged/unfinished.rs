@@ -1,9 +1,8 @@
 //! Formats that never finished: made again when they are this volume's own, refused when anything else is possible.
-use crate::rig::{Attached, LONG, Rig, able, children, done, refused, role, shell, staged, volume};
-use ebs_csi_mount_helper::content::record;
+use crate::rig::{Attached, LONG, Rig, able, children, done, role, shell, staged, staging, volume};
 use ebs_csi_mount_helper::tools::identifier;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
-use ebs_csi_wire::{FormatOptions, FsType, Operation, Outcome, Refusal, VolumeId};
+use ebs_csi_wire::{FormatOptions, FsType, Operation, Outcome, VolumeId};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -22,11 +21,6 @@ fn put(attached: &Attached, at: u64, bytes: &[u8]) {
 
 /// When the formats of these tests began, in seconds since 1970.
 const BEGAN: u64 = 1_700_000_001;
-
-fn put_record(attached: &Attached, volume: &VolumeId, began: u64) {
-    let place = record::place(SIZE).expect("a place");
-    put(attached, place, &record::of(volume, SIZE, began));
-}
 
 /// What the helper's own format of this volume writes, as its policy has the command line.
 fn make(attached: &Attached, volume: &VolumeId, fs: FsType) {
@@ -50,15 +44,7 @@ fn make(attached: &Attached, volume: &VolumeId, fs: FsType) {
     assert!(made.success());
 }
 
-fn has_record(attached: &Attached) -> bool {
-    let mut block = vec![0; record::LENGTH];
-    fs::File::open(attached.path())
-        .expect("device")
-        .read_exact_at(&mut block, record::place(SIZE).expect("a place"))
-        .expect("read");
-    record::is_one(&block)
-}
-
+/// Whose bytes stand on the disk, and what a stage of the volume makes of them.
 #[test]
 fn what_this_volumes_format_left_is_formatted_over_and_nothing_else() {
     if !able() {
@@ -68,19 +54,17 @@ fn what_this_volumes_format_left_is_formatted_over_and_nothing_else() {
     for fs in [FsType::Ext4, FsType::Ext3] {
         let (volume, other) = (volume(), volume());
         let attached = rig.attach(&volume, SIZE);
-        make(&attached, &volume, fs);
-        // What a killed mke2fs leaves: everything but the superblock.
-        put(&attached, 0, &[0; 4096]);
-        let refuses = |why: &str| {
-            println!("{fs}: {why}");
-            assert_eq!(refused(rig.stage(&volume, fs)), Refusal::FilesystemErrors);
+        let refuses = |what: &str| {
+            println!("{fs}: {what}");
+            let told = rig.stage(&volume, fs);
+            assert!(matches!(told, Outcome::Refused(_)), "{what}: {told:?}");
         };
-        refuses("no record");
-        put_record(&attached, &other, BEGAN);
-        refuses("the record of another volume");
-        put_record(&attached, &volume, BEGAN + 1);
-        refuses("a format that began at another time");
-        put_record(&attached, &volume, BEGAN);
+        // What a killed mke2fs leaves: everything but the superblock.
+        make(&attached, &other, fs);
+        put(&attached, 0, &[0; 4096]);
+        refuses("a format of another volume");
+        make(&attached, &volume, fs);
+        put(&attached, 0, &[0; 4096]);
         // One byte that is not the format's: where it writes nothing, among what it writes, and at the end.
         for at in [3000, 700_000, (128 << 20) + 1000, SIZE - 1] {
             let mut own = [0];
@@ -89,42 +73,60 @@ fn what_this_volumes_format_left_is_formatted_over_and_nothing_else() {
                 .read_exact_at(&mut own, at)
                 .expect("read");
             put(&attached, at, &[own[0] ^ 0x40]);
-            let told = rig.stage(&volume, fs);
-            assert!(matches!(told, Outcome::Refused(_)), "byte {at}: {told:?}");
+            refuses(&format!("byte {at}"));
             put(&attached, at, &own);
         }
-        assert!(has_record(&attached));
         assert!(staged(rig.stage(&volume, fs)).formatted);
-        assert!(!has_record(&attached), "a finished format keeps no record");
+        let root = rig.inside(&rig.kubelet(&staging(&volume)));
+        fs::write(root.join("data"), "precious").expect("write");
         done(rig.unstage(&volume));
         shell("e2fsck", &["-f", "-n", &attached.path()]);
+        // The same superblock gone, but the file system was used since.
+        put(&attached, 0, &[0; 4096]);
+        refuses("a file system in use that lost its superblock");
     }
 }
 
+/// A part of what was written reached the disk before the power went: any part, but for the superblock.
 #[test]
-fn a_record_beside_a_file_system_counts_only_until_somebody_mounted_it() {
+fn whatever_part_of_a_format_reached_the_disk_it_is_made_again() {
     if !able() {
         return;
     }
     let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, SIZE);
-    // The superblock reached the disk and the power went.
-    make(&attached, &volume, FsType::Ext4);
-    put_record(&attached, &volume, BEGAN);
-    assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
-    assert!(!has_record(&attached));
-    done(rig.unstage(&volume));
-    // Another driver took over, mounted it, and wrote: the record is stale, the data is not.
-    put_record(&attached, &volume, BEGAN);
-    let again = staged(rig.stage(&volume, FsType::Ext4));
-    assert!(!again.formatted, "{again:?}");
-    assert!(!has_record(&attached));
-    done(rig.unstage(&volume));
+    for part in 0..6_usize {
+        let volume = volume();
+        let attached = rig.attach(&volume, 64 << 20);
+        make(&attached, &volume, FsType::Ext4);
+        let written = fs::read(attached.path()).expect("device");
+        let device = fs::File::options()
+            .write(true)
+            .open(attached.path())
+            .expect("device");
+        let mut lost = 0;
+        let blocks = written.chunks(4096).enumerate();
+        for (index, (block, _)) in blocks
+            .filter(|(_, b)| b.iter().any(|b| *b != 0))
+            .enumerate()
+        {
+            // From all but a few lost to a few lost, another selection each time.
+            if block == 0 || index * 7919 / 16 % 6 >= part {
+                device
+                    .write_all_at(&[0; 4096], block as u64 * 4096)
+                    .expect("write");
+                lost += 1;
+            }
+        }
+        device.sync_all().expect("sync");
+        drop(device);
+        let result = staged(rig.stage(&volume, FsType::Ext4));
+        assert!(result.formatted, "{lost} blocks lost: {result:?}");
+        done(rig.unstage(&volume));
+    }
 }
 
 #[test]
-fn a_file_system_that_somebody_else_made_beside_a_stale_record_is_kept() {
+fn a_file_system_that_somebody_else_made_is_kept() {
     if !able() {
         return;
     }
@@ -132,10 +134,8 @@ fn a_file_system_that_somebody_else_made_beside_a_stale_record_is_kept() {
     let volume = volume();
     let attached = rig.attach(&volume, SIZE);
     shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
-    put_record(&attached, &volume, BEGAN);
     let result = staged(rig.stage(&volume, FsType::Ext4));
     assert!(!result.formatted, "{result:?}");
-    assert!(!has_record(&attached));
     done(rig.unstage(&volume));
 }
 
