@@ -14,6 +14,8 @@ use crate::nvme::{Bin, Statistics};
 
 /// What all volumes together get within one scrape.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// And one of them: a disk that does not answer keeps the others from nothing.
+const EACH: Duration = Duration::from_millis(500);
 /// A page this old is served again: several scrapers ask the disks once.
 const FRESH: Duration = Duration::from_secs(1);
 /// Upper bounds of the collection's own histogram, in seconds.
@@ -87,7 +89,11 @@ impl Collector {
         let volumes: BTreeSet<_> = held.into_iter().map(|entry| entry.volume).collect();
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
-            let page = match self.helper.nvme_statistics(&volume, deadline).await {
+            let page = match self
+                .helper
+                .nvme_statistics(&volume, deadline.at_most(EACH))
+                .await
+            {
                 Ok(page) => page,
                 // A disk without an NVMe controller has none.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {

@@ -5,6 +5,7 @@ mod scripted_helper;
 #[path = "scripted/world.rs"]
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_wire::{Done, Inventory, LogPage, Outcome, Staged};
@@ -138,4 +139,49 @@ async fn many_requests_at_once_share_a_bounded_number_of_connections() {
         result.unwrap();
     }
     assert_eq!(world.helper.asked().len(), 60);
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_answer_costs_the_others_no_statistics() {
+    use ebs_csi_node_agent::helper::Helper;
+    use ebs_csi_node_agent::metrics::Metrics;
+    use ebs_csi_node_agent::nvme_metrics::Collector;
+    use ebs_csi_wire::{HeldVolume, InstanceId, KubeletPath, VolumeId};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("helper.sock");
+    let scripted = ScriptedHelper::start(&path, Greeting::Usual);
+    let held = |id: &str| HeldVolume {
+        volume: VolumeId::parse(id).unwrap(),
+        path: KubeletPath::parse(world::STAGING).unwrap(),
+        read_only: false,
+        staged: true,
+    };
+    let (silent, well) = ("vol-0123456789abcdef0", "vol-0123456789abcdef1");
+    let mut page = vec![0; 4096];
+    page[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
+    scripted.then([
+        Act::Answer(Outcome::Inventory(Inventory {
+            volumes: vec![held(silent), held(well)],
+            ..Inventory::default()
+        })),
+        Act::Hang,
+        Act::Answer(Outcome::LogPage(LogPage { page })),
+    ]);
+    let address = format!("unix://{}", path.display()).parse().unwrap();
+    let helper = Arc::new(Helper::new(address, Arc::new(Metrics::default())));
+    let collector = Collector::new(helper, InstanceId::parse(world::INSTANCE).unwrap());
+    let page = collector.page().await;
+    assert!(
+        page.contains(&format!("volume_id=\"{well}\"}} 0")),
+        "{page}"
+    );
+    assert!(!page.contains(silent), "{page}");
+    assert!(page.contains("nvme_collector_errors_total{instance_id=\"i-0123456789abcdef0\"} 1"));
+    let waits = scripted.waits();
+    assert!(
+        waits[1..]
+            .iter()
+            .all(|wait| *wait <= Duration::from_millis(500)),
+        "{waits:?}"
+    );
 }
