@@ -17,6 +17,21 @@ pub enum Recognition {
     LoopFile,
 }
 
+impl Recognition {
+    /// The name is one that the kernel gives to a whole disk of this kind: `nvme1n1`, `loop7`.
+    fn is_disk(self, name: &str) -> bool {
+        let numbers =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match self {
+            Self::Nvme => name
+                .strip_prefix("nvme")
+                .and_then(|rest| rest.split_once('n'))
+                .is_some_and(|(controller, namespace)| numbers(controller) && numbers(namespace)),
+            Self::LoopFile => name.strip_prefix("loop").is_some_and(numbers),
+        }
+    }
+}
+
 /// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
 const EBS_MODEL: &str = "Amazon Elastic Block Store";
 const SYSFS_LIMIT: usize = 4096;
@@ -90,18 +105,17 @@ impl DiskRoots {
 
     /// Serial of the disk behind a device number; None when that disk is gone or not of the recognised kind.
     pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
-        for name in self.names()? {
-            if self.device_number(&name) == Ok(device) {
-                return Ok(self.serial(&name));
-            }
-        }
-        Ok(None)
+        Ok(self.serial_beneath(&Self::by_number(device)))
     }
 
     /// True when the kernel still knows a disk of this number.
     pub fn exists(&self, device: u64) -> bool {
-        let path = format!("dev/block/{}:{}", major(device), minor(device));
-        self.open_sysfs(&path, OFlags::PATH).is_ok()
+        self.open_sysfs(&Self::by_number(device), OFlags::PATH)
+            .is_ok()
+    }
+
+    fn by_number(device: u64) -> String {
+        format!("dev/block/{}:{}", major(device), minor(device))
     }
 
     /// Wait until the disk with this serial is there, at most `patience`, and hold it.
@@ -167,16 +181,14 @@ impl DiskRoots {
         Ok(device)
     }
 
+    /// Kernel's names of the disks of the recognised kind that have a node here. A disk without one cannot be worked on,
+    /// and a machine may know a hundred others.
     fn names(&self) -> Result<Vec<String>, Errno> {
-        let prefix = match self.recognition {
-            Recognition::Nvme => "nvme",
-            Recognition::LoopFile => "loop",
-        };
-        let directory = self.open_sysfs("block", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory = beneath::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(directory)? {
             if let Ok(name) = entry?.file_name().to_str()
-                && name.starts_with(prefix)
+                && self.recognition.is_disk(name)
             {
                 names.push(name.to_owned());
             }
@@ -185,18 +197,21 @@ impl DiskRoots {
     }
 
     fn serial(&self, name: &str) -> Option<String> {
+        self.serial_beneath(&format!("block/{name}"))
+    }
+
+    fn serial_beneath(&self, directory: &str) -> Option<String> {
+        let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}")).ok();
         match self.recognition {
             Recognition::Nvme => {
-                let model = self.attribute(name, "device/model").ok()?;
-                if model.trim() != EBS_MODEL {
+                if read("device/model")?.trim() != EBS_MODEL {
                     return None;
                 }
                 // Serials are padded with spaces to 20 characters.
-                let serial = self.attribute(name, "device/serial").ok()?;
-                Some(serial.trim().replace('-', ""))
+                Some(read("device/serial")?.trim().replace('-', ""))
             }
             Recognition::LoopFile => {
-                let file = self.attribute(name, "loop/backing_file").ok()?;
+                let file = read("loop/backing_file")?;
                 let stem = file.rsplit('/').next()?.split('.').next()?;
                 Some(stem.replace('-', ""))
             }
@@ -222,7 +237,11 @@ impl DiskRoots {
     }
 
     fn attribute(&self, name: &str, attribute: &str) -> Result<String, Errno> {
-        let file = self.open_sysfs(&format!("block/{name}/{attribute}"), OFlags::RDONLY)?;
+        self.read_sysfs(&format!("block/{name}/{attribute}"))
+    }
+
+    fn read_sysfs(&self, path: &str) -> Result<String, Errno> {
+        let file = self.open_sysfs(path, OFlags::RDONLY)?;
         let mut bytes = vec![0_u8; SYSFS_LIMIT];
         let length = rustix::io::read(&file, &mut bytes)?;
         bytes.truncate(length);
@@ -373,7 +392,12 @@ mod tests {
         fs::write(disk.join("dev"), format!("{number}\n")).expect("write");
         std::os::unix::fs::symlink("..", disk.join("device")).expect("symlink");
         let target = format!("../devices/pci/nvme/{}/{name}", &name[..5]);
-        std::os::unix::fs::symlink(target, root.join("block").join(name)).expect("symlink");
+        std::os::unix::fs::symlink(&target, root.join("block").join(name)).expect("symlink");
+        fs::create_dir_all(root.join("dev/block")).expect("mkdir");
+        std::os::unix::fs::symlink(format!("../{target}"), root.join("dev/block").join(number))
+            .expect("symlink");
+        // Names in the place of nodes: what is no block device is told apart later.
+        fs::write(root.join("dev").join(name), "").expect("write");
     }
 
     #[test]
@@ -391,8 +415,22 @@ mod tests {
         );
         nvme(root, "nvme3n1", "259:3", "Another", "vol0123456789abcdef1");
         nvme(root, "nvme4n1", "259:4", ebs, "vol-0123456789abcdef2");
-        let path = root.to_str().expect("utf-8");
-        let roots = DiskRoots::at(path, path, Recognition::Nvme).expect("roots");
+        for name in [
+            "nvme1",
+            "nvme1n1p1",
+            "nvme-fabrics",
+            "nvme",
+            "loop1",
+            "nvme9n1",
+        ] {
+            fs::write(root.join("dev").join(name), "").expect("write");
+        }
+        let roots = DiskRoots::at(
+            root.to_str().expect("utf-8"),
+            root.join("dev").to_str().expect("utf-8"),
+            Recognition::Nvme,
+        )
+        .expect("roots");
         let mut found: Vec<_> = roots
             .names()
             .expect("names")
@@ -406,13 +444,15 @@ mod tests {
             [
                 (None, "nvme2n1".to_owned()),
                 (None, "nvme3n1".to_owned()),
+                // A node whose disk the kernel does not know.
+                (None, "nvme9n1".to_owned()),
                 (serial("vol0123456789abcdef0"), "nvme1n1".to_owned()),
                 (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
             ]
         );
-        assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[2].0.clone()));
+        assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
         assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
-        // Known to the kernel, but without a node: not there yet.
+        // Known to the kernel, but without a device node: not there yet.
         let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
         assert_eq!(find.err(), Some(DeviceError::Absent));
     }
@@ -429,8 +469,6 @@ mod tests {
             "vol0123456789abcdef0",
         );
         let devices = root.join("dev");
-        fs::create_dir(&devices).expect("mkdir");
-        fs::write(devices.join("nvme1n1"), "").expect("write");
         let roots = DiskRoots::at(
             root.to_str().expect("utf-8"),
             devices.to_str().expect("utf-8"),
