@@ -54,8 +54,8 @@ pub fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
     };
     Ok(vec![
         ("anonymous", kib("Pss_Anon")),
-        ("pages of files", kib("Pss_File")),
-        ("shared memory", kib("Pss_Shmem")),
+        // Programs that lie on a tmpfs are counted as shared memory.
+        ("pages of files", kib("Pss_File") + kib("Pss_Shmem")),
     ])
 }
 

@@ -123,6 +123,54 @@ fn the_controller_is_measured() {
 }
 
 #[test]
+fn another_driver_is_measured_in_the_same_run() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: processes with users of their own need root");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = |path: &Path| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    };
+    open(directory.path());
+    // The same driver behind the other's command line will do.
+    let built = Path::new(env!("CARGO_BIN_EXE_ebs-csi-bench")).with_file_name("ebs-csi-controller");
+    let program = directory.path().join("controller-program");
+    std::fs::copy(built, &program).expect("the controller is built");
+    let other = directory.path().join("other-driver");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = controller ] || exit 64\nshift\nexec {} \"$@\"\n",
+        program.display()
+    );
+    std::fs::write(&other, script).expect("a script");
+    open(&other);
+    let out = directory.path().join("out");
+    let done = bench(&["controller", "--quick", "--only", "start,burst"])
+        .arg("--peer-bin")
+        .arg(&other)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .expect("ebs-csi-bench runs");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let results = Results::read(&out.join("controller.json")).expect("results");
+    assert_eq!(results.figures.len(), 7);
+    for figure in &results.figures {
+        let row = figure.first(Role::Peer);
+        assert!(
+            row.is_some_and(|row| row.summary.count > 0),
+            "{}",
+            figure.key
+        );
+    }
+}
+
+#[test]
 fn a_measurement_that_does_not_exist_is_named() {
     let done = bench(&["controller", "--only", "weather", "--out", "/nonexistent"])
         .output()

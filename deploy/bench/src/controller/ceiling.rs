@@ -55,8 +55,7 @@ async fn run(
     samples: &mut Samples,
 ) -> Result<(), BenchError> {
     let instances = volumes.div_ceil(PER_INSTANCE);
-    let scenario = "profile = \"instant\"\n[limits]\nenabled = false\n";
-    let world = contestant.world(instances, scenario).await?;
+    let world = contestant.unlimited_world(instances).await?;
     let sidecars = Sidecars::new(&world, workers)?;
     let before = cpu(&world)?;
     let began = Instant::now();

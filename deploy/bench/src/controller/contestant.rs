@@ -19,6 +19,8 @@ pub(super) struct Contestant {
     binaries: Binaries,
     program: Option<(PathBuf, Vec<String>)>,
     arguments: Vec<String>,
+    /// What tells it that EC2 has no quota: a driver that keeps to EC2's documented rates by itself would wait for nothing.
+    without_quota: Vec<String>,
 }
 
 impl Contestant {
@@ -30,6 +32,7 @@ impl Contestant {
             binaries: binaries.clone(),
             program: None,
             arguments: Vec::new(),
+            without_quota: vec!["--ec2-request-rates=all=1000000/1000000".to_owned()],
         }
     }
 
@@ -41,6 +44,7 @@ impl Contestant {
             binaries: binaries.clone(),
             program: Some((path, vec!["controller".to_owned()])),
             arguments: vec!["--batching=true".to_owned()],
+            without_quota: Vec::new(),
         }
     }
 
@@ -52,7 +56,19 @@ impl Contestant {
             binaries: binaries.clone(),
             program: Some((binaries.path("ebs-csi-bench")?, vec!["echo".to_owned()])),
             arguments: Vec::new(),
+            without_quota: Vec::new(),
         })
+    }
+
+    /// Simulator and controller, where EC2 takes no time and has no quota, and the controller is told so.
+    pub(super) async fn unlimited_world(&self, instances: usize) -> Result<World, BenchError> {
+        let mut told = self.clone();
+        told.arguments.extend(self.without_quota.clone());
+        told.world(
+            instances,
+            "profile = \"instant\"\n[limits]\nenabled = false\n",
+        )
+        .await
     }
 
     /// Simulator and controller, with `instances` instances of 27 attachments and this scenario.

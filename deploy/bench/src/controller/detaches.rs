@@ -1,18 +1,24 @@
 //! How long an attach waits while very many detaches are on their way.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use ebs_csi_sandbox::World;
-use serde_json::json;
+use ebs_csi_sandbox::co::Volume;
+use ebs_csi_sandbox::{World, ZONE};
+use serde_json::{Value, json};
 
 use super::contestant::{Contestant, PER_INSTANCE, end, instance};
-use super::load::{Done, Pair, Sidecars, Workers, claim, pairs};
+use super::load::{Done, Sidecars, Workers, claim};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::figure::{Figure, Role, Statistic, Target};
 
 /// As in the burst, with 2 s to detach.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\ndetach = { fixed_ms = 2000 }\n";
+
+/// Longer than the simulator takes to create and to attach.
+const CREATED: Duration = Duration::from_secs(2);
+const ATTACHED: Duration = Duration::from_secs(3);
 
 /// How many, and how far apart the attaches come.
 #[derive(Clone, Copy)]
@@ -96,19 +102,26 @@ async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64
 async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
     let all = size.detaches + size.attaches;
     let instances = all.div_ceil(PER_INSTANCE);
-    let limits = |enabled: bool| json!({ "enabled": enabled });
     let sidecars = Sidecars::new(world, 100)?;
-    let preparing = Workers::new(100);
+    // Made behind the driver's back, so that all buckets, EC2's and the driver's own, are full when the storm begins.
+    let limits = |enabled: bool| json!({ "enabled": enabled });
     world.simulator.put("/v1/limits", &limits(false)).await?;
-    let prepared: Vec<Pair> =
-        pairs(&sidecars, &preparing, &preparing, size.detaches, instances).await?;
-    let mut waiting = Vec::new();
-    for index in size.detaches..all {
-        let wanted = claim(index);
-        let (volume, _) = preparing.run(|| sidecars.of(index).create(&wanted)).await?;
-        waiting.push((index, volume));
+    let mut prepared = Vec::with_capacity(all);
+    for index in 0..all {
+        prepared.push(foreign_volume(world, index).await?);
     }
+    tokio::time::sleep(CREATED).await;
+    for (index, volume) in prepared.iter().take(size.detaches).enumerate() {
+        let device = u8::try_from(index / instances).unwrap_or(0);
+        let parameters = json!({
+            "VolumeId": volume.id, "InstanceId": instance(index % instances),
+            "Device": format!("/dev/xvd{}", char::from(b'b' + device)),
+        });
+        foreign(world, "AttachVolume", &parameters).await?;
+    }
+    tokio::time::sleep(ATTACHED).await;
     world.simulator.put("/v1/limits", &limits(true)).await?;
+    let waiting = prepared.split_off(size.detaches);
     let detachers = Workers::new(100);
     let attachers = if share {
         detachers.clone()
@@ -118,19 +131,16 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
     let detaching: Vec<_> = prepared
         .into_iter()
         .enumerate()
-        .map(|(index, pair)| {
+        .map(|(index, volume)| {
             let (co, workers) = (sidecars.of(index).clone(), detachers.clone());
             let node = instance(index % instances);
-            tokio::spawn(async move {
-                workers
-                    .run(|| co.detach(&pair.volume.id, &node))
-                    .await
-                    .map(drop)
-            })
+            tokio::spawn(
+                async move { workers.run(|| co.detach(&volume.id, &node)).await.map(drop) },
+            )
         })
         .collect();
     let mut attaching = Vec::new();
-    for (index, volume) in waiting {
+    for (index, volume) in (size.detaches..).zip(waiting) {
         tokio::time::sleep(size.apart).await;
         let (co, workers) = (sidecars.of(index).clone(), attachers.clone());
         let node = instance(index % instances);
@@ -152,6 +162,40 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
         task.await.map_err(|e| BenchError::Other(e.to_string()))??;
     }
     Ok(seconds)
+}
+
+/// Another user of the account makes a call. Answers the body.
+async fn foreign(world: &World, action: &str, parameters: &Value) -> Result<String, BenchError> {
+    let ask = json!({ "action": action, "parameters": parameters });
+    let answer = world.simulator.post("/v1/as-foreign", &ask).await?;
+    let body = answer["body"].as_str().unwrap_or_default().to_owned();
+    if answer["status"] == 200 {
+        Ok(body)
+    } else {
+        Err(BenchError::Other(format!(
+            "{action} of another user: {body}"
+        )))
+    }
+}
+
+async fn foreign_volume(world: &World, index: usize) -> Result<Volume, BenchError> {
+    let parameters = json!({ "AvailabilityZone": ZONE, "Size": "4", "VolumeType": "gp3" });
+    let body = foreign(world, "CreateVolume", &parameters).await?;
+    let id = body
+        .split_once("<volumeId>")
+        .and_then(|(_, rest)| rest.split_once("</volumeId>"))
+        .map(|(id, _)| id.to_owned())
+        .ok_or_else(|| BenchError::Other(format!("no volumeId in {body}")))?;
+    let claim = claim(index);
+    Ok(Volume {
+        name: claim.name,
+        id,
+        bytes: claim.bytes,
+        context: HashMap::new(),
+        topology: HashMap::new(),
+        content: claim.content,
+        mode: claim.mode,
+    })
 }
 
 #[cfg(test)]

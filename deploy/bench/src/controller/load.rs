@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_sandbox::co::{Claim, Patience, Volume};
+use ebs_csi_sandbox::co::{Claim, Patience};
 use ebs_csi_sandbox::{Co, CoError, World};
 use tokio::sync::Semaphore;
 
@@ -128,9 +128,8 @@ pub(super) fn claim(index: usize) -> Claim {
 }
 
 /// A volume's way to its node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
-    pub(super) volume: Volume,
     pub(super) create: Done,
     pub(super) attach: Done,
 }
@@ -155,11 +154,7 @@ pub(super) async fn pairs(
                 let (volume, create) = creators.run(|| co.create(&claim)).await?;
                 let node = instance(index % instances);
                 let (_, attach) = attachers.run(|| co.attach(&volume, &node)).await?;
-                Ok::<_, BenchError>(Pair {
-                    volume,
-                    create,
-                    attach,
-                })
+                Ok::<_, BenchError>(Pair { create, attach })
             })
         })
         .collect();

@@ -12,7 +12,6 @@ use crate::extent::Extent;
 use crate::figure::{Figure, Role, Statistic, Target};
 use crate::live::{memory_kinds, memory_mib};
 
-const SCENARIO: &str = "profile = \"instant\"\n[limits]\nenabled = false\n";
 const WORKERS: usize = 100;
 
 pub(super) async fn measure(
@@ -30,7 +29,7 @@ pub(super) async fn measure(
         let (mut at_rest, mut after) = (Vec::new(), Vec::new());
         let mut kinds = Vec::new();
         for round in 0..extent.of(1, 3, 3) {
-            let world = contestant.world(1, SCENARIO).await?;
+            let world = contestant.unlimited_world(1).await?;
             tokio::time::sleep(Duration::from_secs(3)).await;
             at_rest.push(memory_mib(&[pid(&world)?]));
             kinds.extend(memory_kinds(pid(&world)?)?);
@@ -81,7 +80,7 @@ pub(super) async fn growth(
         .target(Target::at_most(Statistic::Median, 0.5))
         .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The second tenth of the run is the base: what a first call touches is no growth. Half a MiB counts as none. `--full` makes a million calls.");
     for contestant in contestants {
-        let world = contestant.world(1, SCENARIO).await?;
+        let world = contestant.unlimited_world(1).await?;
         let mut memory = vec![memory_mib(&[pid(&world)?])];
         for part in 0..PARTS {
             create_and_delete(&world, part, calls / PARTS / 2).await?;
