@@ -66,7 +66,7 @@ pub async fn measure(
             continue;
         }
         println!("controller: {name}");
-        take(match name {
+        let figures = match name {
             "start" => start::measure(&contestants, binaries, extent).await?,
             "memory" => memory::measure(&contestants, extent).await?,
             "ceiling" => ceiling::measure(&contestants, binaries, extent).await?,
@@ -74,7 +74,17 @@ pub async fn measure(
             "detaches" => detaches::measure(&contestants, extent).await?,
             "burst" => burst::measure(&contestants, extent).await?,
             _ => memory::growth(&contestants, extent).await?,
-        })?;
+        };
+        let command = format!(
+            "./deploy/bench/run controller --only {name}{}",
+            extent.option()
+        );
+        take(
+            figures
+                .into_iter()
+                .map(|figure| figure.command(&command))
+                .collect(),
+        )?;
     }
     Ok(())
 }

@@ -20,4 +20,13 @@ impl Extent {
             Self::Full => full,
         }
     }
+
+    /// The option of the command line.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Quick => " --quick",
+            Self::Usual => "",
+            Self::Full => " --full",
+        }
+    }
 }

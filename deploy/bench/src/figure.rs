@@ -133,6 +133,9 @@ pub struct Figure {
     pub targets: Vec<Target>,
     /// How it is measured, and what is worth knowing.
     pub notes: Vec<String>,
+    /// The command that measures it.
+    #[serde(default)]
+    pub command: String,
 }
 
 impl Figure {
@@ -145,6 +148,7 @@ impl Figure {
             rows: Vec::new(),
             targets: Vec::new(),
             notes: Vec::new(),
+            command: String::new(),
         }
     }
 
@@ -171,6 +175,13 @@ impl Figure {
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
+        self
+    }
+
+    /// With the command that measures it.
+    #[must_use]
+    pub fn command(mut self, command: &str) -> Self {
+        command.clone_into(&mut self.command);
         self
     }
 

@@ -121,12 +121,10 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
     };
     let binaries = Binaries::beside_this_program()?;
     for part in parts {
-        let extra = match extent {
-            Extent::Quick => " --quick",
-            Extent::Usual => "",
-            Extent::Full => " --full",
-        };
-        let mut results = Results::begin(part, format!("./deploy/bench/run {part}{extra}"));
+        let mut results = Results::begin(
+            part,
+            format!("./deploy/bench/run {part}{}", extent.option()),
+        );
         let file = format!("{part}.json");
         let keep = run.keep.as_ref().map(|keep| keep.join(&file));
         let mut take = |figures: Vec<Figure>| {

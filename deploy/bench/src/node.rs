@@ -21,6 +21,15 @@ pub async fn measure(
     extent: Extent,
     take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
+    let command = format!("./deploy/bench/run node{}", extent.option());
+    let mut take = |figures: Vec<Figure>| {
+        take(
+            figures
+                .into_iter()
+                .map(|figure| figure.command(&command))
+                .collect(),
+        )
+    };
     println!("node: memory");
     take(vec![idle::measure(binaries, extent).await?])?;
     for kind in [ebs_csi_wire::FsType::Ext4, ebs_csi_wire::FsType::Xfs] {

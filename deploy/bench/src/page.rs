@@ -135,6 +135,9 @@ fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str)
     if let Some(reason) = reason {
         let _ = writeln!(page, "\n{reason}");
     }
+    if !figure.command.is_empty() {
+        let _ = writeln!(page, "\n    {}", figure.command);
+    }
 }
 
 fn line(page: &mut String, row: &Row) {
