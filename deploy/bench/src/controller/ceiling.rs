@@ -8,7 +8,8 @@ use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
 use super::load::{Sidecars, Workers, pairs};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::figure::{Figure, Role, Statistic, Target, number};
+use crate::summary::Summary;
 
 /// What one contestant did.
 #[derive(Clone, Default)]
@@ -18,6 +19,7 @@ struct Samples {
     cpu: Vec<f64>,
     simulator: Vec<f64>,
     client: Vec<f64>,
+    requests: Vec<f64>,
     retried: f64,
 }
 
@@ -63,19 +65,27 @@ async fn run(
     let done = pairs(&sidecars, &creators, &attachers, volumes, instances).await;
     let seconds = began.elapsed().as_secs_f64();
     let after = cpu(&world)?;
+    let statistics = world.simulator.get("/v1/statistics").await?;
     end(world).await?;
     let done = done?;
-    let number = float(volumes);
+    let volumes = float(volumes);
     // Two calls are a pair.
-    let thousand_calls = 2.0 * number / 1e3;
+    let thousand_calls = 2.0 * volumes / 1e3;
     let used = |which: usize| (after[which] - before[which]) / thousand_calls;
-    samples.per_second.push(number / seconds);
+    samples.per_second.push(volumes / seconds);
     samples
         .per_cpu_second
-        .push(number / (after[0] - before[0]).max(0.01));
+        .push(volumes / (after[0] - before[0]).max(0.01));
     samples.cpu.push(used(0));
     samples.simulator.push(used(1));
     samples.client.push(used(2));
+    let actions = statistics["actions"].as_object();
+    let requests: f64 = actions
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, of)| of["calls"].as_f64())
+        .sum();
+    samples.requests.push(requests / (2.0 * volumes));
     samples.retried += done
         .iter()
         .map(|pair| f64::from(pair.create.attempts + pair.attach.attempts - 2))
@@ -112,6 +122,13 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
             rate = rate.note(format!(
                 "{name}: {} calls had to be repeated.",
                 samples.retried
+            ));
+        }
+        let requests = Summary::of(&samples.requests).median;
+        if requests > 0.0 {
+            cost = cost.note(format!(
+                "{name}: {} EC2 requests for each call, polls included.",
+                number(requests)
             ));
         }
         cost = cost

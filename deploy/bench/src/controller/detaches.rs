@@ -77,7 +77,7 @@ pub(super) async fn measure(
     }
     shared = shared.row(
         Role::Bound,
-        "workers freed at EC2's detach rate",
+        "the first attach, when workers are freed at EC2's detach rate",
         vec![least_wait(size.detaches)],
     );
     Ok(vec![own, shared])
