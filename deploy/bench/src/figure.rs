@@ -36,6 +36,8 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
+    /// The least: on a machine that others use too, what is left of their disturbance is least here.
+    Least,
     /// The middle.
     Median,
     /// The 99th percentile.
@@ -48,6 +50,7 @@ impl Statistic {
     /// Of this summary.
     pub fn of(self, summary: &Summary) -> f64 {
         match self {
+            Self::Least => summary.least,
             Self::Median => summary.median,
             Self::P99 => summary.p99,
             Self::Greatest => summary.greatest,
@@ -56,6 +59,7 @@ impl Statistic {
 
     fn name(self) -> &'static str {
         match self {
+            Self::Least => "least",
             Self::Median => "median",
             Self::P99 => "p99",
             Self::Greatest => "greatest",
@@ -68,9 +72,9 @@ impl Statistic {
 pub struct Target {
     /// Which number.
     pub statistic: Statistic,
-    /// The limit, in the figure's unit or as a multiple of the bound's median.
+    /// The limit, in the figure's unit or as a multiple of the bound.
     pub limit: f64,
-    /// Whether the limit multiplies the median of the first row that is a bound.
+    /// Whether the limit multiplies the same number of the first row that is a bound.
     #[serde(default)]
     pub of_bound: bool,
     /// Whether more is better.
@@ -195,13 +199,13 @@ impl Figure {
         let Some(ours) = self.first(Role::Ours).filter(|row| row.summary.count > 0) else {
             return Vec::new();
         };
-        let bound = self.first(Role::Bound).map(|row| row.summary.median);
+        let bound = self.first(Role::Bound).map(|row| row.summary);
         self.targets
             .iter()
             .filter_map(|target| {
                 let limit = match (target.of_bound, bound) {
                     (false, _) => target.limit,
-                    (true, Some(bound)) => bound * target.limit,
+                    (true, Some(bound)) => target.statistic.of(&bound) * target.limit,
                     (true, None) => return None,
                 };
                 let measured = target.statistic.of(&ours.summary);

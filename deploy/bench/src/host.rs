@@ -42,6 +42,12 @@ fn file_system(directory: &std::path::Path) -> Option<String> {
 }
 
 impl Host {
+    /// Whether others used more than the machine has: what takes milliseconds waits for them then.
+    pub fn was_busy(&self) -> bool {
+        let load = self.load_before.parse::<f64>().unwrap_or(0.0);
+        load > f64::from(u32::try_from(self.processors).unwrap_or(u32::MAX)) / 2.0
+    }
+
     /// This machine.
     pub fn look() -> Self {
         let kib = line("/proc/meminfo", "MemTotal")
@@ -65,6 +71,21 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_with_work_for_half_its_processors_is_busy() {
+        let mut host = Host::look();
+        host.processors = 2;
+        for (load, busy) in [
+            ("0.40", false),
+            ("1.00", false),
+            ("1.10", true),
+            ("", false),
+        ] {
+            load.clone_into(&mut host.load_before);
+            assert_eq!(host.was_busy(), busy, "{load}");
+        }
+    }
 
     #[test]
     fn this_machine_has_processors_memory_and_a_kernel() {

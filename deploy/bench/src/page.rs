@@ -43,7 +43,7 @@ fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
 
 fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
     let mut page = String::from(
-        "# Performance\n\nGenerated from `deploy/bench/results/` by `./deploy/bench/run report`; every number is a measurement of a release build, none is written by hand. \
+        "# Performance\n\nGenerated from `deploy/bench/results/` by `./deploy/bench/run report`; every number is a measurement of a release build of the driver, none is written by hand. \
          Measured against simulated EC2 on loopback and, for the node, real loop devices: ratios to the bound carry over to other machines, \
          absolute times do not, and nothing here has met real EC2. `deploy/bench/README.md` says how each figure comes about.\n",
     );
@@ -74,6 +74,12 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
         host.file_system,
         host.load_before
     );
+    if host.was_busy() {
+        page.push_str(
+            "**Others used this machine at the same time.** Spans of milliseconds, the bound's too, are mostly waiting then: they say neither that a target is \
+             met nor that it is missed, and are marked *busy*. Counts, memory, processor time, and spans set by EC2's rates are what they are.\n\n",
+        );
+    }
     page.push_str("| figure | measured | bound | target | |\n|---|---|---|---|---|\n");
     for figure in &part.figures {
         let Some(ours) = figure.first(Role::Ours) else {
@@ -93,7 +99,9 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
             );
         }
         for verdict in verdicts.drain(..) {
+            let busy = host.was_busy() && figure.unit == "ms";
             let word = match (verdict.met, reason(reasons, &figure.key)) {
+                _ if busy => "*busy*".to_owned(),
                 (true, _) => "met".to_owned(),
                 (false, Some(_)) => format!("[**missed**](#{})", figure.key),
                 (false, None) => "**missed**".to_owned(),
@@ -183,8 +191,9 @@ mod tests {
                 .target(Target::at_most(Statistic::Median, 1.0))
         };
         part.figures = vec![figure("good", 1.0), figure("bad", 2.0)];
+        "0.00".clone_into(&mut part.host.load_before);
         let page = text(
-            &[part],
+            std::slice::from_ref(&part),
             "## bad\n\nBecause.\n\n## other\n\nNo.\n",
             "pictures",
         );
@@ -197,6 +206,15 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("![bad](pictures/bad.svg)") && page.contains("\nBecause.\n"));
-        assert!(!page.contains("No."));
+        assert!(!page.contains("No.") && !page.contains("busy"));
+
+        // On a busy machine a span of milliseconds is judged neither way.
+        "9.00".clone_into(&mut part.host.load_before);
+        part.host.processors = 2;
+        let page = text(&[part], "", "pictures");
+        assert!(
+            !page.contains("met |") && page.contains("ms | *busy* |"),
+            "{page}"
+        );
     }
 }
