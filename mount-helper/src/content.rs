@@ -25,8 +25,9 @@ const FIRST: usize = 8 << 10;
 const TAIL: u64 = 128 << 10;
 /// Alignment of direct reads, in bytes; the largest logical block of any disk.
 const ALIGNMENT: usize = 4096;
-/// Bytes read in one call.
-const PIECE: usize = 256 << 10;
+/// Most bytes read in one call. A direct read waits for the disk once, however long it is: few long ones prove a disk blank
+/// sooner than many short ones.
+const PIECE: usize = 1 << 20;
 
 /// Look at the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so that what is seen is on the disk
 /// and not in memory. `now` is in seconds since 1970.
