@@ -168,3 +168,22 @@ pub(crate) async fn probe(channel: &Channel) -> Result<bool, tonic::Status> {
         .await?;
     Ok(answer.into_inner().ready.unwrap_or_default())
 }
+
+/// A request for an ext4 or xfs volume of so many GiB.
+pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
+    use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+    csi::CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(csi::CapacityRange {
+            required_bytes: gib << 30,
+            limit_bytes: 0,
+        }),
+        volume_capabilities: vec![csi::VolumeCapability {
+            access_mode: Some(AccessMode {
+                mode: Mode::SingleNodeWriter.into(),
+            }),
+            access_type: Some(AccessType::Mount(MountVolume::default())),
+        }],
+        ..Default::default()
+    }
+}

@@ -94,6 +94,55 @@ fn a_bad_command_line_ends_with_64_and_one_line() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Flags by which the launcher itself connects the processes.
+const OF_THE_LAUNCHER: [&str; 2] = ["helper", "listen"];
+
+#[test]
+fn every_flag_of_a_process_is_known_to_the_launcher() {
+    let Some(binaries) = setting::binaries(&PROGRAMS) else {
+        return;
+    };
+    let mut unknown = Vec::new();
+    for name in [
+        "ebs-csi-controller",
+        "ebs-csi-node-agent",
+        "ebs-csi-mount-helper",
+    ] {
+        let help = program::run(program::bare(
+            &binaries.path(name).unwrap(),
+            &["--help"],
+            &[],
+        ));
+        let flags: Vec<&str> = help
+            .stdout
+            .lines()
+            .filter_map(|line| {
+                let words = line.trim_start();
+                let flag = words
+                    .strip_prefix("--")
+                    .or_else(|| words.strip_prefix("-v, --"))?;
+                flag.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+                    .next()
+            })
+            .collect();
+        assert!(flags.len() > 5, "{name}: {help:?}");
+        for flag in flags {
+            // The last word is refused in any case, so nothing is started.
+            let ended = program::run(program::bare(
+                &binaries.path("aws-ebs-csi-driver").unwrap(),
+                &["node", &format!("--{flag}=1"), "--no-such-flag"],
+                &[],
+            ));
+            if !OF_THE_LAUNCHER.contains(&flag)
+                && ended.stderr.contains(&format!("unknown flag --{flag};"))
+            {
+                unknown.push(format!("{name} --{flag}"));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
 /// setpriv(1) in front of a program takes something from it that its confinement needs.
 fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
     let mut command = Command::new("setpriv");

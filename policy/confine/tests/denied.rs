@@ -41,6 +41,9 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
     ("read-shadow", |_| File::open("/etc/shadow").map(drop)),
     ("read-hosts", |_| File::open("/etc/hosts").map(drop)),
+    ("list-added-certificates", |_| {
+        fs::read_dir("/usr/local/share").map(drop)
+    }),
     ("write-core-pattern", |_| {
         OpenOptions::new()
             .write(true)
@@ -179,6 +182,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
 const CASES: &[(&str, &str, Outcome)] = &[
     ("controller", "read-own-status", Works),
     ("controller", "read-hosts", Works),
+    ("controller", "list-added-certificates", Works),
     ("controller", "tcp-connect", Works),
     ("controller", "udp", Works),
     ("controller", "thread", Works),

@@ -1,0 +1,310 @@
+//! What operators see of the controller: metrics, health, traces, log lines, and TLS on the way to them.
+
+mod program;
+mod scripted;
+mod world;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use ebs_csi_proto::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
+use program::{Controller, KEYS, probe, run, volume};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use scripted::{Answer, Server};
+use serde_json::json;
+use tonic::Code;
+use world::World;
+
+/// Every metric of the Go driver's controller and every one of our own, by name and labels.
+const METRICS: [&str; 18] = [
+    "aws_ebs_csi_api_request_duration_seconds_bucket{le=\"0.005\",request=\"CreateVolume\"}",
+    "aws_ebs_csi_api_request_duration_seconds_count{request=\"DeleteVolume\"}",
+    "aws_ebs_csi_api_request_errors_total{request=\"CreateVolume\",code=\"InvalidParameterValue\"}",
+    "aws_ebs_csi_api_request_throttles_total{operation_name=\"DescribeSnapshots\",request=\"DescribeSnapshots\"}",
+    "aws_ebs_csi_ec2_collector_scrapes_total",
+    "aws_ebs_csi_ec2_collector_duration_seconds_bucket{le=\"0.01\"}",
+    "aws_ebs_csi_rpc_duration_seconds_bucket{le=\"10.0\",method=\"CreateVolume\",code=\"Ok\"}",
+    "aws_ebs_csi_rpc_duration_seconds_count{method=\"CreateVolume\",code=\"InvalidArgument\"}",
+    "aws_ebs_csi_ec2_bucket_tokens{request=\"DescribeVolumes\"}",
+    "aws_ebs_csi_ec2_bucket_refill_per_second{request=\"DescribeVolumes\"}",
+    "aws_ebs_csi_ec2_lane_waiting{request=\"DescribeVolumes\"}",
+    "aws_ebs_csi_ec2_lane_oldest_seconds{request=\"DescribeVolumes\"}",
+    "aws_ebs_csi_ec2_lane_under_way{request=\"DescribeVolumes\"}",
+    "aws_ebs_csi_ec2_poll_batch_size_bucket{le=\"200.0\",request=\"DescribeVolumes\"}",
+    "aws_ebs_csi_cache_lookups_total{cache=\"instance_type\",result=\"hit\"}",
+    "aws_ebs_csi_cache_lookups_total{cache=\"iops_maximum\",result=\"miss\"}",
+    "aws_ebs_csi_operations ",
+    "aws_ebs_csi_ec2_usable ",
+];
+
+/// The same three under the names that they had before.
+const OLDER: [&str; 3] = [
+    "cloudprovider_aws_api_request_duration_seconds_count{request=\"CreateVolume\"}",
+    "cloudprovider_aws_api_request_errors{request=\"CreateVolume\",code=\"InvalidParameterValue\"} 1",
+    "cloudprovider_aws_api_throttled_requests_total{operation_name=\"DescribeSnapshots\",request=\"DescribeSnapshots\"} 1",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_is_there_by_its_name_and_older_ones_on_request() {
+    for older in [false, true] {
+        let world = World::new().await;
+        world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "count": 1,
+                            "fault": { "kind": "error", "code": "RequestLimitExceeded", "status": 503 } }));
+        let flag = format!("--deprecated-metrics={older}");
+        let controller = Controller::start(&world.server.ec2(), true, &[&flag]);
+        let channel = controller.channel().await;
+        let mut csi = ControllerClient::new(channel);
+        csi.create_volume(volume("pvc-1", 4))
+            .await
+            .expect("a volume");
+        let mut wrong = volume("pvc-2", 4);
+        wrong
+            .parameters
+            .insert("throughput".to_owned(), "999999".to_owned());
+        csi.create_volume(wrong).await.expect_err("refused by EC2");
+        csi.list_snapshots(csi::ListSnapshotsRequest::default())
+            .await
+            .expect("throttled once");
+        // The first scrape counts itself after it was written.
+        controller.get("/metrics");
+        let (_, page) = controller.get("/metrics");
+        for name in METRICS {
+            assert!(
+                page.lines().any(|line| line.starts_with(name)),
+                "{name}\n{page}"
+            );
+        }
+        for name in OLDER {
+            assert_eq!(
+                page.lines().any(|line| line.starts_with(name)),
+                older,
+                "{name}\n{page}"
+            );
+        }
+    }
+}
+
+/// What the endpoint answers to one who trusts only the certificate of `name`.test.
+async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let pem = std::fs::read(certificate(&format!("{name}.crt")))?;
+    let mut roots = rustls::RootCertStore::empty();
+    let trusted = CertificateDer::from_pem_slice(&pem).map_err(std::io::Error::other)?;
+    roots.add(trusted).map_err(std::io::Error::other)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(std::io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    let host = ServerName::try_from(format!("{name}.test")).map_err(std::io::Error::other)?;
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(host, stream)
+        .await?;
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+fn certificate(name: &str) -> PathBuf {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    Path::new(&folder).join("tests/certificates").join(name)
+}
+
+/// Puts another version in the place of a file, as a rotation does.
+fn put(from: &str, to: &Path) {
+    let beside = to.with_extension("new");
+    std::fs::copy(certificate(from), &beside).expect("a copy");
+    std::fs::rename(&beside, to).expect("in its place");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_are_served_by_tls_with_a_certificate_that_may_rotate() {
+    let world = World::new().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let (chain, key) = (
+        directory.path().join("tls.crt"),
+        directory.path().join("tls.key"),
+    );
+    put("one.crt", &chain);
+    put("one.key", &key);
+    // The controller gives up root, and the directory of a test is its owner's alone.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("readable");
+    let flags = [
+        format!("--metrics-cert-file={}", chain.display()),
+        format!("--metrics-key-file={}", key.display()),
+    ];
+    let controller = Controller::start(&world.server.ec2(), true, &[&flags[0], &flags[1]]);
+    assert!(probe(&controller.channel().await).await.expect("ready"));
+    let address = controller.http.expect("served");
+    let answer = get_by_tls(address, "one").await.expect("TLS");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(get_by_tls(address, "two").await.is_err());
+    // Half of a rotation: the key does not fit, and what was read before stays.
+    put("two.crt", &chain);
+    assert!(get_by_tls(address, "one").await.is_ok());
+    put("two.key", &key);
+    let answer = get_by_tls(address, "two").await.expect("rotated");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(get_by_tls(address, "one").await.is_err());
+    let (_, log) = controller.stop();
+    assert!(log.contains("the one before stays"), "{log}");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_ends_it_with_78() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
+    let http = format!("--http-endpoint={}", program::port());
+    let key = format!("--metrics-key-file={}", certificate("one.key").display());
+    for (file, word) in [
+        (certificate("README.md"), "holds no certificate"),
+        (certificate("two.crt"), "two.crt"),
+        (
+            PathBuf::from("/nonexistent/tls.crt"),
+            "/nonexistent/tls.crt",
+        ),
+    ] {
+        let chain = format!("--metrics-cert-file={}", file.display());
+        let (code, _, err) = run(
+            &[&endpoint, &http, &chain, &key],
+            &[("AWS_REGION", "us-east-1")],
+        );
+        assert_eq!(code, Some(78), "{err}");
+        assert!(err.contains(word), "{word}: {err}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grpc_health_tells_readiness_from_liveness() {
+    let world = World::new().await;
+    world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
+                        "fault": { "kind": "error", "code": "Unavailable", "status": 503 } }));
+    let controller = Controller::start(&world.server.ec2(), false, &[]);
+    let channel = controller.channel().await;
+    let check = async |service: &str| {
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.expect("connected");
+        let asked = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        let codec: tonic_prost::ProstCodec<HealthCheckRequest, HealthCheckResponse> =
+            tonic_prost::ProstCodec::default();
+        let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+        grpc.unary(tonic::Request::new(asked), path, codec)
+            .await
+            .map(|answer| answer.into_inner().status())
+    };
+    assert_eq!(check("").await.expect("alive"), ServingStatus::Serving);
+    assert_eq!(
+        check("readiness").await.expect("an answer"),
+        ServingStatus::NotServing
+    );
+    world.no_faults();
+    let begun = Instant::now();
+    while check("readiness").await.expect("an answer") != ServingStatus::Serving {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "it did not recover"
+        );
+        let _ = probe(&channel).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(
+        check("nonsense").await.expect_err("unknown").code(),
+        Code::NotFound
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traces_reach_a_collector_by_either_protocol() {
+    for (protocol, path) in [
+        ("http/protobuf", "/v1/traces"),
+        (
+            "grpc",
+            "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        ),
+    ] {
+        let world = World::new().await;
+        let collector = Server::start(|_| Answer {
+            headers: vec![
+                ("grpc-status", "0".to_owned()),
+                ("content-type", "application/grpc".to_owned()),
+            ],
+            ..Answer::ok("")
+        })
+        .await;
+        let environment = [
+            KEYS[0],
+            KEYS[1],
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=t1"),
+            ("OTEL_SERVICE_NAME", "ebs-of-this-test"),
+        ];
+        let controller = Controller::with(&world.server.ec2(), false, &[], &environment);
+        let channel = controller.channel().await;
+        assert!(probe(&channel).await.expect("ready"));
+        ControllerClient::new(channel)
+            .create_volume(volume("pvc-traced", 4))
+            .await
+            .expect("a volume");
+        let (ended, log) = controller.stop();
+        assert_eq!(ended.code(), Some(0), "{log}");
+        let asked = collector.asked();
+        assert!(!asked.is_empty(), "{protocol}: nothing arrived\n{log}");
+        let mut bytes = Vec::new();
+        for asked in &asked {
+            assert!(asked.uri.ends_with(path), "{}", asked.uri);
+            assert_eq!(asked.header("x-tenant"), Some("t1"));
+            bytes.extend_from_slice(&asked.body);
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        for word in [
+            "csi.v1.Controller/CreateVolume",
+            "ebs-of-this-test",
+            "aws.request_id",
+            "pvc-traced",
+            "DescribeVolumes",
+        ] {
+            assert!(text.contains(word), "{protocol}: no {word}\n{log}");
+        }
+        assert!(!text.contains("csi.v1.Identity/Probe"), "{protocol}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_line_of_a_call_has_ec2s_request_id() {
+    let world = World::new().await;
+    let controller = Controller::start(&world.server.ec2(), false, &["--logging-format=json"]);
+    ControllerClient::new(controller.channel().await)
+        .create_volume(volume("pvc-logged", 4))
+        .await
+        .expect("a volume");
+    let (_, log) = controller.stop();
+    let line = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find(|line| line["message"] == "rpc" && line["outcome"] == "OK")
+        .expect("a line for the call");
+    let span = &line["span"];
+    assert_eq!(span["method"], "csi.v1.Controller/CreateVolume");
+    assert_eq!(span["request.name"], "pvc-logged");
+    assert!(span["id"].is_u64(), "{line}");
+    assert!(
+        span["ec2.request_id"]
+            .as_str()
+            .is_some_and(|id| id.len() >= 8),
+        "{line}"
+    );
+}
