@@ -378,6 +378,7 @@ mod tests {
         assert!(r.take_changes().is_empty());
         let mut copy = realm();
         for (k, v) in changes {
+            let v = v.map(|text| serde_json::from_str(&text).expect("json"));
             copy.restore(&k, v).expect("restore");
         }
         assert_eq!(copy.volumes()[&id].status(), "creating");

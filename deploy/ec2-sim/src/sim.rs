@@ -26,7 +26,7 @@ use crate::realm::Realm;
 use crate::resources::instance::Instance;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::statistics::Statistics;
-use crate::store::{Record, Store, StoreError};
+use crate::store::{Change, Store, StoreError};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -226,8 +226,8 @@ impl Sim {
     /// Writes the whole state anew.
     fn rewrite(&mut self, now: Millis) -> Result<(), StoreError> {
         if let Some(store) = &mut self.store {
-            let seeded = self.seeded.iter().cloned().collect();
-            store.rewrite(now, &self.ids, seeded, &mut self.realms)?;
+            let seeded: Vec<String> = self.seeded.iter().cloned().collect();
+            store.rewrite(now, &self.ids, &seeded, &mut self.realms)?;
         }
         self.issued_on_disk = self.ids.issued();
         self.seeded_on_disk = self.seeded.len();
@@ -250,7 +250,7 @@ impl Sim {
             self.invariants
                 .check(realm, changed.iter().map(|(k, _)| k), now);
             let name = realm.name();
-            changes.extend(changed.into_iter().map(|(key, value)| Record {
+            changes.extend(changed.into_iter().map(|(key, value)| Change {
                 realm: name.clone(),
                 key,
                 value,
@@ -262,7 +262,7 @@ impl Sim {
         }
     }
 
-    fn write(&mut self, now: Millis, changes: Vec<Record>) -> Result<(), StoreError> {
+    fn write(&mut self, now: Millis, changes: Vec<Change>) -> Result<(), StoreError> {
         let ids = (self.ids.issued() != self.issued_on_disk).then_some(&self.ids);
         if changes.is_empty() && ids.is_none() {
             return Ok(());
@@ -275,7 +275,7 @@ impl Sim {
         } else {
             self.seeded.iter().cloned().collect()
         };
-        store.append(now, ids, seeded, changes)?;
+        store.append(now, ids, &seeded, &changes)?;
         self.issued_on_disk = self.ids.issued();
         self.seeded_on_disk = self.seeded.len();
         if store.overgrown() {

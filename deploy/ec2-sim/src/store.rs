@@ -6,11 +6,22 @@ use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// One changed record.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// One changed record, to be written.
+#[derive(Debug)]
+pub struct Change {
+    /// The realm's name.
+    pub realm: String,
+    /// Which record.
+    pub key: Key,
+    /// Its content as JSON; `None`: gone.
+    pub value: Option<String>,
+}
+
+/// One changed record, as the log has it.
+#[derive(Debug, Clone, Deserialize)]
 pub struct Record {
     /// The realm's name.
     #[serde(rename = "r")]
@@ -24,12 +35,12 @@ pub struct Record {
 }
 
 /// One step.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Line {
     t: Millis,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     ids: Option<Ids>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
     seeded: Vec<String>,
     #[serde(default)]
     changes: Vec<Record>,
@@ -46,6 +57,9 @@ pub struct Store {
 
 /// The log is not written anew before so much was appended.
 const WORTHWHILE: u64 = 64 << 20;
+
+/// Records in a line of a full copy.
+const LINE: usize = 1000;
 
 /// What the log said.
 #[derive(Debug, Default)]
@@ -109,15 +123,10 @@ impl Store {
         &mut self,
         t: Millis,
         ids: Option<&Ids>,
-        seeded: Vec<String>,
-        changes: Vec<Record>,
+        seeded: &[String],
+        changes: &[Change],
     ) -> Result<(), StoreError> {
-        let line = encode(&Line {
-            t,
-            ids: ids.cloned(),
-            seeded,
-            changes,
-        });
+        let line = encode(t, ids, seeded, changes);
         self.size.1 += line.len() as u64;
         self.file
             .write_all(&line)
@@ -129,7 +138,7 @@ impl Store {
         self.size.1 > WORTHWHILE.max(4 * self.size.0)
     }
 
-    /// Replaces the log by one line that says everything, so that it does not grow over restarts.
+    /// Replaces the log by a few lines that say everything, so that it does not grow over restarts.
     ///
     /// # Errors
     /// When writing fails; the old log is then still there.
@@ -137,49 +146,69 @@ impl Store {
         &mut self,
         t: Millis,
         ids: &Ids,
-        seeded: Vec<String>,
+        seeded: &[String],
         realms: &mut [Realm],
     ) -> Result<(), StoreError> {
-        let changes = realms
-            .iter_mut()
-            .flat_map(|realm| {
-                realm.mark_all_changed();
-                let name = realm.name();
-                realm
-                    .take_changes()
-                    .into_iter()
-                    .map(move |(key, value)| Record {
-                        realm: name.clone(),
-                        key,
-                        value,
-                    })
-            })
-            .collect();
-        let line = encode(&Line {
-            t,
-            ids: Some(ids.clone()),
-            seeded,
-            changes,
-        });
+        let mut changes = Vec::new();
+        for realm in realms {
+            realm.mark_all_changed();
+            let name = realm.name();
+            changes.extend(realm.take_changes().into_iter().map(|(key, value)| Change {
+                realm: name.clone(),
+                key,
+                value,
+            }));
+        }
         let next = self.path.with_extension("next");
-        let write = || -> std::io::Result<File> {
-            let mut file = File::create(&next)?;
-            file.write_all(&line)?;
-            file.sync_all()?;
+        let mut size = 0;
+        let mut write = || -> std::io::Result<File> {
+            let mut file = BufWriter::new(File::create(&next)?);
+            let mut put = |line: &[u8]| {
+                size += line.len() as u64;
+                file.write_all(line)
+            };
+            put(&encode(t, Some(ids), seeded, &[]))?;
+            for some in changes.chunks(LINE) {
+                put(&encode(t, None, &[], some))?;
+            }
+            file.into_inner()?.sync_all()?;
             std::fs::rename(&next, &self.path)?;
             OpenOptions::new().append(true).open(&self.path)
         };
         self.file = write().map_err(|e| StoreError::Io(self.path.clone(), e))?;
-        self.size = (line.len() as u64, 0);
+        self.size = (size, 0);
         Ok(())
     }
 }
 
-fn encode(line: &Line) -> Vec<u8> {
-    // A `Line` holds nothing that JSON cannot say.
-    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
+/// One line of the log. The records' JSON is put in as it is.
+fn encode(t: Millis, ids: Option<&Ids>, seeded: &[String], changes: &[Change]) -> Vec<u8> {
+    // What is written here holds nothing that JSON cannot say.
+    fn json(value: &impl Serialize) -> String {
+        serde_json::to_string(value).unwrap_or_default()
+    }
+    let mut out = format!("{{\"t\":{}", t.0);
+    if let Some(ids) = ids {
+        out += ",\"ids\":";
+        out += &json(ids);
+    }
+    if !seeded.is_empty() {
+        out += ",\"seeded\":";
+        out += &json(&seeded);
+    }
+    out += ",\"changes\":[";
+    for (i, c) in changes.iter().enumerate() {
+        let key = json(&c.key);
+        out += if i == 0 { "{\"r\":" } else { ",{\"r\":" };
+        out += &json(&c.realm);
+        out.push(',');
+        out += key.trim_start_matches('{').trim_end_matches('}');
+        out += ",\"v\":";
+        out += c.value.as_deref().unwrap_or("null");
+        out.push('}');
+    }
+    out += "]}\n";
+    out.into_bytes()
 }
 
 fn read(path: &Path) -> Result<Loaded, StoreError> {
@@ -222,11 +251,11 @@ fn read(path: &Path) -> Result<Loaded, StoreError> {
 mod tests {
     use super::*;
 
-    fn record(id: &str, value: Option<u32>) -> Record {
-        Record {
+    fn record(id: &str, value: Option<u32>) -> Change {
+        Change {
             realm: "1/r".to_owned(),
             key: Key::Volume(id.to_owned()),
-            value: value.map(Into::into),
+            value: value.map(|v| v.to_string()),
         }
     }
 
@@ -238,15 +267,15 @@ mod tests {
         s.append(
             Millis(1),
             Some(&Ids::new(1)),
-            vec!["i-1".to_owned()],
-            vec![record("a", Some(1)), record("b", Some(2))],
+            &["i-1".to_owned()],
+            &[record("a", Some(1)), record("b", Some(2))],
         )
         .expect("append");
         s.append(
             Millis(2),
             None,
-            vec![],
-            vec![record("a", Some(3)), record("b", None)],
+            &[],
+            &[record("a", Some(3)), record("b", None)],
         )
         .expect("append");
         let path = dir.path().join("state.jsonl");
@@ -259,7 +288,7 @@ mod tests {
         assert!(l.ids.is_some());
         assert_eq!(l.records.len(), 1);
         assert_eq!(l.records[0].value, Some(3.into()));
-        s.append(Millis(4), None, vec![], vec![record("c", Some(1))])
+        s.append(Millis(4), None, &[], &[record("c", Some(1))])
             .expect("append after the torn line");
         assert_eq!(Store::open(dir.path()).expect("third").1.records.len(), 2);
     }

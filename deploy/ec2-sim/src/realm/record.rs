@@ -4,8 +4,8 @@ use super::{Key, Realm};
 use serde::Serialize;
 
 impl Realm {
-    /// The records that changed since the last call, with their present content (`None`: gone).
-    pub fn take_changes(&mut self) -> Vec<(Key, Option<serde_json::Value>)> {
+    /// The records that changed since the last call, with their present content as JSON (`None`: gone).
+    pub fn take_changes(&mut self) -> Vec<(Key, Option<String>)> {
         std::mem::take(&mut self.changed)
             .into_iter()
             .map(|key| {
@@ -65,7 +65,7 @@ impl Realm {
     }
 }
 
-fn encode<T: Serialize>(value: Option<&T>) -> Option<serde_json::Value> {
+fn encode<T: Serialize>(value: Option<&T>) -> Option<String> {
     // The types hold nothing that JSON cannot say: no map with keys other than text.
-    value.and_then(|v| serde_json::to_value(v).ok())
+    value.and_then(|v| serde_json::to_string(v).ok())
 }
