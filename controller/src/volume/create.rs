@@ -15,7 +15,7 @@ use super::Volumes;
 use super::adopt::{Found, difference, judge};
 use super::plan::Plan;
 use super::settle::{Settled, Settling};
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
+use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState};
 use crate::ec2_failure::{condition, failure, failure_as};
 use crate::operations::Mandate;
 use crate::request::CreateVolume;
@@ -281,15 +281,23 @@ async fn settle(
         return Ok(Settled::Ready(volume));
     }
     let watched = ec2.watch_volume(&id, deadline, |seen| {
+        // Looking on would only end in a deadline that does not say why. The volume may exist: no final condition.
+        if let Seen::Unknown(error) = seen
+            && error.kind == Ec2ErrorKind::Unauthorized
+        {
+            let refused = failure_as(Condition::OperationPending, error);
+            return ControlFlow::Break(Err(refused.context(format!(
+                "volume {id} is accepted, and the controller's role may not see what becomes of it"
+            ))));
+        }
         match settling.see(seen, Instant::now()) {
-            Some(settled) => ControlFlow::Break(Some(settled)),
-            None if ask_again && settling.is_unseen(Instant::now()) => ControlFlow::Break(None),
+            Some(settled) => ControlFlow::Break(Ok(Some(settled))),
+            None if ask_again && settling.is_unseen(Instant::now()) => ControlFlow::Break(Ok(None)),
             None => ControlFlow::Continue(()),
         }
     });
     match watched.await {
-        Some(Some(settled)) => Ok(settled),
-        Some(None) => Ok(Settled::Unseen(Box::new(volume))),
+        Some(settled) => Ok(settled?.unwrap_or_else(|| Settled::Unseen(Box::new(volume)))),
         None => Err(unseen(&id)),
     }
 }

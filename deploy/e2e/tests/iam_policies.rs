@@ -1,0 +1,422 @@
+//! The IAM policies in `policy/iam`: each action is needed, what breaks without it is named, and no call is made that they do not list.
+//!
+//! The controller's own process runs every feature against the simulator, which judges each call by these files.
+
+mod iam_world;
+
+use std::collections::BTreeSet;
+
+use iam_world::{Feature, IamWorld, read_policies, repository};
+use serde_json::Value;
+use tonic::Code;
+
+/// What shows that an action is missing.
+#[derive(Clone, Copy, Debug)]
+enum Shows {
+    /// The call fails with PERMISSION_DENIED and names the action.
+    Refusal,
+    /// The call fails with a code that leaves open what was done, and names the action.
+    Pending,
+    /// The call fails and says these words: EC2 tells the driver no more.
+    Words(&'static str),
+    /// The call succeeds and the log names the action.
+    Warning,
+}
+
+/// Policy, statement, action, the feature that breaks without it, and how that shows.
+type Needed = (&'static str, &'static str, &'static str, Feature, Shows);
+
+/// A row for each action of each statement.
+const NEEDED: &[Needed] = &[
+    (
+        "base",
+        "ReadVolumesAndInstances",
+        "ec2:DescribeAvailabilityZones",
+        Feature::Create,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "ReadVolumesAndInstances",
+        "ec2:DescribeInstances",
+        Feature::Publish,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "ReadVolumesAndInstances",
+        "ec2:DescribeInstanceTypes",
+        Feature::PublishToNewType,
+        Shows::Warning,
+    ),
+    (
+        "base",
+        "ReadVolumesAndInstances",
+        "ec2:DescribeVolumes",
+        Feature::Create,
+        Shows::Pending,
+    ),
+    (
+        "base",
+        "CreateVolumes",
+        "ec2:CreateVolume",
+        Feature::Create,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "TagNewVolumes",
+        "ec2:CreateTags",
+        Feature::Create,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseOwnVolumes",
+        "ec2:AttachVolume",
+        Feature::Publish,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseOwnVolumes",
+        "ec2:DetachVolume",
+        Feature::Unpublish,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseOwnVolumes",
+        "ec2:DeleteVolume",
+        Feature::Delete,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseMigratedVolumes",
+        "ec2:AttachVolume",
+        Feature::PublishMigrated,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseMigratedVolumes",
+        "ec2:DetachVolume",
+        Feature::UnpublishMigrated,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseMigratedVolumes",
+        "ec2:DeleteVolume",
+        Feature::DeleteMigrated,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseInstances",
+        "ec2:AttachVolume",
+        Feature::Publish,
+        Shows::Refusal,
+    ),
+    (
+        "base",
+        "UseInstances",
+        "ec2:DetachVolume",
+        Feature::Unpublish,
+        Shows::Refusal,
+    ),
+    (
+        "modify",
+        "ReadModifications",
+        "ec2:DescribeVolumesModifications",
+        Feature::Expand,
+        Shows::Refusal,
+    ),
+    (
+        "modify",
+        "ModifyOwnVolumes",
+        "ec2:ModifyVolume",
+        Feature::Expand,
+        Shows::Refusal,
+    ),
+    (
+        "modify",
+        "ModifyMigratedVolumes",
+        "ec2:ModifyVolume",
+        Feature::ExpandMigrated,
+        Shows::Refusal,
+    ),
+    (
+        "modify",
+        "ChangeTagsOfOwnVolumes",
+        "ec2:CreateTags",
+        Feature::SetTag,
+        Shows::Refusal,
+    ),
+    (
+        "modify",
+        "ChangeTagsOfOwnVolumes",
+        "ec2:DeleteTags",
+        Feature::RemoveTag,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "ReadSnapshots",
+        "ec2:DescribeSnapshots",
+        Feature::Snapshot,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "ReadSnapshots",
+        "ec2:DescribeVolumeStatus",
+        Feature::PublishWhenFilled,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "SnapshotOwnVolumes",
+        "ec2:CreateSnapshot",
+        Feature::Snapshot,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "SnapshotMigratedVolumes",
+        "ec2:CreateSnapshot",
+        Feature::SnapshotMigrated,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "CreateSnapshots",
+        "ec2:CreateSnapshot",
+        Feature::Snapshot,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "TagNewSnapshots",
+        "ec2:CreateTags",
+        Feature::Snapshot,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "RestoreAndDeleteOwnSnapshots",
+        "ec2:CreateVolume",
+        Feature::Restore,
+        Shows::Refusal,
+    ),
+    (
+        "snapshots",
+        "RestoreAndDeleteOwnSnapshots",
+        "ec2:DeleteSnapshot",
+        Feature::DeleteSnapshot,
+        Shows::Refusal,
+    ),
+    (
+        "clone",
+        "CopyOwnVolumes",
+        "ec2:CopyVolumes",
+        Feature::Clone,
+        Shows::Refusal,
+    ),
+    (
+        "clone",
+        "CreateCopies",
+        "ec2:CopyVolumes",
+        Feature::Clone,
+        Shows::Refusal,
+    ),
+    (
+        "clone",
+        "TagCopies",
+        "ec2:CreateTags",
+        Feature::Clone,
+        Shows::Refusal,
+    ),
+    (
+        "fast-restore-and-lock",
+        "SpeedUpAndLockOwnSnapshots",
+        "ec2:EnableFastSnapshotRestores",
+        Feature::FastRestore,
+        Shows::Refusal,
+    ),
+    (
+        "fast-restore-and-lock",
+        "SpeedUpAndLockOwnSnapshots",
+        "ec2:LockSnapshot",
+        Feature::Lock,
+        Shows::Refusal,
+    ),
+    (
+        "kms",
+        "EncryptThroughEc2",
+        "kms:Decrypt",
+        Feature::RestoreEncrypted,
+        Shows::Words("encryption key"),
+    ),
+    (
+        "kms",
+        "EncryptThroughEc2",
+        "kms:GenerateDataKeyWithoutPlaintext",
+        Feature::Encrypt,
+        Shows::Words("encryption key"),
+    ),
+    (
+        "kms",
+        "LetEc2UseTheKey",
+        "kms:CreateGrant",
+        Feature::Encrypt,
+        Shows::Words("encryption key"),
+    ),
+];
+
+/// The policies that are one for each feature.
+const BY_FEATURE: [&str; 6] = [
+    "base",
+    "modify",
+    "snapshots",
+    "clone",
+    "fast-restore-and-lock",
+    "kms",
+];
+
+fn rows(report: &Value, what: &str) -> Vec<Value> {
+    report[what].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_feature_works_under_the_policies_and_each_action_of_them_is_used() {
+    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
+        return;
+    };
+    for feature in Feature::ALL {
+        world
+            .run(feature)
+            .await
+            .unwrap_or_else(|status| panic!("{feature:?}: {status:?}\n{}", world.log()));
+    }
+    let report = world.report();
+    let asked = rows(&report, "asked");
+    for row in &asked {
+        assert_eq!(row["denied"], 0, "a call that no policy lists: {row}");
+    }
+    for row in rows(&report, "statements") {
+        assert_ne!(row["times"], 0, "nothing uses {row}");
+    }
+    let made: BTreeSet<&str> = asked
+        .iter()
+        .filter_map(|row| row["action"].as_str())
+        .filter(|action| action.starts_with("ec2:"))
+        .collect();
+    let documented = documented();
+    let documented: BTreeSet<&str> = documented.iter().map(String::as_str).collect();
+    assert_eq!(
+        made, documented,
+        "controller/README.md lists the calls that are made"
+    );
+}
+
+/// The EC2 actions in the table of `controller/README.md`.
+fn documented() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(repository().join("controller/README.md")).expect("README");
+    let table = text
+        .split("## Calls and permissions")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next())
+        .expect("the table of calls");
+    table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split('|').next())
+        .flat_map(|cell| cell.split(", "))
+        .map(|action| action.trim().to_owned())
+        .filter(|action| action.starts_with("ec2:"))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_any_one_action_a_feature_breaks_and_says_which_is_missing() {
+    let policies = read_policies(&BY_FEATURE);
+    let elements: BTreeSet<(String, String, String)> = policies.elements().collect();
+    let rows: BTreeSet<(String, String, String)> = NEEDED
+        .iter()
+        .map(|(p, s, a, ..)| ((*p).to_owned(), (*s).to_owned(), (*a).to_owned()))
+        .collect();
+    assert_eq!(elements, rows, "each action of each statement has a row");
+    let mut lanes = Vec::new();
+    for lane in 0..LANES {
+        let Some(world) = IamWorld::start(policies.clone()).await else {
+            return;
+        };
+        lanes.push(tokio::spawn(async move {
+            let mut wrong = Vec::new();
+            for row in NEEDED.iter().skip(lane).step_by(LANES) {
+                wrong.extend(breaks(&world, row).await);
+            }
+            wrong
+        }));
+    }
+    let mut wrong = Vec::new();
+    for lane in lanes {
+        wrong.extend(lane.await.expect("a lane"));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Worlds in which the rows are tried side by side: most of the time is spent waiting.
+const LANES: usize = 4;
+
+/// Does a feature without an action; what was not as the row says.
+async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
+    let (policy, statement, action, feature, shows) = row;
+    world.plan_without(policy, statement, action);
+    let result = world.run(*feature).await;
+    world.restore();
+    let clear = match (shows, &result) {
+        (Shows::Refusal, Err(s)) => {
+            s.code() == Code::PermissionDenied && s.message().contains(action)
+        }
+        (Shows::Pending, Err(s)) => s.code() == Code::Aborted && s.message().contains(action),
+        (Shows::Words(words), Err(s)) => s.message().contains(words),
+        (Shows::Warning, Ok(())) => world.log().contains(action),
+        _ => false,
+    };
+    (!clear).then(|| format!("{feature:?} without {action} of {policy}/{statement}: {result:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cluster_scoped_policy_serves_its_cluster_and_touches_no_other() {
+    let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else {
+        return;
+    };
+    for feature in Feature::ALL
+        .into_iter()
+        .filter(|f| !f.beyond_cluster_scope())
+    {
+        world
+            .run(feature)
+            .await
+            .unwrap_or_else(|status| panic!("{feature:?}: {status:?}\n{}", world.log()));
+    }
+    for row in rows(&world.report(), "statements") {
+        assert_ne!(row["times"], 0, "nothing uses {row}");
+    }
+    let other = world.foreign_volume(&[
+        ("ebs.csi.aws.com/cluster", "true"),
+        ("ebs.csi.aws.com/cluster-name", "another"),
+    ]);
+    let refused = world
+        .delete(&other)
+        .await
+        .expect_err("another cluster's volume");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    let refused = world
+        .publish(&other, iam_world::NODE)
+        .await
+        .expect_err("another cluster's volume");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+}

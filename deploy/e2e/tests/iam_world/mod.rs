@@ -1,0 +1,350 @@
+//! The controller's process under policies, and what it can be asked to do.
+
+mod feature;
+mod policies;
+
+pub(crate) use feature::Feature;
+pub(crate) use policies::{Policies, read_policies, repository};
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use ebs_csi_proto::csi::identity_client::IdentityClient;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use ebs_csi_proto::csi::volume_content_source::Type as Source;
+use ebs_csi_sandbox::binaries::Binaries;
+use ec2_sim::{Scenario, Server, ServerOptions};
+use serde_json::{Value, json};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// A node whose instance type is asked for again and again.
+pub(crate) const NODE: &str = "i-0aaaaaaaaaaaaaaa1";
+/// A node of another type, which one feature alone uses.
+const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
+const CLUSTER: &str = "test";
+
+/// A controller whose calls are judged.
+pub(crate) struct IamWorld {
+    server: Server,
+    child: Child,
+    client: ControllerClient<Channel>,
+    policies: Policies,
+    planned: Mutex<Option<Policies>>,
+    names: AtomicU32,
+    log: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for IamWorld {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn setting(policies: &Policies) -> Value {
+    json!({"unknown": "allow", "principals": [{
+        "arn": "arn:aws:iam::111122223333:role/ebs-csi", "access_keys": ["AKIADRIVER"],
+        "tags": {"eks-cluster-name": CLUSTER}, "policies": policies.0,
+    }]})
+}
+
+impl IamWorld {
+    /// Starts simulator and controller; `None`, with the reason printed, where the controller is not built.
+    pub(crate) async fn start(policies: Policies) -> Option<Self> {
+        let program = match Binaries::beside_this_program()
+            .expect("a path")
+            .path("ebs-csi-controller")
+        {
+            Ok(program) => program,
+            Err(e) => {
+                println!("skipped: {e}");
+                return None;
+            }
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let scenario: Scenario = serde_json::from_value(json!({
+            "profile": "instant", "limits": {"enabled": false}, "iam": setting(&policies),
+            "quotas": {"modifications_per_day": 100},
+            "instances": [
+                {"id": NODE, "type": "m5.large", "zone": "us-east-1a"},
+                {"id": OTHER_TYPE, "type": "c5.large", "zone": "us-east-1a"},
+            ],
+            "zones": [{"name": "us-east-1a", "id": "use1-az6"}],
+        }))
+        .expect("a scenario");
+        let server = Server::start(ServerOptions {
+            state_dir: dir.path().join("ec2"),
+            scenario,
+            devices: ec2_sim::devices::Mode::None,
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            control: None,
+        })
+        .await
+        .expect("the simulator starts");
+        let (socket, log) = (dir.path().join("csi.sock"), dir.path().join("log"));
+        let child = Command::new(program)
+            .arg(format!("--endpoint=unix://{}", socket.display()))
+            .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
+            .env_clear()
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ENDPOINT_URL", server.ec2())
+            .env("AWS_ACCESS_KEY_ID", "AKIADRIVER")
+            .env("AWS_SECRET_ACCESS_KEY", "example")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("the controller starts");
+        let channel = Endpoint::try_from(format!("unix://{}", socket.display()))
+            .expect("a socket")
+            .connect_lazy();
+        let world = Self {
+            server,
+            child,
+            client: ControllerClient::new(channel.clone()),
+            policies,
+            planned: Mutex::new(None),
+            names: AtomicU32::new(0),
+            log,
+            _dir: dir,
+        };
+        let mut identity = IdentityClient::new(channel);
+        for _ in 0..2_000 {
+            if identity.probe(csi::ProbeRequest {}).await.is_ok() {
+                return Some(world);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the controller does not get ready\n{}", world.log());
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn report(&self) -> Value {
+        self.server.with_sim(|sim, _| sim.iam.report())
+    }
+
+    fn enforce(&self, policies: &Policies) {
+        let setting = serde_json::from_value(setting(policies)).expect("a setting");
+        self.server
+            .with_sim(|sim, _| sim.iam.change(setting))
+            .expect("policies");
+    }
+
+    /// The last step of the next feature is done without this action.
+    pub(crate) fn plan_without(&self, policy: &str, statement: &str, action: &str) {
+        *self.planned.lock().expect("a lock") =
+            Some(self.policies.without(policy, statement, action));
+    }
+
+    /// All policies again.
+    pub(crate) fn restore(&self) {
+        self.planned.lock().expect("a lock").take();
+        self.enforce(&self.policies);
+    }
+
+    /// From here on what was planned is in force.
+    fn last_step(&self) {
+        if let Some(planned) = self.planned.lock().expect("a lock").take() {
+            self.enforce(&planned);
+        }
+    }
+
+    fn name(&self, kind: &str) -> String {
+        format!("{kind}-{}", self.names.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A volume that another made by hand.
+    pub(crate) fn foreign_volume(&self, tags: &[(&str, &str)]) -> String {
+        let mut parameters = BTreeMap::from([
+            ("AvailabilityZone".to_owned(), "us-east-1a".to_owned()),
+            ("Size".to_owned(), "1".to_owned()),
+            ("VolumeType".to_owned(), "gp3".to_owned()),
+            (
+                "TagSpecification.1.ResourceType".to_owned(),
+                "volume".to_owned(),
+            ),
+        ]);
+        let name = self.name("static");
+        for (i, (key, value)) in tags
+            .iter()
+            .chain(&[("CSIVolumeName", name.as_str())])
+            .enumerate()
+        {
+            let tag = format!("TagSpecification.1.Tag.{}", i + 1);
+            parameters.insert(format!("{tag}.Key"), (*key).to_owned());
+            parameters.insert(format!("{tag}.Value"), (*value).to_owned());
+        }
+        let reply = self
+            .server
+            .with_sim(|sim, now| sim.as_foreign(now, None, None, "CreateVolume", &parameters))
+            .expect("a realm");
+        let body = String::from_utf8(reply.body).expect("text");
+        let id = body
+            .split("<volumeId>")
+            .nth(1)
+            .and_then(|t| t.split('<').next());
+        id.unwrap_or_else(|| panic!("no volume: {body}")).to_owned()
+    }
+
+    fn migrated(&self) -> String {
+        self.foreign_volume(&[("kubernetes.io/created-for/pvc/name", "claim")])
+    }
+
+    fn wanted(
+        &self,
+        parameters: &[(&str, &str)],
+        source: Option<Source>,
+    ) -> csi::CreateVolumeRequest {
+        csi::CreateVolumeRequest {
+            name: self.name("pvc"),
+            capacity_range: Some(gib(1)),
+            volume_capabilities: vec![capability()],
+            parameters: map(parameters),
+            volume_content_source: source.map(|s| csi::VolumeContentSource { r#type: Some(s) }),
+            ..Default::default()
+        }
+    }
+
+    async fn create(&self, request: csi::CreateVolumeRequest) -> Result<String, Status> {
+        let answer = self.client.clone().create_volume(within(request)).await?;
+        Ok(answer.into_inner().volume.expect("a volume").volume_id)
+    }
+
+    pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
+        let request = csi::DeleteVolumeRequest {
+            volume_id: id.to_owned(),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .delete_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn publish(&self, id: &str, node: &str) -> Result<(), Status> {
+        self.publish_with(id, node, HashMap::new()).await
+    }
+
+    async fn publish_with(
+        &self,
+        id: &str,
+        node: &str,
+        volume_context: HashMap<String, String>,
+    ) -> Result<(), Status> {
+        let request = csi::ControllerPublishVolumeRequest {
+            volume_id: id.to_owned(),
+            node_id: node.to_owned(),
+            volume_capability: Some(capability()),
+            volume_context,
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .controller_publish_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn unpublish(&self, id: &str) -> Result<(), Status> {
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: id.to_owned(),
+            node_id: NODE.to_owned(),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .controller_unpublish_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn expand(&self, id: &str) -> Result<(), Status> {
+        let request = csi::ControllerExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            capacity_range: Some(gib(2)),
+            volume_capability: Some(capability()),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .controller_expand_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn modify(&self, id: &str, parameter: (&str, &str)) -> Result<(), Status> {
+        let request = csi::ControllerModifyVolumeRequest {
+            volume_id: id.to_owned(),
+            mutable_parameters: map(&[parameter]),
+            ..Default::default()
+        };
+        self.client
+            .clone()
+            .controller_modify_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn snapshot(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<String, Status> {
+        let request = csi::CreateSnapshotRequest {
+            name: self.name("snapshot"),
+            source_volume_id: volume.to_owned(),
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        let answer = self.client.clone().create_snapshot(within(request)).await?;
+        Ok(answer
+            .into_inner()
+            .snapshot
+            .expect("a snapshot")
+            .snapshot_id)
+    }
+
+    /// A snapshot, completed, of a new volume with these parameters.
+    async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, Status> {
+        let volume = self.create(self.wanted(parameters, None)).await?;
+        self.snapshot(&volume, &[]).await
+    }
+}
+
+fn gib(n: i64) -> csi::CapacityRange {
+    csi::CapacityRange {
+        required_bytes: n << 30,
+        limit_bytes: 0,
+    }
+}
+
+fn capability() -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter as i32,
+        }),
+    }
+}
+
+fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
+    entries
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn within<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(Duration::from_secs(30));
+    request
+}

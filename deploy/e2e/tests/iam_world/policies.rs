@@ -1,0 +1,62 @@
+//! The files of `policy/iam`, and what is left when one action is taken out.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ec2_sim::iam::policy::{Document, OneOrMany};
+
+/// The repository's root.
+pub(crate) fn repository() -> PathBuf {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
+    Path::new(&here).join("../..")
+}
+
+/// Policies by name.
+#[derive(Clone, Debug)]
+pub(crate) struct Policies(pub(super) BTreeMap<String, Document>);
+
+/// Reads files of `policy/iam`.
+pub(crate) fn read_policies(names: &[&str]) -> Policies {
+    let folder = repository().join("policy/iam");
+    let read = |name: &&str| {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("a policy");
+        let document: Document = serde_json::from_str(&text).expect("a policy document");
+        ((*name).to_owned(), document)
+    };
+    Policies(names.iter().map(read).collect())
+}
+
+impl Policies {
+    /// Policy, statement and action of everything that is allowed.
+    pub(crate) fn elements(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
+        self.0.iter().flat_map(|(policy, document)| {
+            document
+                .statement
+                .all()
+                .iter()
+                .enumerate()
+                .flat_map(move |(i, s)| {
+                    let actions = s.action.as_ref().map_or(&[][..], OneOrMany::all);
+                    actions
+                        .iter()
+                        .map(move |a| (policy.clone(), s.name(i), a.clone()))
+                })
+        })
+    }
+
+    pub(super) fn without(&self, policy: &str, statement: &str, action: &str) -> Self {
+        let mut out = self.clone();
+        let document = out.0.get_mut(policy).expect("the policy");
+        let mut statements = document.statement.all().to_vec();
+        for s in &mut statements {
+            if s.sid.as_deref() == Some(statement) {
+                let mut left = s.action.as_ref().map_or(Vec::new(), |a| a.all().to_vec());
+                left.retain(|a| a != action);
+                s.action = Some(OneOrMany::Many(left));
+            }
+        }
+        statements.retain(|s| !s.action.as_ref().map_or(&[][..], OneOrMany::all).is_empty());
+        document.statement = OneOrMany::Many(statements);
+        out
+    }
+}
