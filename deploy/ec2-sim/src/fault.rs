@@ -129,6 +129,12 @@ pub enum Fault {
         /// How much earlier, milliseconds.
         ms: u64,
     },
+    /// The device appears on the instance long after `attached`.
+    LateDevice {
+        /// How long after, milliseconds; absent: never.
+        #[serde(default)]
+        for_ms: Option<u64>,
+    },
     /// `detaching` or `busy` for long.
     StuckDetach {
         /// How long; absent: for ever.

@@ -476,3 +476,47 @@ fn permissions_are_changed_and_read_over_the_control_socket() {
         json!([])
     );
 }
+
+#[test]
+fn a_device_comes_late_or_never() {
+    let r = start(Scenario {
+        profile: "instant".to_owned(),
+        clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
+        ..Scenario::default()
+    });
+    let url = r.server.ec2();
+    let dev = r.control.get("/v1/ready").expect("ready")["dev_dirs"][NODE_A]
+        .as_str()
+        .expect("a directory")
+        .to_owned();
+    let shown = |name: &str| std::fs::symlink_metadata(format!("{dev}/{name}")).is_ok();
+    let step = |ms: u64| {
+        r.control
+            .post("/v1/clock", &json!({ "step_ms": ms }))
+            .expect("step");
+    };
+    for (device, fault, comes) in [
+        ("xvdba", json!({"kind": "late_device", "for_ms": 300}), true),
+        ("xvdbb", json!({"kind": "late_device"}), false),
+    ] {
+        let rule = json!({"match": {"action": "AttachVolume"}, "count": 1, "fault": fault});
+        r.control.post("/v1/faults", &rule).expect("rule");
+        let (made, _) = raw(&url, CREATE);
+        let id = made
+            .split("<volumeId>")
+            .nth(1)
+            .and_then(|t| t.split('<').next())
+            .expect("an id");
+        step(1);
+        let ec2 = |form: &str| raw(&url, &format!("{form}&Version=2016-11-15")).0;
+        let attach =
+            format!("Action=AttachVolume&VolumeId={id}&InstanceId={NODE_A}&Device=/dev/{device}");
+        assert!(ec2(&attach).contains("<status>attaching</status>"));
+        step(299);
+        let said = ec2(&format!("Action=DescribeVolumes&VolumeId.1={id}"));
+        assert!(said.contains("<status>attached</status>"), "{said}");
+        assert!(!shown(device), "{device} is there too early");
+        step(1_000_000);
+        assert_eq!(shown(device), comes, "{device}");
+    }
+}

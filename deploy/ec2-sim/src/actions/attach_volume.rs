@@ -95,6 +95,10 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
     }
     let mut a = Attachment::new(instance, device, call.now, until);
     a.phase = Phase::Attaching { until, mapped };
+    a.device_late_ms = call.faults.iter().find_map(|f| match f {
+        Fault::LateDevice { for_ms } => Some(for_ms.unwrap_or(u64::MAX)),
+        _ => None,
+    });
     a
 }
 

@@ -47,6 +47,9 @@ pub struct Attachment {
     pub card: u32,
     /// When the device appears, if it has not yet.
     pub appears: Option<Millis>,
+    /// How long after `attached` the device appears, where a fault says so, milliseconds.
+    #[serde(default)]
+    pub device_late_ms: Option<u64>,
 }
 
 /// What became of an attachment when its time came.
@@ -79,6 +82,7 @@ impl Attachment {
             delete_on_termination: false,
             card: 0,
             appears: None,
+            device_late_ms: None,
         }
     }
 

@@ -87,6 +87,7 @@ impl Plan {
             Fault::Foreign { .. }
             | Fault::StuckAttach { .. }
             | Fault::SkewAttach { .. }
+            | Fault::LateDevice { .. }
             | Fault::StuckDetach { .. }
             | Fault::DeviceTaken { .. }
             | Fault::DeviceRaced {}

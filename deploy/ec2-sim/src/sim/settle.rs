@@ -76,7 +76,12 @@ impl Sim {
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }
             Event::Attached(instance) => {
-                let late = self.latency.sample("device_appear");
+                let usual = self.latency.sample("device_appear");
+                let late = self.realms[realm]
+                    .volumes()
+                    .get(id)
+                    .and_then(|v| v.attachment(&instance)?.device_late_ms)
+                    .unwrap_or(usual);
                 if late == 0 {
                     self.appear(realm, id, &instance, now);
                 } else {
