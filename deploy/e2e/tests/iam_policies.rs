@@ -275,6 +275,12 @@ const NEEDED: &[Needed] = &[
     ),
 ];
 
+/// What only a process asks that takes over from another, and does without when it may not: not tried here.
+const AFTER_A_RESTART: [&str; 2] = [
+    "ec2:DescribeFastSnapshotRestores",
+    "ec2:DescribeLockedSnapshots",
+];
+
 /// The policies that are one for each feature.
 const BY_FEATURE: [&str; 6] = [
     "base",
@@ -287,6 +293,13 @@ const BY_FEATURE: [&str; 6] = [
 
 fn rows(report: &Value, what: &str) -> Vec<Value> {
     report[what].as_array().cloned().unwrap_or_default()
+}
+
+fn all_used(report: &Value) {
+    for row in rows(report, "statements") {
+        let untried = AFTER_A_RESTART.iter().any(|a| row["element"] == *a);
+        assert!(untried || row["times"] != 0, "nothing uses {row}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,13 +318,12 @@ async fn every_feature_works_under_the_policies_and_each_action_of_them_is_used(
     for row in &asked {
         assert_eq!(row["denied"], 0, "a call that no policy lists: {row}");
     }
-    for row in rows(&report, "statements") {
-        assert_ne!(row["times"], 0, "nothing uses {row}");
-    }
+    all_used(&report);
     let made: BTreeSet<&str> = asked
         .iter()
         .filter_map(|row| row["action"].as_str())
         .filter(|action| action.starts_with("ec2:"))
+        .chain(AFTER_A_RESTART)
         .collect();
     let documented = documented();
     let documented: BTreeSet<&str> = documented.iter().map(String::as_str).collect();
@@ -341,7 +353,10 @@ fn documented() -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_any_one_action_a_feature_breaks_and_says_which_is_missing() {
     let policies = read_policies(&BY_FEATURE);
-    let elements: BTreeSet<(String, String, String)> = policies.elements().collect();
+    let elements: BTreeSet<(String, String, String)> = policies
+        .elements()
+        .filter(|(_, _, action)| !AFTER_A_RESTART.contains(&action.as_str()))
+        .collect();
     let rows: BTreeSet<(String, String, String)> = NEEDED
         .iter()
         .map(|(p, s, a, ..)| ((*p).to_owned(), (*s).to_owned(), (*a).to_owned()))
@@ -402,9 +417,7 @@ async fn the_cluster_scoped_policy_serves_its_cluster_and_touches_no_other() {
             .await
             .unwrap_or_else(|status| panic!("{feature:?}: {status:?}\n{}", world.log()));
     }
-    for row in rows(&world.report(), "statements") {
-        assert_ne!(row["times"], 0, "nothing uses {row}");
-    }
+    all_used(&world.report());
     let other = world.foreign_volume(&[
         ("ebs.csi.aws.com/cluster", "true"),
         ("ebs.csi.aws.com/cluster-name", "another"),

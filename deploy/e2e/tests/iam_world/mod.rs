@@ -94,6 +94,7 @@ impl IamWorld {
         let child = Command::new(program)
             .arg(format!("--endpoint=unix://{}", socket.display()))
             .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
+            .arg("--snapshot-takeover-wait=0s")
             .env_clear()
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ENDPOINT_URL", server.ec2())
