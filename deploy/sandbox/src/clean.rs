@@ -154,7 +154,7 @@ pub(crate) fn loops_of(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// What still exists of a world: sentences, empty when nothing does.
-pub(crate) fn leftovers(state_dir: &Path) -> Vec<String> {
+pub fn leftovers(state_dir: &Path) -> Vec<String> {
     let mut found: Vec<String> = living(state_dir)
         .into_iter()
         .map(|identity| {

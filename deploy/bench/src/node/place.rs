@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
-use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
+use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE, clean};
 
 use crate::error::BenchError;
 
@@ -77,16 +77,20 @@ impl Place {
         all
     }
 
-    /// Ends it; an error when something is left.
+    /// Ends it; an error when something is left. The kernel clears a hundred loop devices in its own time: it is given half a minute.
     pub(super) async fn end(self) -> Result<(), BenchError> {
-        let ended = self.world.shutdown().await?;
-        if ended.leftovers.is_empty() {
-            Ok(())
-        } else {
-            Err(BenchError::Other(format!(
-                "left behind: {}",
-                ended.leftovers.join("; ")
-            )))
+        let directory = self.world.state_dir().to_owned();
+        let mut left = self.world.shutdown().await?.leftovers;
+        for _ in 0..300 {
+            if left.is_empty() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            left = clean::leftovers(&directory);
         }
+        Err(BenchError::Other(format!(
+            "left behind: {}",
+            left.join("; ")
+        )))
     }
 }
