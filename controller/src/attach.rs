@@ -4,6 +4,7 @@ mod attaching;
 mod cards;
 mod detaching;
 mod initialized;
+mod lately;
 mod leave;
 mod manner;
 mod pending;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::device_name::{DeviceNames, Mapped, NoNameLeft, Reservation};
 use crate::ec2::{
-    AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Timestamp, Volume,
+    AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Seen, Timestamp, Volume,
 };
 use crate::ec2_failure::failure;
 use crate::operations::{Conflict, Mandate, Operations};
@@ -31,6 +32,7 @@ use attaching::{Attaching, Step};
 use cards::Cards;
 use detaching::Detaching;
 use initialized::wait_until_initialized;
+use lately::Lately;
 use leave::Leave;
 pub use manner::Manner;
 use manner::Manners;
@@ -74,6 +76,7 @@ pub struct Attachments {
     names: DeviceNames,
     cards: Cards,
     manners: Manners,
+    lately: Lately,
     tally: Tally,
     safe_detach: Mode,
     running: Operations<Key, Intent, Option<Attached>>,
@@ -87,6 +90,7 @@ impl Attachments {
             names: DeviceNames::default(),
             cards: Cards::default(),
             manners: Manners::default(),
+            lately: Lately::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,
@@ -142,7 +146,7 @@ impl Attachments {
         let mut instance = Some(instance);
         let shared = request.manner.capability.needs_multi_attach();
         let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
-        let mut step = machine.see(&seen, Instant::now());
+        let mut step = machine.see(&self.lately.corrected(&seen), Instant::now());
         // Kept until the attachment is seen: nobody else may take the name meanwhile.
         let mut kept: Option<Reservation> = None;
         let attached = loop {
@@ -185,7 +189,7 @@ impl Attachments {
                     if mandate.is_superseded() {
                         return ControlFlow::Break(Step::Wait);
                     }
-                    match machine.see(seen, Instant::now()) {
+                    match machine.see(&self.lately.corrected(seen), Instant::now()) {
                         Step::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),
                     }
@@ -235,6 +239,7 @@ impl Attachments {
             let answer = ec2
                 .attach_volume(volume, node, &place.device, place.card)
                 .await;
+            self.lately.attach_sent(volume, node);
             machine.sent(Instant::now());
             let error = match answer {
                 Ok(_) => {
@@ -292,8 +297,12 @@ impl Attachments {
         let mut machine = Detaching::new(volume.clone(), node.clone());
         let pending = PendingDetach::new(pair, self.tally.metrics());
         // The facts come before the act, always.
+        let since = |seen: &Seen<Volume>| Some(seen.present()?.attachment(node)?.attached);
+        let mut attached = None;
         let mut step = if self.safe_detach == Mode::Off {
-            machine.see(&ec2.look_volume(volume).await, Instant::now())
+            let seen = ec2.look_volume(volume).await;
+            attached = since(&seen).flatten();
+            machine.see(&seen, Instant::now())
         } else {
             detaching::Step::Detach
         };
@@ -304,6 +313,9 @@ impl Attachments {
             match step {
                 detaching::Step::Gone => {
                     self.manners.forget(&Key(volume.clone(), node.clone()));
+                    if attached.is_some() {
+                        self.lately.ended(volume, node, attached);
+                    }
                     return Ok(());
                 }
                 detaching::Step::Refuse(failure) => return Err(failure),
@@ -343,6 +355,10 @@ impl Attachments {
                         return ControlFlow::Break(detaching::Step::Wait);
                     }
                     pending.see(seen);
+                    attached = since(seen).unwrap_or(attached);
+                    if self.lately.may_be_late(seen, volume, node) {
+                        return ControlFlow::Continue(());
+                    }
                     match machine.see(seen, Instant::now()) {
                         detaching::Step::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),

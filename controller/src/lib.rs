@@ -14,6 +14,8 @@ pub mod ec2_failure;
 pub mod health;
 pub mod http;
 pub mod iops;
+#[doc(hidden)]
+pub mod known_bug;
 pub mod listing;
 pub mod metrics;
 pub mod modify;

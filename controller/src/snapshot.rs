@@ -22,6 +22,8 @@ use crate::tally::Tally;
 
 /// How long one deletion may take, waiting for its turn included.
 const DELETE_TIME: Duration = Duration::from_secs(120);
+/// So long a caller that was told of a snapshot is taken to know it.
+const TOLD: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes, deletes and lists snapshots.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Snapshots {
     doubtful: Remembered<()>,
     /// Names whose fast restores and lock are set.
     finished: Remembered<()>,
+    /// The snapshots that callers were told of, by name.
+    told: Remembered<SnapshotId>,
     creating: Operations<String, CreateSnapshot, Snapshot>,
     deleting: Operations<SnapshotId, (), ()>,
 }
@@ -51,6 +55,7 @@ impl Snapshots {
             since: Arc::default(),
             doubtful: Remembered::default(),
             finished: Remembered::default(),
+            told: Remembered::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
@@ -72,14 +77,15 @@ impl Snapshots {
         patience: Option<Duration>,
     ) -> Result<Snapshot, Failure> {
         let this = self.clone();
-        self.creating
-            .run(
-                request.name.clone(),
-                request.clone(),
-                patience,
-                move |mandate| this.make(request, mandate),
-            )
-            .await
+        let name = request.name.clone();
+        let snapshot = self
+            .creating
+            .run(name.clone(), request.clone(), patience, move |mandate| {
+                this.make(request, mandate)
+            })
+            .await?;
+        self.told.put(&name, snapshot.id.clone(), TOLD);
+        Ok(snapshot)
     }
 
     /// Deletes the snapshot. A snapshot that does not exist is deleted.

@@ -1,6 +1,7 @@
 //! Before a DetachVolume: whether the volume may leave the node.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
@@ -12,6 +13,9 @@ use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::{Fact, Facts, Mode, Refusal, Verdict, Waiting, decide, gather};
+
+/// From one look to the next, while looks may be late.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What a detach does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,10 @@ impl Attachments {
             let verdict = decide(&gathered.facts);
             self.tally.metrics().safe_detach_decided(verdict.label());
             match verdict {
+                // The look may be from before the attach.
+                Verdict::Done if self.lately.is_new(&pair.volume, &pair.node) => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
                 Verdict::Done => return Ok(Leave::Gone),
                 Verdict::Safe(rung) => {
                     tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");

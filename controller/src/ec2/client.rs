@@ -25,6 +25,7 @@ use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
 use super::timestamp::Timestamp;
 use super::trail::LeaveTrail;
+use crate::known_bug::KnownBug;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +182,11 @@ impl Ec2 {
             deadline: Some(deadline),
             ..self.clone()
         }
+    }
+
+    /// Whether a test has put this mistake in.
+    pub(crate) fn has(&self, bug: KnownBug) -> bool {
+        self.core.settings.known_bug == Some(bug)
     }
 
     /// The Region (`us-east-1`).

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::action::Action;
 use super::call::{Core, Tries};
 use super::code::Ec2ErrorKind;
-use super::error::Ec2Error;
+use super::error::{Ec2Error, Sent};
 use super::instance::Instance;
 use super::modification::Modification;
 use super::page::{SdkPage, all_pages, filter, literal, read_all};
@@ -20,6 +20,7 @@ use super::snapshot::Snapshot;
 use super::split;
 use super::status::VolumeStatus;
 use super::volume::Volume;
+use crate::known_bug::KnownBug;
 
 /// The tag by which a volume is found again, as the Go driver writes it.
 pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
@@ -98,6 +99,17 @@ impl Source for Volumes {
     ) -> Result<BTreeMap<VolumeId, Seen<Volume>>, Ec2Error> {
         let filters = vec![filter("volume-id", strings(keys))];
         let found = describe_volumes(&self.0, filters, deadline).await?;
+        if self.0.settings.known_bug == Some(KnownBug::BatchErrorToAll) && found.len() < keys.len()
+        {
+            return Err(Ec2Error {
+                kind: Ec2ErrorKind::VolumeNotFound,
+                action: Self::ACTION,
+                code: None,
+                message: "a volume of the call does not exist".to_owned(),
+                request_id: None,
+                sent: Sent::Answered,
+            });
+        }
         Ok(found
             .into_iter()
             .map(|volume| (volume.id.clone(), Seen::Present(volume)))

@@ -9,6 +9,7 @@ use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use super::action::{Action, Rate};
+use crate::known_bug::KnownBug;
 use crate::metrics::Metrics;
 
 /// Settings of the EC2 layer.
@@ -38,6 +39,9 @@ pub struct Settings {
     pub patience: Duration,
     /// Seed of the jitter.
     pub seed: u64,
+    /// A mistake put in by a test; no configuration reaches it.
+    #[doc(hidden)]
+    pub known_bug: Option<KnownBug>,
 }
 
 impl Default for Settings {
@@ -55,6 +59,7 @@ impl Default for Settings {
             call_timeout: Duration::from_secs(15),
             patience: Duration::from_secs(60),
             seed: 0,
+            known_bug: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::promise::Promise;
 use super::{Snapshots, failed};
 use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState};
 use crate::ec2_failure::{failure, failure_as};
+use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
 use crate::request::CreateSnapshot;
 
@@ -38,8 +39,18 @@ impl Snapshots {
             .doubtful
             .get(&request.name)
             .map(|()| Instant::now() + TAG_LAG);
-        let found = find_late(&ec2, &request, doubt.max(self.taken_over_at())).await?;
+        let found = match ec2.has(KnownBug::SnapshotWithoutLookUp) {
+            true => None,
+            false => find_late(&ec2, &request, doubt.max(self.taken_over_at())).await?,
+        };
         if let Some(snapshot) = found {
+            if snapshot.state == SnapshotState::Error {
+                // A caller that does not know its id could never delete it, and one that does would not learn of another: so it is named once.
+                return match self.told.get(&request.name) == Some(snapshot.id.clone()) {
+                    true => Err(failed(&snapshot)),
+                    false => Ok(snapshot),
+                };
+            }
             // A crash may have come between the snapshot and what it is owed.
             let promise =
                 Promise::recorded(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
@@ -76,6 +87,9 @@ impl Snapshots {
             }
             Err(error) => return Err(failure(&error)),
         };
+        if snapshot.state == SnapshotState::Error {
+            return Ok(snapshot);
+        }
         match self
             .keep(&ec2, &request.name, &snapshot, &promise, false)
             .await
@@ -117,18 +131,13 @@ impl Snapshots {
     }
 }
 
-/// The snapshot that bears the name, of several the oldest.
+/// The snapshot that bears the name, of several the oldest; one that failed when there is no other.
 async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, Failure> {
     let snapshots = ec2
         .snapshots_by_name(&request.name)
         .await
-        .map_err(|error| {
-            // Not knowing is not a reason to say that nothing was done.
-            match error.may_have_happened() || error.is_transient() {
-                true => failure_as(Condition::OperationPending, &error),
-                false => failure(&error),
-            }
-        })?;
+        // Not knowing is not a reason to say that nothing was done: an earlier request may have taken it.
+        .map_err(|error| failure_as(Condition::OperationPending, &error))?;
     judge(request, snapshots)
 }
 
@@ -157,8 +166,8 @@ fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Sn
         .into_iter()
         .partition(|snapshot| snapshot.state == SnapshotState::Error);
     // The caller may know it by its id: another one under its name would belong to nobody.
-    if let (Some(broken), true) = (broken.first(), snapshots.is_empty()) {
-        return Err(failed(broken));
+    if snapshots.is_empty() {
+        return Ok(broken.into_iter().next());
     }
     snapshots.sort_by(|a, b| (a.started, &a.id).cmp(&(b.started, &b.id)));
     if snapshots.len() > 1 {
@@ -265,9 +274,8 @@ mod tests {
             kept.unwrap().unwrap().id,
             snapshot(5, OURS, SnapshotState::Pending).id
         );
-        let broken = judge(&request, vec![snapshot(1, OURS, SnapshotState::Error)]).unwrap_err();
-        assert_eq!(broken.condition(), Condition::Local);
-        assert!(broken.text().contains("snap-00000000000000001"), "{broken}");
+        let broken = snapshot(1, OURS, SnapshotState::Error);
+        assert_eq!(judge(&request, vec![broken.clone()]), Ok(Some(broken)));
         assert_eq!(judge(&request, Vec::new()), Ok(None));
         let other = judge(&request, vec![snapshot(1, OTHER, SnapshotState::Completed)]);
         assert_eq!(other.unwrap_err().condition(), Condition::Incompatible);

@@ -17,6 +17,7 @@ use super::plan::Plan;
 use super::settle::{Settled, Settling};
 use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState};
 use crate::ec2_failure::{condition, failure, failure_as};
+use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
 use crate::request::CreateVolume;
 use crate::token::{Attempt, ClientToken};
@@ -151,6 +152,9 @@ impl Volumes {
                     Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent
                 ) =>
             {
+                if ec2.has(KnownBug::TokenBumpWithoutAdoption) {
+                    return Ok(Next::StepOver(failure(&error)));
+                }
                 match find(ec2, request, TAG_LAG).await? {
                     Found::Fitting(volume) => *volume,
                     Found::Other(text) => return Err(incompatible(request, &text)),
@@ -183,13 +187,8 @@ impl Volumes {
             ))),
             Settled::Unseen(volume) => Err(unseen(&volume.id)),
             Settled::Failed(volume) => {
-                // It bears our name and is of no use to anybody: nobody else would delete it. Until it is gone the token stays its own.
-                if let Err(error) = ec2.delete_volume(&volume.id).await {
-                    return Err(failure_as(Condition::OperationPending, &error).context(format!(
-                        "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
-                        volume.id
-                    )));
-                }
+                // Until it is gone the token stays its own.
+                delete_failed(ec2, &volume).await?;
                 self.step_past(&request.name, attempt);
                 Err(Failure::new(
                     Condition::Local,
@@ -257,6 +256,9 @@ async fn find(ec2: &Ec2, request: &CreateVolume, lag: Duration) -> Result<Found,
             .volumes_by_name(&request.name)
             .await
             .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+        for failed in volumes.iter().filter(|v| v.state == VolumeState::Error) {
+            delete_failed(ec2, failed).await?;
+        }
         match judge(request, volumes) {
             Found::Nothing if !looked_late => {
                 looked_late = true;
@@ -264,6 +266,20 @@ async fn find(ec2: &Ec2, request: &CreateVolume, lag: Duration) -> Result<Found,
             }
             found => return Ok(found),
         }
+    }
+}
+
+/// Deletes a volume that EC2 failed to make: it bears our name and is of no use to anybody, and nobody else would.
+async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
+    match ec2.delete_volume(&volume.id).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => Ok(()),
+        Err(error) => Err(
+            failure_as(Condition::OperationPending, &error).context(format!(
+                "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
+                volume.id
+            )),
+        ),
     }
 }
 
