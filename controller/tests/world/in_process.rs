@@ -68,33 +68,12 @@ impl HttpClient for InProcess {
 
 impl HttpConnector for InProcess {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let form = request.body().bytes().unwrap_or_default().to_vec();
-        let now = self.clock.millis();
-        let reply = self.sim.lock().unwrap().handle(
-            now,
-            &Request {
-                form: form.clone(),
-                authorization: request.headers().get("authorization").map(str::to_owned),
-                session_token: request
-                    .headers()
-                    .get("x-amz-security-token")
-                    .map(str::to_owned),
-                ..Request::default()
-            },
-        );
-        let line = format!(
-            "{} {} {} {:?}",
-            now.0 - BEGIN,
-            String::from_utf8_lossy(&form),
-            reply.status,
-            reply.delivery
-        );
-        self.passed.lock().unwrap().push(line);
-        HttpConnectorFuture::new(deliver(reply))
+        HttpConnectorFuture::new(deliver(self.pass(&request)))
     }
 }
 
-async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError> {
+/// Gives the reply to the client when, and if, it is to arrive.
+pub(crate) async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError> {
     tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
     let lost =
         || ConnectorError::io(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
@@ -133,8 +112,51 @@ impl InProcess {
         }
     }
 
+    /// Hands the request to the simulator. What it does is done when this returns.
+    pub(crate) fn pass(&self, request: &HttpRequest) -> Reply {
+        let form = request.body().bytes().unwrap_or_default().to_vec();
+        let now = self.clock.millis();
+        let line = String::from_utf8_lossy(&form).into_owned();
+        let reply = self.sim.lock().unwrap().handle(
+            now,
+            &Request {
+                form,
+                authorization: request.headers().get("authorization").map(str::to_owned),
+                session_token: request
+                    .headers()
+                    .get("x-amz-security-token")
+                    .map(str::to_owned),
+                ..Request::default()
+            },
+        );
+        self.note(format!("{line} {} {:?}", reply.status, reply.delivery));
+        reply
+    }
+
+    /// Writes a line between those of the requests.
+    pub(crate) fn note(&self, line: String) {
+        let at = self.clock.millis().0 - BEGIN;
+        self.passed.lock().unwrap().push(format!("{at} {line}"));
+    }
+
     /// The driver's access to it.
     pub(crate) async fn access(&self, seed: u64) -> Ec2 {
+        let settings = Settings {
+            seed,
+            ..Settings::default()
+        };
+        let http = SharedHttpClient::new(self.clone());
+        self.access_by(http, SharedTimeSource::new(self.clock), settings)
+            .await
+    }
+
+    /// The driver's access to it by a client and a clock of the caller's.
+    pub(crate) async fn access_by(
+        &self,
+        http: SharedHttpClient,
+        clock: SharedTimeSource,
+        settings: Settings,
+    ) -> Ec2 {
         let credentials = Credentials::builder()
             .access_key_id("AKIATEST")
             .secret_access_key("secret")
@@ -144,18 +166,30 @@ impl InProcess {
             region: Some("us-east-1".to_owned()),
             ec2_endpoint: Some("http://ec2.test".to_owned()),
             profile_files: false,
-            seed,
-            ..Settings::default()
+            ..settings
         };
         let surroundings = Surroundings {
-            http: Some(SharedHttpClient::new(self.clone())),
+            http: Some(http),
             credentials: Some(SharedCredentialsProvider::new(credentials)),
-            clock: SharedTimeSource::new(self.clock),
+            clock,
             ..Surroundings::default()
         };
         Ec2::connect(settings, surroundings)
             .await
             .expect("the client is built without a call")
+    }
+
+    /// EC2's time.
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.millis()
+    }
+
+    /// Acts on EC2 itself, whose state is that of now.
+    pub(crate) fn act<T>(&self, act: impl FnOnce(&mut Sim, Millis) -> T) -> T {
+        let now = self.clock.millis();
+        let mut sim = self.sim.lock().expect("not poisoned");
+        sim.settle(now);
+        act(&mut sim, now)
     }
 
     /// What lives in EC2 now, and which of its rules were broken.

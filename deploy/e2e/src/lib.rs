@@ -1,6 +1,7 @@
 //! Tests of the real processes together, and of the repository's own rules: see `tests/`. This library is what those tests share.
 
 pub mod bytes;
+pub mod dice;
 pub mod junit;
 pub mod launcher;
 pub mod life;
@@ -8,6 +9,7 @@ pub mod program;
 pub mod requests;
 pub mod setting;
 pub mod tool_at_work;
+pub mod workload;
 
 pub use life::{Life, Step};
 pub use requests::Requests;

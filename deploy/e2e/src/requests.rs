@@ -113,6 +113,12 @@ impl<'a> Requests<'a> {
         })
     }
 
+    /// Whether an instance has the volume, by what EC2 shows.
+    pub async fn holds(&self, volume: &str, instance: &str) -> bool {
+        let shown = self.volume(volume).await;
+        shown.is_some_and(|shown| shown.instances.iter().any(|of| of == instance))
+    }
+
     /// How many volumes carry this name tag.
     pub async fn named(&self, name: &str) -> usize {
         self.ec2

@@ -1,0 +1,413 @@
+//! The container orchestrator: four sidecars that call as the real ones do, each led from one of two pods.
+//!
+//! What external-provisioner and external-snapshotter read from a code: CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE and ABORTED say that the work may
+//! still be going on, and they call on until they know, even when nobody wants the result any more, to delete it. Everything else is final: when
+//! nobody wants the result any more they forget it, and whatever EC2 has made is left over for ever. The others call until they succeed.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_controller::service::Controller;
+use ebs_csi_proto::csi::controller_server::Controller as Service;
+use ebs_csi_proto::{Condition, Failure, csi};
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
+
+use super::dice::Dice;
+use super::history::World;
+use super::signal::Signal;
+
+/// Whatever happens, it has ended by then.
+const ENDS_AFTER: Duration = Duration::from_secs(7_200);
+
+/// A sidecar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sidecar {
+    Provisioner,
+    Attacher,
+    Resizer,
+    Snapshotter,
+}
+
+pub(crate) const SIDECARS: [Sidecar; 4] = [
+    Sidecar::Provisioner,
+    Sidecar::Attacher,
+    Sidecar::Resizer,
+    Sidecar::Snapshotter,
+];
+
+impl Sidecar {
+    /// As the chart sets it.
+    fn timeout(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Attacher => 360,
+            _ => 60,
+        })
+    }
+}
+
+/// Whether the work may still be going on, as the sidecars read it.
+pub(crate) fn may_go_on(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted
+    )
+}
+
+/// Which replica each sidecar's leader speaks to; none while there is no leader.
+#[derive(Debug)]
+pub(crate) struct Leaders([Signal<Option<usize>>; 4]);
+
+impl Leaders {
+    pub(crate) fn of(seed: u64) -> Self {
+        let dice = Dice::of(seed, "first leaders");
+        Self([(); 4].map(|()| Signal::new(Some(dice.below(2)))))
+    }
+
+    fn of_sidecar(&self, sidecar: Sidecar) -> &Signal<Option<usize>> {
+        &self.0[sidecar as usize]
+    }
+}
+
+/// Moves the leadership of one sidecar: when its pod's controller dies, and at times without a reason.
+pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
+    let dice = Dice::of(seed, &format!("{sidecar:?} leads"));
+    let leader = world.leaders.of_sidecar(sidecar);
+    loop {
+        let at = leader.get().unwrap_or(0);
+        let Some(process) = world.replicas[at].process() else {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            continue;
+        };
+        let tired = async {
+            tokio::time::sleep(dice.millis(10_000, 120_000)).await;
+            if !world.weather.handovers || world.weather.is_calm() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = process.dead.until(|dead| dead) => {}
+            () = tired => {}
+        }
+        leader.set(None);
+        // A lease is not taken at once.
+        tokio::time::sleep(dice.millis(2_500, 12_000)).await;
+        let next = dice.below(2);
+        leader.set(Some(next));
+        world
+            .ec2
+            .note(format!("{sidecar:?} leads at replica {next}"));
+    }
+}
+
+/// The time from one attempt to the next.
+pub(crate) struct Pauses(Duration);
+
+impl Pauses {
+    pub(crate) fn new() -> Self {
+        Self(Duration::from_secs(1))
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        tokio::time::sleep(self.0).await;
+        // The real ones go on to minutes; nothing is learned from waiting longer.
+        self.0 = (self.0 * 2).min(Duration::from_secs(20));
+    }
+}
+
+/// Nobody answers: UNAVAILABLE.
+fn cut_off(why: &str) -> Status {
+    Failure::new(Condition::BackendDown, why).into()
+}
+
+/// One call to the leader's replica.
+pub(crate) async fn call<M, T, F>(
+    world: &World,
+    sidecar: Sidecar,
+    message: M,
+    act: impl FnOnce(Controller, Request<M>) -> F,
+) -> Result<T, Status>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let leader = world.leaders.of_sidecar(sidecar);
+    let at = leader.until(|at| at.is_some()).await.unwrap_or(0);
+    let Some(process) = world.replicas[at].process() else {
+        return Err(cut_off("nobody listens"));
+    };
+    let limit = world.impatience.unwrap_or(sidecar.timeout());
+    let mut request = Request::new(message);
+    request.set_timeout(limit);
+    let answer = act(process.controller.clone(), request);
+    tokio::select! {
+        biased;
+        _ = process.dead.until(|dead| dead) => Err(cut_off("the connection broke")),
+        // The new leader calls again; nobody is left to hear this answer.
+        _ = leader.until(|at| at.is_none()) => Err(cut_off("the sidecar is no longer the leader")),
+        // A transport cuts the call off at its limit, whatever the service does.
+        answer = tokio::time::timeout(limit, answer) => match answer {
+            Ok(answer) => answer.map(Response::into_inner),
+            Err(_) => Err(Failure::new(Condition::DeadlinePassed, "cut off").into()),
+        },
+    }
+}
+
+/// Calls until it succeeds; none when it never does, which is blamed.
+pub(crate) async fn insist<M, T, F>(
+    world: &World,
+    sidecar: Sidecar,
+    what: &str,
+    message: M,
+    act: impl Fn(Controller, Request<M>) -> F,
+) -> Option<T>
+where
+    M: Clone,
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let mut pauses = Pauses::new();
+    loop {
+        match call(world, sidecar, message.clone(), &act).await {
+            Ok(answer) => return Some(answer),
+            Err(status) => still_hopeful(world, what, &status)?,
+        }
+        pauses.pause().await;
+    }
+}
+
+/// Notes the answer; none, and blame, when it should have succeeded long ago or can never.
+pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Option<()> {
+    world.ec2.note(format!("{what}: {status}"));
+    if matches!(
+        status.code(),
+        Code::InvalidArgument
+            | Code::Unimplemented
+            | Code::OutOfRange
+            | Code::AlreadyExists
+            | Code::Unknown
+    ) {
+        world.blame(format!(
+            "{what}: no true answer to such a request: {status}"
+        ));
+        return None;
+    }
+    if world.began.elapsed() > ENDS_AFTER {
+        world.blame(format!("{what}: never succeeds: {status}"));
+        return None;
+    }
+    Some(())
+}
+
+/// external-provisioner: makes the volume. None when it is given up and nothing is left over, or something is blamed.
+pub(crate) async fn provision(
+    world: &World,
+    request: &csi::CreateVolumeRequest,
+    unwanted_at: Option<Instant>,
+) -> Option<csi::Volume> {
+    let name = &request.name;
+    let mut pauses = Pauses::new();
+    let mut going_on = false;
+    loop {
+        let unwanted = || unwanted_at.is_some_and(|at| Instant::now() >= at);
+        if unwanted() && !going_on {
+            world.ec2.note(format!("{name} is forgotten"));
+            return None;
+        }
+        let answer = call(
+            world,
+            Sidecar::Provisioner,
+            request.clone(),
+            |c, r| async move { c.create_volume(r).await },
+        );
+        match answer.await {
+            Ok(answer) => {
+                let volume = answer.volume?;
+                world.check_created(request, &volume);
+                if unwanted() {
+                    unprovision(world, &volume.volume_id).await?;
+                    return None;
+                }
+                world.keeps_volume(name, &volume.volume_id);
+                return Some(volume);
+            }
+            Err(status) => {
+                still_hopeful(world, name, &status)?;
+                going_on = may_go_on(status.code());
+                if !going_on {
+                    world.check_not_created(name, &status);
+                }
+            }
+        }
+        pauses.pause().await;
+    }
+}
+
+/// external-provisioner: deletes the volume.
+pub(crate) async fn unprovision(world: &World, id: &str) -> Option<()> {
+    let request = csi::DeleteVolumeRequest {
+        volume_id: id.to_owned(),
+        ..Default::default()
+    };
+    insist(
+        world,
+        Sidecar::Provisioner,
+        &format!("delete {id}"),
+        request,
+        |c, r| async move { c.delete_volume(r).await },
+    )
+    .await?;
+    world.check_deleted(id);
+    world.forgets_volume(id);
+    Some(())
+}
+
+/// external-attacher: attaches until it succeeds or nobody wants it any more. True when it is attached.
+pub(crate) async fn attach(
+    world: &World,
+    request: &csi::ControllerPublishVolumeRequest,
+    unwanted_at: Option<Instant>,
+    disturbed: bool,
+) -> Option<bool> {
+    let (volume, node) = (&request.volume_id, &request.node_id);
+    let what = format!("attach {volume} to {node}");
+    let mut pauses = Pauses::new();
+    loop {
+        let answer = call(
+            world,
+            Sidecar::Attacher,
+            request.clone(),
+            |c, r| async move { c.controller_publish_volume(r).await },
+        );
+        let answer = match unwanted_at {
+            // The attacher may be restarted in the middle of its call.
+            Some(at) => match tokio::time::timeout_at(at, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Some(false),
+            },
+            None => answer.await,
+        };
+        match answer {
+            Ok(answer) => {
+                if !disturbed {
+                    world.check_attached(volume, node, &answer.publish_context);
+                }
+                return Some(true);
+            }
+            Err(status) => {
+                still_hopeful(world, &what, &status)?;
+                if status.code() == Code::NotFound {
+                    world.check_missing(volume, node, &status);
+                    return Some(false);
+                }
+            }
+        }
+        if unwanted_at.is_some_and(|at| Instant::now() >= at) {
+            return Some(false);
+        }
+        pauses.pause().await;
+    }
+}
+
+/// external-attacher: detaches until it succeeds.
+pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()> {
+    let request = csi::ControllerUnpublishVolumeRequest {
+        volume_id: volume.to_owned(),
+        node_id: node.to_owned(),
+        ..Default::default()
+    };
+    let what = format!("detach {volume} from {node}");
+    insist(
+        world,
+        Sidecar::Attacher,
+        &what,
+        request,
+        |c, r| async move { c.controller_unpublish_volume(r).await },
+    )
+    .await?;
+    world.check_detached(volume, node);
+    Some(())
+}
+
+/// external-snapshotter: takes the snapshot and waits until it is ready. None when it is given up and nothing is left over, or something is blamed.
+pub(crate) async fn snapshot(
+    world: &World,
+    request: &csi::CreateSnapshotRequest,
+    unwanted_at: Option<Instant>,
+) -> Option<csi::Snapshot> {
+    let name = &request.name;
+    let mut pauses = Pauses::new();
+    let mut going_on = false;
+    let mut handle: Option<String> = None;
+    loop {
+        if unwanted_at.is_some_and(|at| Instant::now() >= at) {
+            if let Some(id) = &handle {
+                unsnapshot(world, id).await?;
+                return None;
+            }
+            if !going_on {
+                world.ec2.note(format!("{name} is forgotten"));
+                return None;
+            }
+        }
+        let answer = call(
+            world,
+            Sidecar::Snapshotter,
+            request.clone(),
+            |c, r| async move { c.create_snapshot(r).await },
+        );
+        match answer.await {
+            Ok(answer) => {
+                let snapshot = answer.snapshot?;
+                world.check_snapshot(request, &snapshot);
+                // The first handle stays: whatever another answer names is nobody's.
+                let first = handle.get_or_insert_with(|| snapshot.snapshot_id.clone());
+                if *first != snapshot.snapshot_id {
+                    world.blame(format!(
+                        "{name} is {first}, and then {}",
+                        snapshot.snapshot_id
+                    ));
+                    return None;
+                }
+                world.keeps_snapshot(name, &snapshot.snapshot_id);
+                if snapshot.ready_to_use {
+                    return Some(snapshot);
+                }
+            }
+            Err(status) => {
+                still_hopeful(world, name, &status)?;
+                going_on = may_go_on(status.code());
+                if !going_on && handle.is_none() {
+                    world.check_no_snapshot(name, &status);
+                }
+                if let Some(id) = &handle
+                    && world.has_failed(id)
+                {
+                    // The person deletes it, as the error says.
+                    unsnapshot(world, &id.clone()).await?;
+                    return None;
+                }
+            }
+        }
+        pauses.pause().await;
+    }
+}
+
+/// external-snapshotter: deletes the snapshot.
+pub(crate) async fn unsnapshot(world: &World, id: &str) -> Option<()> {
+    let request = csi::DeleteSnapshotRequest {
+        snapshot_id: id.to_owned(),
+        ..Default::default()
+    };
+    insist(
+        world,
+        Sidecar::Snapshotter,
+        &format!("delete {id}"),
+        request,
+        |c, r| async move { c.delete_snapshot(r).await },
+    )
+    .await?;
+    world.check_snapshot_deleted(id);
+    world.forgets_snapshot(id);
+    Some(())
+}

@@ -1,0 +1,173 @@
+//! One history: a world, lives in it, weather over it, and rest.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebs_csi_controller::known_bug::KnownBug;
+use tokio::time::Instant;
+
+use super::co::{self, Leaders, SIDECARS};
+use super::dice::Dice;
+use super::in_process::InProcess;
+use super::life;
+use super::line::Past;
+use super::replica::{Replica, Site};
+use super::weather::{Weather, scenario};
+
+/// The third is terminated in some histories.
+pub(crate) const NODES: [&str; 3] = [
+    "i-0aaaaaaaaaaaaaaa1",
+    "i-0aaaaaaaaaaaaaaa2",
+    "i-0aaaaaaaaaaaaaaa3",
+];
+
+/// What the callers know of, as pairs of name and id, or of volume and node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) volumes: Vec<(String, String)>,
+    pub(crate) snapshots: Vec<(String, String)>,
+    pub(crate) attachments: Vec<(String, String)>,
+}
+
+/// All that a history consists of.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) ec2: InProcess,
+    pub(crate) weather: Arc<Weather>,
+    pub(crate) replicas: [Arc<Replica>; 2],
+    pub(crate) leaders: Leaders,
+    /// In some histories every call has this short a deadline.
+    pub(crate) impatience: Option<Duration>,
+    pub(crate) began: Instant,
+    known: Mutex<Known>,
+    blamed: Mutex<Vec<String>>,
+}
+
+impl World {
+    /// Something that must not be.
+    pub(crate) fn blame(&self, what: String) {
+        self.ec2.note(format!("WRONG: {what}"));
+        self.blamed.lock().unwrap().push(what);
+    }
+
+    pub(crate) fn known(&self) -> Known {
+        self.known.lock().unwrap().clone()
+    }
+
+    fn learn(&self, learn: impl FnOnce(&mut Known)) {
+        learn(&mut self.known.lock().unwrap());
+    }
+
+    pub(crate) fn keeps_volume(&self, name: &str, id: &str) {
+        self.learn(|known| known.volumes.push((name.to_owned(), id.to_owned())));
+    }
+
+    pub(crate) fn forgets_volume(&self, id: &str) {
+        self.learn(|known| known.volumes.retain(|(_, of)| of != id));
+    }
+
+    pub(crate) fn keeps_snapshot(&self, name: &str, id: &str) {
+        self.forgets_snapshot(id);
+        self.learn(|known| known.snapshots.push((name.to_owned(), id.to_owned())));
+    }
+
+    pub(crate) fn forgets_snapshot(&self, id: &str) {
+        self.learn(|known| known.snapshots.retain(|(_, of)| of != id));
+    }
+
+    pub(crate) fn keeps_attachment(&self, volume: &str, node: &str) {
+        self.learn(|known| known.attachments.push((volume.to_owned(), node.to_owned())));
+    }
+}
+
+/// What came of a history.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Everything that passed, with the time in milliseconds.
+    pub(crate) passed: Vec<String>,
+    /// Everything that must not have been.
+    pub(crate) wrong: Vec<String>,
+}
+
+/// Runs the history of a seed.
+pub(crate) fn run(seed: u64, bug: Option<KnownBug>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(live(seed, bug))
+}
+
+async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
+    let ec2 = InProcess::new(scenario(seed));
+    let weather = Weather::of(seed);
+    let dice = Dice::of(seed, "world");
+    let site = Site {
+        ec2: ec2.clone(),
+        weather: Arc::clone(&weather),
+        past: Past::default(),
+        bug,
+    };
+    let world = Arc::new(World {
+        ec2: ec2.clone(),
+        weather: Arc::clone(&weather),
+        replicas: [
+            Replica::start(site.clone(), seed, 0).await,
+            Replica::start(site, seed, 1).await,
+        ],
+        leaders: Leaders::of(seed),
+        impatience: dice.chance(0.2).then(|| dice.millis(3_000, 15_000)),
+        began: Instant::now(),
+        known: Mutex::default(),
+        blamed: Mutex::default(),
+    });
+    for sidecar in SIDECARS {
+        tokio::spawn(co::lead(Arc::clone(&world), sidecar, seed));
+    }
+    for replica in &world.replicas {
+        tokio::spawn(Arc::clone(replica).keep());
+        if weather.skew {
+            tokio::spawn(Arc::clone(replica).disturb_clock());
+        }
+    }
+    if weather.storms {
+        tokio::spawn(Arc::clone(&weather).storms(ec2.clone(), seed));
+    }
+    if weather.credentials {
+        tokio::spawn(Arc::clone(&weather).credentials(ec2.clone(), seed));
+    }
+    tokio::spawn(Arc::clone(&weather).clear_up(ec2.clone()));
+    let lives = 3 + dice.below(4);
+    let lives: Vec<_> = (0..lives)
+        .map(|n| tokio::spawn(life::live(Arc::clone(&world), seed, n)))
+        .collect();
+    for (n, life) in lives.into_iter().enumerate() {
+        if let Err(why) = life.await {
+            world.blame(format!("life {n}: {why}"));
+        }
+    }
+    come_to_rest(&world).await;
+    let passed = ec2.passed();
+    let wrong = world.blamed.lock().unwrap().clone();
+    Outcome { passed, wrong }
+}
+
+/// What nobody waits for any more ends too.
+async fn come_to_rest(world: &World) {
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    for (n, replica) in world.replicas.iter().enumerate() {
+        match replica
+            .process()
+            .map(|process| process.controller.operations())
+        {
+            Some(0) => {}
+            left => world.blame(format!("at rest: replica {n} has operations: {left:?}")),
+        }
+    }
+    world.check_rest();
+    let report = world.ec2.report();
+    for violation in report["violations"].as_array().into_iter().flatten() {
+        world.blame(violation.to_string());
+    }
+}

@@ -1,0 +1,355 @@
+//! What one workload does with its volumes, by its seed: comes, moves, grows, changes, is backed up, restored and copied, and goes. At times a
+//! person acts on the same volumes, or loses patience.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_server::Controller as Service;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
+use ec2_sim::actions::Power;
+use tokio::time::Instant;
+
+use super::co::{self, Sidecar};
+use super::dice::Dice;
+use super::history::{NODES, World};
+
+/// One workload.
+struct Life {
+    world: Arc<World>,
+    dice: Dice,
+    name: String,
+    made: u32,
+}
+
+/// A volume that a workload has.
+struct Has {
+    id: String,
+    gib: i64,
+    context: HashMap<String, String>,
+    /// A person has had a hand in it: what is there is no longer what the callers made.
+    disturbed: bool,
+}
+
+/// Lives until the end. None when it ended early, of which somebody is to blame.
+pub(crate) async fn live(world: Arc<World>, seed: u64, n: usize) -> Option<()> {
+    let dice = Dice::of(seed, &format!("life {n}"));
+    let life = Life {
+        world,
+        dice,
+        name: format!("pvc-{n}"),
+        made: 0,
+    };
+    life.live().await
+}
+
+impl Life {
+    async fn live(mut self) -> Option<()> {
+        tokio::time::sleep(self.dice.millis(0, 20_000)).await;
+        let gib = 4 + i64::try_from(self.dice.below(3)).unwrap();
+        let Some(mut has) = self.make(gib, None).await else {
+            return Some(());
+        };
+        for _ in 0..1 + self.dice.below(4) {
+            match self.dice.below(10) {
+                0..4 => self.travel(&mut has).await?,
+                4 => self.grow(&mut has).await?,
+                5 => self.modify(&has).await?,
+                6 => self.grow_and_modify(&mut has).await?,
+                7 | 8 => self.back_up(&mut has).await?,
+                _ => self.copy(&mut has).await?,
+            }
+            if has.disturbed {
+                break;
+            }
+        }
+        if !has.disturbed && self.dice.chance(0.25) {
+            // It stays, and stays attached.
+            let node = NODES[self.dice.below(2)];
+            if self.dice.chance(0.5)
+                && co::attach(&self.world, &publish(&has, node), None, false).await?
+            {
+                self.world.keeps_attachment(&has.id, node);
+            }
+            return Some(());
+        }
+        co::unprovision(&self.world, &has.id).await
+    }
+
+    /// A volume of a new name; none when the wish for it was given up.
+    async fn make(&mut self, gib: i64, source: Option<SourceType>) -> Option<Has> {
+        self.made += 1;
+        let mut parameters = HashMap::new();
+        if source.is_some() && self.dice.chance(0.5) {
+            parameters.insert("blockAttachUntilInitialized".to_owned(), "true".to_owned());
+        }
+        if self.dice.chance(0.3) {
+            parameters.extend([
+                ("type".to_owned(), "io2".to_owned()),
+                ("iops".to_owned(), "200".to_owned()),
+            ]);
+        }
+        let request = csi::CreateVolumeRequest {
+            name: format!("{}-{}", self.name, self.made),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: gib << 30,
+                limit_bytes: 0,
+            }),
+            volume_capabilities: vec![mount()],
+            parameters,
+            accessibility_requirements: Some(csi::TopologyRequirement {
+                requisite: vec![csi::Topology {
+                    segments: HashMap::from([(
+                        "topology.kubernetes.io/zone".to_owned(),
+                        "us-east-1a".to_owned(),
+                    )]),
+                }],
+                preferred: vec![],
+            }),
+            volume_content_source: source.map(|source| csi::VolumeContentSource {
+                r#type: Some(source),
+            }),
+            ..Default::default()
+        };
+        let volume = co::provision(&self.world, &request, self.loses_patience(0.25)).await?;
+        // A repeated request is answered with the same volume.
+        if self.dice.chance(0.2) {
+            let again = co::insist(
+                &self.world,
+                Sidecar::Provisioner,
+                &request.name,
+                request.clone(),
+                |c, r| async move { c.create_volume(r).await },
+            );
+            let again = again.await?.volume?.volume_id;
+            if again != volume.volume_id {
+                self.world.blame(format!(
+                    "{} is {}, and then {again}",
+                    request.name, volume.volume_id
+                ));
+            }
+        }
+        Some(Has {
+            id: volume.volume_id,
+            gib: volume.capacity_bytes >> 30,
+            context: volume.volume_context,
+            disturbed: false,
+        })
+    }
+
+    /// When a wish is given up.
+    fn loses_patience(&self, probability: f64) -> Option<Instant> {
+        let gives_up = self.dice.chance(probability);
+        gives_up.then(|| Instant::now() + self.dice.millis(0, 15_000))
+    }
+
+    /// To a node and away from it.
+    async fn travel(&self, has: &mut Has) -> Option<()> {
+        let risky = self.world.weather.foreign && self.dice.chance(0.2);
+        let node = match risky && self.dice.chance(0.3) {
+            true => NODES[2],
+            false => NODES[self.dice.below(2)],
+        };
+        let unwanted_at = match risky {
+            true => Some(Instant::now() + self.dice.millis(5_000, 60_000)),
+            false => self.loses_patience(0.3),
+        };
+        let person = risky.then(|| self.disturb(has, node));
+        has.disturbed |= risky;
+        co::attach(&self.world, &publish(has, node), unwanted_at, risky).await?;
+        if self.dice.chance(0.5) {
+            tokio::time::sleep(self.dice.millis(0, 5_000)).await;
+        }
+        co::detach(&self.world, &has.id, node).await?;
+        if let Some(person) = person {
+            person.await.ok()?;
+            // What the person did after the detach is nobody's fault.
+            co::detach(&self.world, &has.id, node).await?;
+        }
+        Some(())
+    }
+
+    /// A person acts while the driver works.
+    fn disturb(&self, has: &Has, node: &'static str) -> tokio::task::JoinHandle<()> {
+        let (world, id) = (Arc::clone(&self.world), has.id.clone());
+        let after = self.dice.millis(0, 8_000);
+        let act = if node == NODES[2] {
+            0
+        } else {
+            1 + self.dice.below(3)
+        };
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            let foreign = |action: &str, more: &[(&str, &str)]| {
+                let parameters: BTreeMap<String, String> = more
+                    .iter()
+                    .chain(&[("VolumeId", id.as_str())])
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect();
+                world
+                    .ec2
+                    .note(format!("a person's {action} {parameters:?}"));
+                world
+                    .ec2
+                    .act(|sim, now| sim.as_foreign(now, None, None, action, &parameters));
+            };
+            match act {
+                0 => {
+                    world.ec2.note(format!("{node} is terminated"));
+                    world
+                        .ec2
+                        .act(|sim, now| sim.set_power(now, node, Power::Terminate, false));
+                }
+                1 => foreign("DetachVolume", &[]),
+                2 => foreign("DeleteVolume", &[]),
+                _ => {
+                    let other = if node == NODES[0] { NODES[1] } else { NODES[0] };
+                    foreign(
+                        "AttachVolume",
+                        &[("InstanceId", other), ("Device", "/dev/xvdzz")],
+                    );
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    foreign("DetachVolume", &[("InstanceId", other)]);
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    world.ec2.act(|sim, now| {
+                        let parameters = BTreeMap::from([
+                            ("VolumeId".to_owned(), id.clone()),
+                            ("InstanceId".to_owned(), other.to_owned()),
+                        ]);
+                        sim.as_foreign(now, None, None, "DetachVolume", &parameters)
+                    });
+                }
+            }
+        })
+    }
+
+    async fn grow(&self, has: &mut Has) -> Option<()> {
+        has.gib += 1;
+        let request = csi::ControllerExpandVolumeRequest {
+            volume_id: has.id.clone(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: has.gib << 30,
+                limit_bytes: 0,
+            }),
+            ..Default::default()
+        };
+        let what = format!("grow {}", has.id);
+        let answer = co::insist(
+            &self.world,
+            Sidecar::Resizer,
+            &what,
+            request,
+            |c, r| async move { c.controller_expand_volume(r).await },
+        );
+        let answered = answer.await?.capacity_bytes;
+        self.world.check_size(&has.id, has.gib << 30, answered);
+        Some(())
+    }
+
+    async fn modify(&self, has: &Has) -> Option<()> {
+        let iops = 3_001 + u32::try_from(self.dice.below(900)).unwrap();
+        let request = csi::ControllerModifyVolumeRequest {
+            volume_id: has.id.clone(),
+            mutable_parameters: HashMap::from([
+                ("type".to_owned(), "io2".to_owned()),
+                // io2 has at most 1000 for each GiB.
+                ("iops".to_owned(), (iops / 4).to_string()),
+            ]),
+            ..Default::default()
+        };
+        let what = format!("modify {}", has.id);
+        co::insist(
+            &self.world,
+            Sidecar::Resizer,
+            &what,
+            request,
+            |c, r| async move { c.controller_modify_volume(r).await },
+        )
+        .await?;
+        self.world.check_iops(&has.id, iops / 4);
+        Some(())
+    }
+
+    async fn grow_and_modify(&self, has: &mut Has) -> Option<()> {
+        let still = Has {
+            id: has.id.clone(),
+            gib: has.gib,
+            context: HashMap::new(),
+            disturbed: false,
+        };
+        let (grown, modified) = tokio::join!(self.grow(has), self.modify(&still));
+        grown.and(modified)
+    }
+
+    /// A snapshot, and at times a volume of it.
+    async fn back_up(&mut self, has: &mut Has) -> Option<()> {
+        self.made += 1;
+        let request = csi::CreateSnapshotRequest {
+            name: format!("snapshot-{}-{}", self.name, self.made),
+            source_volume_id: has.id.clone(),
+            ..Default::default()
+        };
+        let Some(snapshot) = co::snapshot(&self.world, &request, self.loses_patience(0.25)).await
+        else {
+            return Some(());
+        };
+        if self.dice.chance(0.6) {
+            let source = SourceType::Snapshot(SnapshotSource {
+                snapshot_id: snapshot.snapshot_id.clone(),
+            });
+            self.use_up(has.gib, source).await?;
+        }
+        if self.dice.chance(0.8) {
+            co::unsnapshot(&self.world, &snapshot.snapshot_id).await?;
+        }
+        Some(())
+    }
+
+    async fn copy(&mut self, has: &mut Has) -> Option<()> {
+        let source = SourceType::Volume(VolumeSource {
+            volume_id: has.id.clone(),
+        });
+        self.use_up(has.gib, source).await
+    }
+
+    /// A volume that is made, used once and deleted.
+    async fn use_up(&mut self, gib: i64, source: SourceType) -> Option<()> {
+        let Some(has) = self.make(gib, Some(source)).await else {
+            return Some(());
+        };
+        let node = NODES[self.dice.below(2)];
+        if self.dice.chance(0.7) {
+            co::attach(
+                &self.world,
+                &publish(&has, node),
+                self.loses_patience(0.2),
+                false,
+            )
+            .await?;
+            co::detach(&self.world, &has.id, node).await?;
+        }
+        co::unprovision(&self.world, &has.id).await
+    }
+}
+
+fn mount() -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter as i32,
+        }),
+    }
+}
+
+fn publish(has: &Has, node: &str) -> csi::ControllerPublishVolumeRequest {
+    csi::ControllerPublishVolumeRequest {
+        volume_id: has.id.clone(),
+        node_id: node.to_owned(),
+        volume_capability: Some(mount()),
+        volume_context: has.context.clone(),
+        ..Default::default()
+    }
+}

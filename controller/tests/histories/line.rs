@@ -1,0 +1,180 @@
+//! The line between one replica and EC2: it is cut when the replica dies, its clock may be wrong, and reads may be late.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use aws_smithy_async::time::TimeSource;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use ec2_sim::Reply;
+use ec2_sim::delivery::Delivery;
+use ec2_sim::time::Millis;
+use tokio::time::Instant;
+
+use super::dice::Dice;
+use super::in_process::{InProcess, deliver};
+use super::signal::Signal;
+use super::weather::Weather;
+
+/// A read shows at most so old a state. Longer than this a look-up by tag can hide a new snapshot from a replica that knows nothing yet, and
+/// then nothing tells it from one that was never taken: a replica is back later than that.
+pub(crate) const STALE_AT_MOST: Duration = Duration::from_secs(1);
+/// EC2 refuses requests that are signed so much earlier or later.
+const SIGNED_WITHIN_MS: u64 = 5 * 60 * 1000;
+
+/// What reads were answered lately, by the question.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past(Arc<Mutex<HashMap<Vec<u8>, Vec<Answer>>>>);
+
+type Answer = (Instant, Reply);
+
+impl Past {
+    fn add(&self, question: Vec<u8>, reply: Reply) {
+        let mut past = self.0.lock().unwrap();
+        let answers = past.entry(question).or_default();
+        answers.retain(|(at, _)| at.elapsed() <= STALE_AT_MOST);
+        answers.push((Instant::now(), reply));
+    }
+
+    fn oldest(&self, question: &[u8]) -> Option<Reply> {
+        let past = self.0.lock().unwrap();
+        let mut answers = past.get(question)?.iter();
+        answers
+            .find(|(at, _)| at.elapsed() <= STALE_AT_MOST)
+            .map(|(_, reply)| reply.clone())
+    }
+}
+
+/// A replica's clock: EC2's time and how much it is wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct WrongClock {
+    pub(crate) ec2: InProcess,
+    pub(crate) ahead_ms: Arc<AtomicI64>,
+}
+
+impl TimeSource for WrongClock {
+    fn now(&self) -> SystemTime {
+        let ms = self.ec2.now().0 + self.ahead_ms.load(Ordering::Relaxed);
+        SystemTime::UNIX_EPOCH + Duration::from_millis(ms.unsigned_abs())
+    }
+}
+
+/// One process's line.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) ec2: InProcess,
+    pub(crate) weather: Arc<Weather>,
+    pub(crate) dice: Arc<Dice>,
+    pub(crate) past: Past,
+    /// True once the process is dead.
+    pub(crate) cut: Arc<Signal<bool>>,
+}
+
+impl HttpClient for Line {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Line {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        match self.pass(&request) {
+            Some(reply) => {
+                let cut = Arc::clone(&self.cut);
+                HttpConnectorFuture::new(async move {
+                    tokio::select! {
+                        biased;
+                        _ = cut.until(|cut| cut) => std::future::pending().await,
+                        answer = deliver(reply) => answer,
+                    }
+                })
+            }
+            None => HttpConnectorFuture::new(std::future::pending()),
+        }
+    }
+}
+
+impl Line {
+    /// The reply that is under way; none when the process is dead.
+    fn pass(&self, request: &HttpRequest) -> Option<Reply> {
+        if self.cut.get() {
+            return None;
+        }
+        if let Some(reply) = self.out_of_date(request) {
+            return Some(reply);
+        }
+        let form = request.body().bytes().unwrap_or_default().to_vec();
+        if form.starts_with(b"Action=Describe") {
+            let stale = !self.weather.is_calm() && self.dice.chance(self.weather.stale);
+            if stale && let Some(reply) = self.past.oldest(&form) {
+                self.ec2
+                    .note(format!("late: {}", String::from_utf8_lossy(&form)));
+                return Some(reply);
+            }
+            let reply = self.ec2.pass(request);
+            if reply.status == 200 && reply.delivery == Delivery::Normal {
+                self.past.add(form, reply.clone());
+            }
+            return Some(reply);
+        }
+        let dies = !self.weather.is_calm() && self.dice.chance(self.weather.crash);
+        if dies && self.dice.chance(0.3) {
+            self.die("before", &form);
+            return None;
+        }
+        let reply = self.ec2.pass(request);
+        if dies {
+            self.die("after", &form);
+            return None;
+        }
+        Some(reply)
+    }
+
+    fn die(&self, when: &str, form: &[u8]) {
+        self.ec2
+            .note(format!("killed {when} {}", String::from_utf8_lossy(form)));
+        self.cut.set(true);
+    }
+
+    /// EC2's answer to a signature that is too old or of the future.
+    fn out_of_date(&self, request: &HttpRequest) -> Option<Reply> {
+        let signed = request.headers().get("x-amz-date").and_then(signed_at)?;
+        let now = self.ec2.now();
+        if now.since(signed).max(signed.since(now)) <= SIGNED_WITHIN_MS {
+            return None;
+        }
+        self.ec2.note("a request of another time".to_owned());
+        Some(Reply {
+            status: 400,
+            content_type: "text/xml;charset=UTF-8",
+            request_id: "00000000-0000-0000-0000-000000000000".to_owned(),
+            retry_after_ms: None,
+            body: b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>RequestExpired</Code><Message>Request has expired.</Message></Error></Errors><RequestID>00000000-0000-0000-0000-000000000000</RequestID></Response>".to_vec(),
+            delay_ms: 20,
+            delivery: Delivery::Normal,
+        })
+    }
+}
+
+/// `20260101T000000Z`.
+fn signed_at(header: &str) -> Option<Millis> {
+    let cut = |from: usize, to: usize| header.get(from..to);
+    Millis::parse(&format!(
+        "{}-{}-{}T{}:{}:{}Z",
+        cut(0, 4)?,
+        cut(4, 6)?,
+        cut(6, 8)?,
+        cut(9, 11)?,
+        cut(11, 13)?,
+        cut(13, 15)?
+    ))
+}

@@ -1,0 +1,141 @@
+//! One replica of the controller: a process that can die between any request and its reply, and begins again with an empty memory.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use aws_smithy_async::time::SharedTimeSource;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use ebs_csi_controller::ec2;
+use ebs_csi_controller::known_bug::KnownBug;
+use ebs_csi_controller::service::{Controller, Settings};
+use ebs_csi_controller::tags::{TagSettings, Tags};
+
+use super::dice::Dice;
+use super::in_process::InProcess;
+use super::line::{Line, Past, WrongClock};
+use super::signal::Signal;
+use super::weather::Weather;
+
+/// What a replica is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) ec2: InProcess,
+    pub(crate) weather: Arc<Weather>,
+    pub(crate) past: Past,
+    pub(crate) bug: Option<KnownBug>,
+}
+
+/// A process that lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) controller: Controller,
+    /// True once it is dead.
+    pub(crate) dead: Arc<Signal<bool>>,
+}
+
+/// One replica, whose processes follow each other.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    site: Site,
+    number: usize,
+    dice: Arc<Dice>,
+    ahead_ms: Arc<AtomicI64>,
+    generation: AtomicU32,
+    process: Mutex<Option<Process>>,
+}
+
+impl Replica {
+    /// With its first process.
+    pub(crate) async fn start(site: Site, seed: u64, number: usize) -> Arc<Self> {
+        let replica = Arc::new(Self {
+            site,
+            number,
+            dice: Arc::new(Dice::of(seed, &format!("replica {number}"))),
+            ahead_ms: Arc::default(),
+            generation: AtomicU32::default(),
+            process: Mutex::default(),
+        });
+        replica.begin().await;
+        replica
+    }
+
+    /// The process that lives, if one does.
+    pub(crate) fn process(&self) -> Option<Process> {
+        self.process.lock().unwrap().clone()
+    }
+
+    /// Begins a process whenever one has died.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        while let Some(process) = self.process() {
+            process.dead.until(|dead| dead).await;
+            self.process.lock().unwrap().take();
+            // A container is back no sooner than this; see `STALE_AT_MOST` for what it means.
+            tokio::time::sleep(self.dice.millis(2_000, 15_000)).await;
+            self.begin().await;
+            self.site
+                .ec2
+                .note(format!("replica {} is back", self.number));
+        }
+    }
+
+    /// Sets the clock wrong now and then.
+    pub(crate) async fn disturb_clock(self: Arc<Self>) {
+        while !self.site.weather.is_calm() {
+            tokio::time::sleep(self.dice.millis(5_000, 60_000)).await;
+            let ahead: i64 =
+                *self
+                    .dice
+                    .pick(&[-86_400_000, -400_000, -200_000, 290_000, 3_600_000]);
+            self.ahead_ms.store(ahead, Ordering::Relaxed);
+            self.site
+                .ec2
+                .note(format!("replica {}: clock {ahead} ms", self.number));
+            tokio::time::sleep(self.dice.millis(1_000, 20_000)).await;
+            self.ahead_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    async fn begin(&self) {
+        let dead = Arc::new(Signal::new(false));
+        let line = Line {
+            ec2: self.site.ec2.clone(),
+            weather: Arc::clone(&self.site.weather),
+            dice: Arc::clone(&self.dice),
+            past: self.site.past.clone(),
+            cut: Arc::clone(&dead),
+        };
+        let clock = WrongClock {
+            ec2: self.site.ec2.clone(),
+            ahead_ms: Arc::clone(&self.ahead_ms),
+        };
+        let settings = ec2::Settings {
+            seed: self.dice.seed(),
+            known_bug: self.site.bug,
+            ..ec2::Settings::default()
+        };
+        let ec2 = self
+            .site
+            .ec2
+            .access_by(
+                SharedHttpClient::new(line),
+                SharedTimeSource::new(clock),
+                settings,
+            )
+            .await;
+        // An upgrade or another command line may come with the restart: the same volume is then asked for with other tags, which EC2 refuses.
+        if self.site.weather.reconfigured && self.dice.chance(0.5) {
+            self.generation.fetch_add(1, Ordering::Relaxed);
+        }
+        let generation = self.generation.load(Ordering::Relaxed).to_string();
+        let settings = Settings {
+            tags: TagSettings {
+                extra: Tags::from([("generation".to_owned(), generation)]),
+                ..TagSettings::default()
+            },
+            safe_detach: self.site.weather.safe_detach,
+            ..Settings::default()
+        };
+        let controller = Controller::new(ec2, settings, Arc::default());
+        *self.process.lock().unwrap() = Some(Process { controller, dead });
+    }
+}

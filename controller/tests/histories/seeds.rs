@@ -1,0 +1,73 @@
+//! Which histories are run, and what is said of those that fail.
+
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ebs_csi_controller::known_bug::KnownBug;
+
+use super::history;
+
+/// `HISTORY_SEEDS=1-100000`, or `17`; else the first 300.
+pub(crate) fn wanted() -> RangeInclusive<u64> {
+    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
+        return 1..=300;
+    };
+    let (from, to) = given.split_once('-').unwrap_or((&given, &given));
+    match (from.parse(), to.parse()) {
+        (Ok(from), Ok(to)) => from..=to,
+        _ => panic!("HISTORY_SEEDS={given:?} is neither a seed nor a range as 1-300"),
+    }
+}
+
+/// Runs all, on as many threads as the machine has processors. Answers how many requests passed and what failed.
+pub(crate) fn run(seeds: RangeInclusive<u64>) -> (u64, Vec<String>) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(*seeds.start());
+    let requests = AtomicU64::new(0);
+    let failed = Mutex::new(Vec::new());
+    let show = std::env::var_os("HISTORY_SHOW").is_some();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if !seeds.contains(&seed) {
+                        return;
+                    }
+                    let outcome = history::run(seed, None);
+                    if show {
+                        println!("seed {seed}:\n{}", outcome.passed.join("\n"));
+                    }
+                    let sent = outcome
+                        .passed
+                        .iter()
+                        .filter(|line| line.contains(" Action="));
+                    requests.fetch_add(sent.count() as u64, Ordering::Relaxed);
+                    if !outcome.wrong.is_empty() {
+                        let said = format!("seed {seed}: {}", outcome.wrong.join("\n  "));
+                        println!("{said}");
+                        failed.lock().unwrap().push((seed, said));
+                    }
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().unwrap();
+    failed.sort();
+    (
+        requests.into_inner(),
+        failed.into_iter().map(|(_, said)| said).collect(),
+    )
+}
+
+/// The first history in which this mistake is noticed, and what is said of it.
+pub(crate) fn first_that_finds(
+    bug: KnownBug,
+    mut seeds: RangeInclusive<u64>,
+) -> Option<(u64, String)> {
+    seeds.find_map(|seed| {
+        let wrong = history::run(seed, Some(bug)).wrong;
+        Some((seed, wrong.into_iter().next()?))
+    })
+}

@@ -1,0 +1,282 @@
+//! Whether what a call was answered is true, by the state of EC2 at that moment.
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::volume_content_source::Type as SourceType;
+use ec2_sim::resources::snapshot::Snapshot;
+use ec2_sim::resources::volume::{Origin, Volume};
+use tonic::Status;
+
+use super::history::World;
+
+const VOLUME_NAME: &str = "CSIVolumeName";
+const SNAPSHOT_NAME: &str = "CSIVolumeSnapshotName";
+const GIB: i64 = 1 << 30;
+
+impl World {
+    fn look<T>(&self, look: impl FnOnce(&ec2_sim::realm::Realm) -> T) -> T {
+        self.ec2.act(|sim, _| look(&sim.realms()[0]))
+    }
+
+    /// What of EC2's volume contradicts; the volume may be gone.
+    fn judge_volume(
+        &self,
+        what: &str,
+        id: &str,
+        judge: impl FnOnce(Option<&Volume>) -> Option<String>,
+    ) {
+        if let Some(why) = self.look(|realm| judge(realm.volumes().get(id))) {
+            self.blame(format!("{what}: {why}"));
+        }
+    }
+
+    fn judge_snapshot(
+        &self,
+        what: &str,
+        id: &str,
+        judge: impl FnOnce(Option<&Snapshot>) -> Option<String>,
+    ) {
+        if let Some(why) = self.look(|realm| judge(realm.snapshots().get(id))) {
+            self.blame(format!("{what}: {why}"));
+        }
+    }
+
+    pub(crate) fn check_created(&self, asked: &csi::CreateVolumeRequest, answer: &csi::Volume) {
+        let id = &answer.volume_id;
+        let what = format!("{} is said to be {id}", asked.name);
+        self.judge_volume(&what, id, |volume| {
+            let Some(volume) = volume else {
+                return Some("it does not exist".to_owned());
+            };
+            let range = asked.capacity_range.unwrap_or_default();
+            let bytes = i64::from(volume.shape.size) * GIB;
+            let source = asked
+                .volume_content_source
+                .as_ref()
+                .and_then(|s| s.r#type.as_ref());
+            let same_source = match (source, &volume.origin) {
+                (None, Origin::Blank) => true,
+                (Some(SourceType::Snapshot(s)), Origin::Snapshot(id)) => s.snapshot_id == *id,
+                (Some(SourceType::Volume(v)), Origin::Volume(id)) => v.volume_id == *id,
+                _ => false,
+            };
+            let wrong = if !matches!(volume.status(), "available" | "in-use") {
+                format!("it is {}", volume.status())
+            } else if volume.tags.get(VOLUME_NAME) != Some(&asked.name) {
+                format!("its tags are {:?}", volume.tags)
+            } else if bytes < range.required_bytes || bytes != answer.capacity_bytes {
+                format!(
+                    "it has {bytes} bytes, the answer says {}",
+                    answer.capacity_bytes
+                )
+            } else if !same_source {
+                format!("it is made of {:?}", volume.origin)
+            } else {
+                return None;
+            };
+            Some(wrong)
+        });
+    }
+
+    /// After a final error no volume may bear the name: nobody would look for it.
+    pub(crate) fn check_not_created(&self, name: &str, status: &Status) {
+        let there = self.look(|realm| {
+            let of_name = realm
+                .tagged(VOLUME_NAME, name)
+                .filter_map(|id| realm.volumes().get(id));
+            of_name
+                .filter(|v| matches!(v.status(), "creating" | "available" | "in-use"))
+                .map(|v| format!("{} {}", v.id, v.status()))
+                .collect::<Vec<_>>()
+        });
+        if !there.is_empty() {
+            self.blame(format!(
+                "{name} is said not to exist, and is {there:?}: {status}"
+            ));
+        }
+    }
+
+    pub(crate) fn check_deleted(&self, id: &str) {
+        self.judge_volume(&format!("{id} is said to be deleted"), id, |volume| {
+            volume
+                .filter(|v| !v.deleting())
+                .map(|v| format!("it is {}", v.status()))
+        });
+    }
+
+    pub(crate) fn check_attached(&self, id: &str, node: &str, context: &HashMap<String, String>) {
+        let what = format!("{id} is said to be attached to {node} as {context:?}");
+        self.judge_volume(&what, id, |volume| {
+            let Some(volume) = volume else {
+                return Some("it does not exist".to_owned());
+            };
+            match volume.attachment(node) {
+                None => Some("it is not".to_owned()),
+                Some(a) if a.status() != "attached" => Some(format!("it is {}", a.status())),
+                Some(a) if context.get("devicePath") != Some(&a.device) => {
+                    Some(format!("it is {}", a.device))
+                }
+                Some(_) => None,
+            }
+        });
+    }
+
+    pub(crate) fn check_detached(&self, id: &str, node: &str) {
+        let what = format!("{id} is said to be detached from {node}");
+        self.judge_volume(&what, id, |volume| {
+            volume?
+                .attachment(node)
+                .map(|a| format!("it is {}", a.status()))
+        });
+    }
+
+    /// NOT_FOUND for an attach: the volume or the node is gone.
+    pub(crate) fn check_missing(&self, id: &str, node: &str, status: &Status) {
+        let there = self.look(|realm| {
+            let volume = realm.volumes().get(id).is_some_and(|v| !v.deleting());
+            let node = realm
+                .instances()
+                .get(node)
+                .is_some_and(|i| !matches!(i.state().1, "terminated" | "shutting-down"));
+            volume && node
+        });
+        if there {
+            self.blame(format!("{id} and {node} exist: {status}"));
+        }
+    }
+
+    pub(crate) fn check_size(&self, id: &str, asked: i64, answered: i64) {
+        let what = format!("{id} is said to have {answered} bytes");
+        self.judge_volume(&what, id, |volume| {
+            let has = i64::from(volume?.shape.size) * GIB;
+            (has < asked || answered != has)
+                .then(|| format!("it has {has}, {asked} were asked for"))
+        });
+    }
+
+    /// A modification that was answered is in force or on its way.
+    pub(crate) fn check_iops(&self, id: &str, asked: u32) {
+        self.judge_volume(&format!("{id} is said to get {asked} IOPS"), id, |volume| {
+            let volume = volume?;
+            let coming = volume
+                .modification
+                .as_ref()
+                .filter(|m| m.status() != "failed");
+            let gets = coming.map_or(volume.shape.iops, |m| m.target.iops);
+            (gets != Some(asked) && volume.shape.iops != Some(asked))
+                .then(|| format!("it gets {gets:?}"))
+        });
+    }
+
+    pub(crate) fn check_snapshot(
+        &self,
+        asked: &csi::CreateSnapshotRequest,
+        answer: &csi::Snapshot,
+    ) {
+        let id = &answer.snapshot_id;
+        let what = format!(
+            "{} is said to be {id}, ready: {}",
+            asked.name, answer.ready_to_use
+        );
+        self.judge_snapshot(&what, id, |snapshot| {
+            let Some(snapshot) = snapshot else {
+                return Some("it does not exist".to_owned());
+            };
+            if snapshot.tags.get(SNAPSHOT_NAME) != Some(&asked.name) {
+                Some(format!("its tags are {:?}", snapshot.tags))
+            } else if snapshot.volume != asked.source_volume_id {
+                Some(format!("it is of {}", snapshot.volume))
+            } else if answer.ready_to_use && snapshot.status() != "completed" {
+                Some(format!("it is {}", snapshot.status()))
+            } else {
+                None
+            }
+        });
+    }
+
+    /// After a final error no snapshot may bear the name.
+    pub(crate) fn check_no_snapshot(&self, name: &str, status: &Status) {
+        let there: Vec<String> = self.look(|realm| {
+            let of_name = realm
+                .tagged(SNAPSHOT_NAME, name)
+                .filter_map(|id| realm.snapshots().get(id));
+            of_name
+                .filter(|s| s.status() != "error")
+                .map(|s| format!("{} {}", s.id, s.status()))
+                .collect()
+        });
+        if !there.is_empty() {
+            self.blame(format!(
+                "{name} is said not to exist, and is {there:?}: {status}"
+            ));
+        }
+    }
+
+    pub(crate) fn has_failed(&self, id: &str) -> bool {
+        self.look(|realm| {
+            realm
+                .snapshots()
+                .get(id)
+                .is_some_and(|s| s.status() == "error")
+        })
+    }
+
+    pub(crate) fn check_snapshot_deleted(&self, id: &str) {
+        self.judge_snapshot(&format!("{id} is said to be deleted"), id, |snapshot| {
+            snapshot.map(|s| format!("it is {}", s.status()))
+        });
+    }
+
+    /// When nothing moves any more: EC2 holds what the callers know of, and nothing else.
+    pub(crate) fn check_rest(&self) {
+        let (volumes, snapshots, attachments) = self.look(|realm| {
+            let live = || {
+                realm
+                    .volumes()
+                    .values()
+                    .filter(|v| !v.root && !v.deleting())
+            };
+            let volumes: Vec<(String, String)> = live()
+                .map(|v| {
+                    (
+                        v.tags.get(VOLUME_NAME).cloned().unwrap_or_default(),
+                        v.id.clone(),
+                    )
+                })
+                .collect();
+            let snapshots: Vec<(String, String)> = realm
+                .snapshots()
+                .values()
+                .map(|s| {
+                    (
+                        s.tags.get(SNAPSHOT_NAME).cloned().unwrap_or_default(),
+                        s.id.clone(),
+                    )
+                })
+                .collect();
+            let attachments: Vec<(String, String)> = live()
+                .flat_map(|v| {
+                    v.attachments
+                        .iter()
+                        .map(|a| (v.id.clone(), a.instance.clone()))
+                })
+                .collect();
+            (volumes, snapshots, attachments)
+        });
+        for (kind, mut found, mut known) in [
+            ("volume", volumes, self.known().volumes),
+            ("snapshot", snapshots, self.known().snapshots),
+            ("attachment", attachments, self.known().attachments),
+        ] {
+            found.sort();
+            known.sort();
+            for left in found.iter().filter(|f| !known.contains(f)) {
+                self.blame(format!("at rest: a {kind} that nobody knows of: {left:?}"));
+            }
+            for lost in known.iter().filter(|k| !found.contains(k)) {
+                self.blame(format!("at rest: a {kind} that is lost: {lost:?}"));
+            }
+        }
+    }
+}

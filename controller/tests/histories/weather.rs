@@ -1,0 +1,249 @@
+//! What goes wrong in a history, by its seed: each has some of the faults, and all of them end, so that the history can come to rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ebs_csi_controller::safe_detach::Mode as SafeDetach;
+use ec2_sim::faults::Rule;
+use serde_json::{Value, json};
+
+use super::dice::Dice;
+use super::history::NODES;
+use super::in_process::InProcess;
+
+/// From here on nothing goes wrong any more.
+pub(crate) const CALM_AFTER: Duration = Duration::from_secs(240);
+
+const CHANGES: [&str; 8] = [
+    "CreateVolume",
+    "CopyVolumes",
+    "DeleteVolume",
+    "AttachVolume",
+    "DetachVolume",
+    "ModifyVolume",
+    "CreateSnapshot",
+    "DeleteSnapshot",
+];
+
+/// The faults that are not EC2's own.
+#[derive(Debug)]
+pub(crate) struct Weather {
+    /// A read is answered with what was true a little before, so often.
+    pub(crate) stale: f64,
+    /// A change kills the replica that sends it, before it leaves or after it has taken effect, so often.
+    pub(crate) crash: f64,
+    /// Sidecars lose their leadership now and then.
+    pub(crate) handovers: bool,
+    /// Clocks of replicas are wrong now and then.
+    pub(crate) skew: bool,
+    /// Credentials and permissions fail now and then.
+    pub(crate) credentials: bool,
+    /// Others take all that EC2 gives to the account, now and then.
+    pub(crate) storms: bool,
+    /// People act on the same volumes.
+    pub(crate) foreign: bool,
+    /// A replica may begin again with other settings.
+    pub(crate) reconfigured: bool,
+    /// How detaches are guarded.
+    pub(crate) safe_detach: SafeDetach,
+    calm: AtomicBool,
+}
+
+impl Weather {
+    /// This seed's.
+    pub(crate) fn of(seed: u64) -> Arc<Self> {
+        let dice = Dice::of(seed, "weather");
+        let some =
+            |probability: f64, value: f64| if dice.chance(probability) { value } else { 0.0 };
+        Arc::new(Self {
+            stale: some(0.6, 0.25),
+            crash: some(0.6, 0.08),
+            handovers: dice.chance(0.5),
+            skew: dice.chance(0.25),
+            credentials: dice.chance(0.3),
+            storms: dice.chance(0.3),
+            foreign: dice.chance(0.5),
+            reconfigured: dice.chance(0.5),
+            safe_detach: *dice.pick(&[SafeDetach::Off, SafeDetach::Ec2Only]),
+            calm: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether all faults have ended.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    /// Ends all faults after a while.
+    pub(crate) async fn clear_up(self: Arc<Self>, ec2: InProcess) {
+        tokio::time::sleep(CALM_AFTER).await;
+        self.calm.store(true, Ordering::Relaxed);
+        ec2.note("calm".to_owned());
+        ec2.act(|sim, _| {
+            sim.faults.clear();
+            sim.limits.foreign.clear();
+        });
+    }
+
+    /// Storms of other users' requests.
+    pub(crate) async fn storms(self: Arc<Self>, ec2: InProcess, seed: u64) {
+        let dice = Dice::of(seed, "storms");
+        while !self.is_calm() {
+            tokio::time::sleep(dice.millis(5_000, 60_000)).await;
+            let action = *dice.pick(&[
+                "CreateVolume",
+                "AttachVolume",
+                "DescribeVolumes",
+                "CreateSnapshot",
+                "ModifyVolume",
+            ]);
+            ec2.note(format!("a storm of others' {action}"));
+            ec2.act(|sim, _| sim.limits.foreign.insert(action.to_owned(), 1000.0));
+            tokio::time::sleep(dice.millis(2_000, 30_000)).await;
+            ec2.act(|sim, _| sim.limits.foreign.remove(action));
+        }
+    }
+
+    /// Times in which EC2 takes the driver's credentials for bad, or for not enough.
+    pub(crate) async fn credentials(self: Arc<Self>, ec2: InProcess, seed: u64) {
+        let dice = Dice::of(seed, "credentials");
+        while !self.is_calm() {
+            tokio::time::sleep(dice.millis(5_000, 90_000)).await;
+            let (code, status) = *dice.pick(&[
+                ("ExpiredToken", 400),
+                ("AuthFailure", 401),
+                ("UnauthorizedOperation", 403),
+            ]);
+            let action = *dice.pick(&[
+                "*",
+                "*",
+                "Describe*",
+                "CreateVolume",
+                "DetachVolume",
+                "CreateSnapshot",
+            ]);
+            ec2.note(format!("{action} answers {code}"));
+            let rule = json!({ "match": { "action": action }, "for_ms": 2_000 + dice.below(20_000), "fault": { "kind": "error", "code": code, "status": status } });
+            add(&ec2, rule);
+        }
+    }
+}
+
+fn add(ec2: &InProcess, rule: Value) {
+    let rule: Rule = serde_json::from_value(rule).expect("a rule");
+    ec2.act(|sim, now| sim.faults.add(rule, now));
+}
+
+/// EC2 as this seed has it.
+pub(crate) fn scenario(seed: u64) -> Value {
+    let dice = Dice::of(seed, "scenario");
+    let mut scenario = json!({
+        "seed": seed,
+        "profile": "fast",
+        // As wide as the real service's, only nearer: what is polled for is what costs time.
+        "latency": {
+            "api_read": { "p50_ms": 60, "p99_ms": 330 },
+            "api_write": { "p50_ms": 60, "p99_ms": 900 },
+            "volume_create": { "p50_ms": 150, "p99_ms": 1_500 },
+            "volume_create_from_snapshot": { "p50_ms": 200, "p99_ms": 1_500 },
+            "volume_copy": { "p50_ms": 200, "p99_ms": 1_500 },
+            "volume_delete": { "p50_ms": 150, "p99_ms": 1_500 },
+            "attach": { "p50_ms": 150, "p99_ms": 1_500 },
+            "detach": { "p50_ms": 150, "p99_ms": 1_500 },
+            "modify": { "p50_ms": 150, "p99_ms": 1_500 },
+            "modify_complete": { "fixed_ms": 500 },
+            "snapshot": { "p50_ms": 1_000, "p99_ms": 9_000 },
+            "initialize_per_gib": { "fixed_ms": 1_000 },
+        },
+        "quotas": { "modifications_per_day": 100, "snapshot_interval_ms": if dice.chance(0.3) { 15_000 } else { 0 } },
+        "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" })),
+    });
+    scenario["faults"] = json!(rules(&dice));
+    scenario
+}
+
+fn rules(dice: &Dice) -> Vec<Value> {
+    let mut rules = Vec::new();
+    let mut rule = |action: &str, probability: f64, fault: Value| {
+        rules.push(
+            json!({ "match": { "action": action }, "probability": probability, "fault": fault }),
+        );
+    };
+    let kinds = [
+        json!({ "kind": "lose_reply", "how": "close", "effect": true }),
+        json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 20_000 }),
+        json!({ "kind": "lose_reply", "how": "reset", "effect": false }),
+        json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
+        json!({ "kind": "error", "code": "Unavailable", "status": 503, "body": "html" }),
+        json!({ "kind": "garble", "how": "unparsable", "effect": true }),
+        json!({ "kind": "garble", "how": "cut", "effect": true }),
+        json!({ "kind": "throttle" }),
+    ];
+    for kind in &kinds {
+        if dice.chance(0.5) {
+            for action in CHANGES {
+                rule(action, 0.06, kind.clone());
+            }
+            rule("Describe*", 0.03, kind.clone());
+        }
+    }
+    if dice.chance(0.4) {
+        // Twice within the time that a connection takes to be repeated: EC2 sees the second before the first has ended.
+        for action in [
+            "CreateVolume",
+            "CopyVolumes",
+            "AttachVolume",
+            "DetachVolume",
+            "DeleteVolume",
+            "DeleteSnapshot",
+            "ModifyVolume",
+        ] {
+            rule(action, 0.1, json!({ "kind": "duplicate", "after_ms": 5 }));
+        }
+    }
+    if dice.chance(0.4) {
+        for outcome in ["vanish", "error"] {
+            rule(
+                "CreateVolume",
+                0.08,
+                json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 700 }),
+            );
+            rule(
+                "CopyVolumes",
+                0.08,
+                json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 700 }),
+            );
+        }
+    }
+    if dice.chance(0.3) {
+        rule(
+            "CreateSnapshot",
+            0.15,
+            json!({ "kind": "fail_snapshot", "after_ms": 700 }),
+        );
+        rule(
+            "ModifyVolume",
+            0.15,
+            json!({ "kind": "fail_modify", "after_ms": 700 }),
+        );
+    }
+    if dice.chance(0.3) {
+        rule(
+            "AttachVolume",
+            0.08,
+            json!({ "kind": "skew_attach", "ms": 1_500 }),
+        );
+        rule(
+            "DetachVolume",
+            0.05,
+            json!({ "kind": "stuck_detach", "for_ms": 20_000, "busy": true }),
+        );
+        rule(
+            "AttachVolume",
+            0.03,
+            json!({ "kind": "stuck_attach", "for_ms": 120_000 }),
+        );
+    }
+    rules
+}

@@ -1,0 +1,39 @@
+//! Chance that a seed decides (SplitMix64).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// One sequence; its users share it.
+#[derive(Debug)]
+pub struct Dice(AtomicU64);
+
+impl Dice {
+    /// The sequence of this seed.
+    pub fn of(seed: u64) -> Self {
+        // Not the step of the sequence: neighbours would be one sequence, shifted.
+        Self(AtomicU64::new(seed.wrapping_mul(0xd134_2543_de82_ef95)))
+    }
+
+    fn number(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to `n - 1`.
+    pub fn below(&self, n: u64) -> u64 {
+        self.number() % n
+    }
+
+    /// True so often of a hundred times.
+    pub fn percent(&self, often: u64) -> bool {
+        self.below(100) < often
+    }
+
+    /// A span between the two, in milliseconds.
+    pub fn millis(&self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below((to - from).max(1)))
+    }
+}

@@ -1,0 +1,186 @@
+//! Histories of the real controller, which is killed with -9 between a request to EC2 and its reply, again and again: nothing leaks, nothing is doubled, every
+//! answer is true.
+//!
+//! `HISTORY_SEEDS=7` runs one, `HISTORY_SEEDS=1-200` so many; without it the first 20 are run. A seed decides what is done and after which kind of request is
+//! killed, the machine which of them comes first.
+
+use std::cell::Cell;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ebs_csi_e2e::dice::Dice;
+use ebs_csi_e2e::workload::{Kept, live};
+use ebs_csi_e2e::{Requests, Setting};
+use ebs_csi_sandbox::Simulator;
+use ebs_csi_sandbox::process::Process;
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+
+const SCENARIO: &str = "\
+profile = \"fast\"
+[quotas]
+modifications_per_day = 100
+";
+/// The requests after which is killed.
+const CHANGES: [&str; 7] = [
+    "CreateVolume",
+    "CreateVolume",
+    "AttachVolume",
+    "DetachVolume",
+    "ModifyVolume",
+    "CreateSnapshot",
+    "DeleteVolume",
+];
+/// A request that does not come in so long is not waited for any longer.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+/// Histories under way at once: they mostly wait.
+const AT_ONCE: usize = 4;
+/// Kills in one history.
+const MOST_KILLS: usize = 8;
+
+fn seeds() -> RangeInclusive<u64> {
+    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
+        return 1..=20;
+    };
+    let (from, to) = given.split_once('-').unwrap_or((&given, &given));
+    match (from.parse(), to.parse()) {
+        (Ok(from), Ok(to)) => from..=to,
+        _ => panic!("HISTORY_SEEDS={given:?} is neither a seed nor a range as 1-20"),
+    }
+}
+
+/// Lets EC2 keep back the reply to one change after the other, and kills the controller while it waits for it. Answers after which, when all lives are over.
+async fn kill_again_and_again(
+    simulator: &Simulator,
+    controller: &mut Process,
+    dice: &Dice,
+    over: &Cell<bool>,
+) -> Vec<&'static str> {
+    let requests = Requests::new(simulator);
+    let mut killed = Vec::new();
+    while !over.get() && killed.len() < MOST_KILLS {
+        let id = format!("held-{}", dice.below(u64::MAX));
+        let action = CHANGES[usize::try_from(dice.below(7)).expect("small")];
+        let mark = requests.mark().await;
+        let held =
+            json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 120_000 });
+        requests
+            .fault(json!({ "id": id, "match": { "action": action }, "count": 1, "fault": held }))
+            .await;
+        let until = Instant::now() + PATIENCE;
+        while !over.get() && Instant::now() < until {
+            let struck = |record: &Value| {
+                record["faults"]
+                    .as_array()
+                    .is_some_and(|all| all.contains(&json!(id)))
+            };
+            if requests.mutations(mark).await.iter().any(struck) {
+                controller.kill().await.expect("kill");
+                killed.push(action);
+                tokio::time::sleep(dice.millis(10, 400)).await;
+                controller.start().expect("the controller starts");
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // It may have struck, or not: either way it is over.
+        let _ = simulator.delete(&format!("/v1/faults/{id}")).await;
+    }
+    killed
+}
+
+/// Runs the history of a seed. Answers after which requests the controller was killed, or what was wrong; `None` where it cannot run.
+async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
+    let mut setting = Setting::with(|options| {
+        options.devices = "none".to_owned();
+        options.one_zone = true;
+        options.scenario = SCENARIO.to_owned();
+    })
+    .await?;
+    let nodes: Vec<String> = setting
+        .world
+        .options()
+        .nodes
+        .iter()
+        .map(|node| node.instance.clone())
+        .collect();
+    let (dice, over) = (Dice::of(seed), Cell::new(false));
+    let simulator = &setting.world.simulator;
+    let life = |n: u64| {
+        let name = format!("pvc-{n}");
+        let dice = Dice::of(seed * 1_000 + n);
+        let (co, nodes) = (setting.co.clone(), &nodes);
+        async move { live(co, Requests::new(simulator), nodes, &name, dice).await }
+    };
+    let lives = async {
+        let lives = tokio::join!(life(1), life(2), life(3), life(4));
+        over.set(true);
+        lives
+    };
+    let controller = &mut setting.world.controller;
+    let (lives, killed) = tokio::join!(
+        lives,
+        kill_again_and_again(simulator, controller, &dice, &over)
+    );
+    let mut kept = Kept::default();
+    for life in <[_; 4]>::from(lives) {
+        match life {
+            Ok(left) => kept = kept.and(left),
+            Err(error) => return Some(Err(format!("{error}\n{}", setting.logs()))),
+        }
+    }
+    let found = Kept::found(&setting.world.simulator).await;
+    if found != kept {
+        return Some(Err(format!(
+            "the callers know {kept:#?}\nEC2 holds {found:#?}\n{}",
+            setting.logs()
+        )));
+    }
+    if let Err(error) = kept.clear(&setting.co).await {
+        return Some(Err(format!("clearing up: {error}")));
+    }
+    setting.finish().await;
+    Some(Ok(killed))
+}
+
+#[test]
+fn nothing_leaks_and_nothing_is_doubled_however_often_the_controller_is_killed() {
+    let seeds = seeds();
+    let next = AtomicU64::new(*seeds.start());
+    let (failed, kills) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if !seeds.contains(&seed) {
+                        return;
+                    }
+                    match runtime.block_on(history(seed)) {
+                        None => return,
+                        Some(Ok(killed)) => {
+                            println!("seed {seed}: killed after {}", killed.join(", "));
+                            kills.fetch_add(killed.len() as u64, Ordering::Relaxed);
+                        }
+                        Some(Err(wrong)) => {
+                            println!("seed {seed}: {wrong}");
+                            failed.lock().unwrap().push(seed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(
+        failed.is_empty(),
+        "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone"
+    );
+    println!(
+        "killed {} times between a request and its reply",
+        kills.into_inner()
+    );
+}
