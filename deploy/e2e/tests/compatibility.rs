@@ -1,0 +1,178 @@
+//! `deploy/docs/compatibility.md`: what a user of the Go driver can rely on, each line with the tests that show it.
+//!
+//! The rows stand in `compatibility.toml` beside it. A row whose test does not exist fails here, and so does a page that
+//! is not what the rows make. `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility` writes the page.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The page's rows.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    part: Vec<Part>,
+}
+
+/// One heading of the page.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    title: String,
+    row: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    /// What a user can rely on.
+    promise: String,
+    /// `same`, `better` (a defect of the Go driver that is fixed here) or `not yet`.
+    against: Against,
+    /// `path/of/file.rs::name_of_the_test`.
+    #[serde(default)]
+    tests: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+enum Against {
+    #[serde(rename = "same")]
+    Same,
+    #[serde(rename = "better")]
+    Better,
+    #[serde(rename = "not yet")]
+    NotYet,
+}
+
+impl Against {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Better => "better",
+            Self::NotYet => "not yet",
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
+        .join("../..")
+}
+
+fn page() -> Page {
+    let text = std::fs::read_to_string(root().join("deploy/docs/compatibility.toml"))
+        .expect("compatibility.toml");
+    toml::from_str(&text).expect("compatibility.toml has the page's shape")
+}
+
+/// Whether the file has a test function of that name.
+fn is_a_test(file: &str, name: &str) -> bool {
+    let Ok(text) = std::fs::read_to_string(root().join(file)) else {
+        return false;
+    };
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    let Some(at) = lines.iter().position(|line| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ")
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with('('))
+    }) else {
+        return false;
+    };
+    // Its attributes, upwards; inside a proptest! block `#[test]` stands there too.
+    lines[..at]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
+        .any(|line| line.starts_with("#[test]") || line.contains("tokio::test"))
+}
+
+#[test]
+fn every_promise_is_shown_by_tests_that_exist() {
+    let mut promises = BTreeSet::new();
+    for row in page().part.into_iter().flat_map(|part| part.row) {
+        assert!(
+            promises.insert(row.promise.clone()),
+            "twice: {}",
+            row.promise
+        );
+        assert_eq!(
+            row.tests.is_empty(),
+            row.against == Against::NotYet,
+            "{}: a promise has a test, a gap has none",
+            row.promise
+        );
+        for test in &row.tests {
+            let (file, name) = test
+                .split_once("::")
+                .unwrap_or_else(|| panic!("{test}: path/of/file.rs::name"));
+            assert!(is_a_test(file, name), "{}: no test {test}", row.promise);
+        }
+    }
+    assert!(!is_a_test("deploy/e2e/tests/compatibility.rs", "root"));
+}
+
+#[test]
+fn the_page_is_what_the_rows_make() {
+    let file = root().join("deploy/docs/compatibility.md");
+    let made = render(&page());
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&file, &made).expect("compatibility.md is written");
+    }
+    let have = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        have == made,
+        "compatibility.md is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility"
+    );
+}
+
+fn render(page: &Page) -> String {
+    let mut out = String::from(
+        "# Compatibility with the Go driver\n\n\
+         What a user of `aws-ebs-csi-driver` v1.64 can rely on, and the tests that show it. *same*: as there. *better*: a defect of it that is\n\
+         fixed here, or a feature that it lacks. *not yet*: a known gap.\n\n\
+         Generated from `compatibility.toml` by `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility`; `./deploy/test` fails when a\n\
+         test named here does not exist.\n",
+    );
+    let count = |against| {
+        page.part
+            .iter()
+            .flat_map(|part| &part.row)
+            .filter(|row| row.against == against)
+            .count()
+    };
+    let _ = writeln!(
+        out,
+        "\n{} same, {} better, {} not yet.",
+        count(Against::Same),
+        count(Against::Better),
+        count(Against::NotYet)
+    );
+    for part in &page.part {
+        let _ = write!(
+            out,
+            "\n## {}\n\n| what | against the Go driver | shown by |\n|---|---|---|\n",
+            part.title
+        );
+        for row in &part.row {
+            let tests: Vec<_> = row
+                .tests
+                .iter()
+                .map(|test| {
+                    let (file, name) = test.split_once("::").unwrap_or((test, ""));
+                    format!("[`{name}`](../../{file})")
+                })
+                .collect();
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} |",
+                row.promise.replace('|', "\\|"),
+                row.against.word(),
+                tests.join(", ")
+            );
+        }
+    }
+    out
+}
