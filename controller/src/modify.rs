@@ -245,7 +245,10 @@ impl Modifications {
         let wrong = |failure: &Failure| {
             matches!(
                 failure.condition(),
-                Condition::InvalidField | Condition::CapacityOutOfRange | Condition::QuotaExhausted
+                Condition::InvalidField
+                    | Condition::CapacityOutOfRange
+                    | Condition::QuotaExhausted
+                    | Condition::NotPermitted
             )
         };
         match whole {

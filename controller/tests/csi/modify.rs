@@ -212,7 +212,6 @@ fn refuse(action: &str) -> serde_json::Value {
 async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    let before = look(&driver, &id).await;
     let class: &[(&str, &str)] = &[
         ("iops", "4000"),
         ("tagSpecification_1", "tier=gold"),
@@ -229,6 +228,11 @@ async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
             "{refused}"
         );
     }
+    // An expansion that comes with it is done all the same.
+    let (grown, refused) = tokio::join!(driver.expand(&id, 11), driver.modify(&id, class));
+    assert_eq!(grown.unwrap().capacity_bytes, 11 << 30);
+    assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
+    let before = look(&driver, &id).await;
     driver.world.no_faults();
     let many: Vec<_> = (0..50)
         .map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v")))
@@ -238,7 +242,7 @@ async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
     let refused = driver.modify(&id, &many).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("EC2 takes 50"), "{refused}");
-    assert_eq!(driver.world.calls("ModifyVolume"), 0);
+    assert_eq!(driver.world.calls("ModifyVolume"), 1);
     assert_eq!(look(&driver, &id).await, before);
     driver.modify(&id, class).await.unwrap();
     assert_eq!(look(&driver, &id).await.tags["tier"], "gold");
@@ -280,7 +284,9 @@ async fn a_class_means_the_same_for_a_new_volume_and_for_one_that_is_there() {
         );
         // The ratio is kept when the volume grows …
         driver.expand(id, 20).await.unwrap();
-        assert_eq!(look(&driver, id).await.iops, Some(1000), "{id}");
+        let now = look(&driver, id).await;
+        assert_eq!(now.iops, Some(1000), "{id}");
+        assert_eq!(now.tags["ebs.csi.aws.com/IOPSPerGb"], "50");
         // … until a class names the rate itself.
         driver.modify(id, &[("iops", "700")]).await.unwrap();
         let now = look(&driver, id).await;

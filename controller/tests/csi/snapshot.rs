@@ -185,6 +185,24 @@ async fn what_another_process_has_just_asked_for_is_not_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_up_that_lags_after_a_crash_makes_no_second_snapshot() {
+    let driver = Driver::in_world(json!({ "consistency": {
+        "replicas": 1, "lag": { "fixed_ms": 50 }, "mapping_lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } } }))
+    .await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let taken = driver.snapshot("s", &id).await.unwrap().snapshot_id;
+    let heir = driver
+        .another_with(Settings {
+            snapshot_takeover: Duration::from_secs(4),
+            ..settings()
+        })
+        .await;
+    assert_eq!(heir.snapshot("s", &id).await.unwrap().snapshot_id, taken);
+    assert_eq!(driver.live("snapshots"), 1);
+    assert_eq!(driver.world.calls("CreateSnapshot"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_ec2_could_not_make_is_named_until_it_is_deleted() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
