@@ -133,6 +133,8 @@ impl DeviceNames {
     ) -> Result<Reservation, NoNameLeft> {
         let now = Instant::now();
         let mut nodes = self.lock();
+        // A node that is gone asks no more: what is known of it would stay for ever.
+        nodes.retain(|_, state| !state.is_idle(now));
         let state = nodes.entry(node.clone()).or_default();
         state.refused.retain(|_, until| *until > now);
         let others = || state.in_flight.iter().filter(|(of, _)| *of != volume);

@@ -234,3 +234,17 @@ async fn data_that_takes_hours_to_come_blocks_nobody() {
     // Asked ever more rarely.
     assert!(slow.calls("DescribeVolumeStatus") < 500);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_is_tested_before_the_token_hides_no_volume() {
+    let slow = Slow::new(json!({
+        "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },
+    }))
+    .await;
+    let id = slow.create("pvc-1").await.unwrap();
+    assert_eq!(slow.create("pvc-1").await.unwrap(), id);
+    let full = slow.create("pvc-2").await.unwrap_err();
+    assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
+    assert!(full.message().contains("quota"), "{full}");
+    assert_eq!(slow.live("volumes"), 1);
+}
