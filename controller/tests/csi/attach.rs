@@ -7,7 +7,9 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, block, from_snapshot, map, publish, volume, within};
+use crate::driver::{
+    Driver, NODE_1, NODE_2, block, from_snapshot, map, overdue, publish, volume, within,
+};
 
 async fn one_volume(driver: &Driver) -> String {
     driver.create(volume("pvc-1", 1)).await.unwrap().volume_id
@@ -158,7 +160,7 @@ async fn a_device_in_use_stays_attached_until_it_is_released() {
         .controller_unpublish_volume(request)
         .await
         .unwrap_err();
-    assert_eq!(early.code(), Code::DeadlineExceeded, "{early}");
+    assert!(overdue(&early), "{early}");
     assert_eq!(driver.live("attachments"), 1);
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
@@ -286,11 +288,7 @@ async fn what_is_not_known_is_never_read_as_detached() {
         .controller_unpublish_volume(request)
         .await
         .unwrap_err();
-    assert_eq!(
-        contradicted.code(),
-        Code::DeadlineExceeded,
-        "{contradicted}"
-    );
+    assert!(overdue(&contradicted), "{contradicted}");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
 }

@@ -20,7 +20,7 @@ use ebs_csi_proto::modify::modify_server::ModifyServer;
 use serde_json::{Value, json};
 use tonic::service::Routes;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use crate::world::{World, access};
 
@@ -374,4 +374,9 @@ pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
             volume_id: id.to_owned(),
         })),
     }
+}
+
+/// That the call's time ended: said by the service, or by the client's own clock when the machine is busy.
+pub(crate) fn overdue(status: &Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
