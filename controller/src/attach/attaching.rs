@@ -18,6 +18,8 @@ const LATE: Duration = Duration::from_secs(5);
 const LATE_LOOKS: u32 = 3;
 /// An attachment that was seen and then is not, so often in a row, has failed in EC2.
 const LOST_LOOKS: u32 = 2;
+/// But not so soon after the request: a read that is behind shows the volume as it was before it.
+const LOST_AFTER: Duration = Duration::from_secs(2);
 /// Requests of one attach.
 const MOST_REQUESTS: u32 = 4;
 
@@ -207,7 +209,9 @@ impl Attaching {
             return Step::Attach;
         }
         self.missing += 1;
-        let lost = self.attaching_since.is_some() && self.missing >= LOST_LOOKS;
+        let lost = self.attaching_since.is_some()
+            && self.missing >= LOST_LOOKS
+            && self.sent_before(now, LOST_AFTER);
         let ineffective = self.missing >= LATE_LOOKS && self.is_late(now);
         if !(lost || ineffective) {
             return Step::Wait;
@@ -229,8 +233,12 @@ impl Attaching {
     }
 
     fn is_late(&self, now: Instant) -> bool {
+        self.sent_before(now, LATE)
+    }
+
+    fn sent_before(&self, now: Instant, span: Duration) -> bool {
         self.last_sent
-            .is_none_or(|sent| now.duration_since(sent) >= LATE)
+            .is_none_or(|sent| now.duration_since(sent) >= span)
     }
 }
 
@@ -346,12 +354,14 @@ mod tests {
             assert_eq!(machine.see(&coming, now), Step::Wait);
             // One look that goes backwards proves nothing.
             assert_eq!(machine.see(&free, now), Step::Wait);
+            // Nor do several, while reads may still be behind the request.
+            assert_eq!(machine.see(&free, now), Step::Wait);
             if machine.requests < MOST_REQUESTS {
-                assert_eq!(machine.see(&free, now), Step::Attach);
+                assert_eq!(machine.see(&free, now + LOST_AFTER), Step::Attach);
             }
         }
         assert_eq!(
-            refusal(machine.see(&free, now)),
+            refusal(machine.see(&free, now + LOST_AFTER)),
             Condition::OperationPending
         );
     }

@@ -236,6 +236,40 @@ async fn data_that_takes_hours_to_come_blocks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reads_that_are_behind_mislead_nobody() {
+    for seed in 1..=12 {
+        let slow = Slow::new(json!({
+            "seed": seed,
+            "consistency": {
+                "replicas": 4, "lag": { "uniform_ms": [0, 1800] },
+                "mapping_lag": { "fixed_ms": 200 }, "tag_lag": { "fixed_ms": 500 },
+            },
+        }))
+        .await;
+        let id = slow.create("pvc-1").await.unwrap();
+        for round in 0..3 {
+            slow.publish(&id).await.unwrap();
+            let is = format!("seed {seed}, round {round}");
+            assert_eq!(slow.live("attachments"), 1, "{is}");
+            let request = Request::new(csi::ControllerUnpublishVolumeRequest {
+                volume_id: id.clone(),
+                node_id: NODE_1.to_owned(),
+                ..Default::default()
+            });
+            slow.controller
+                .controller_unpublish_volume(request)
+                .await
+                .unwrap();
+            assert_eq!(slow.live("attachments"), 0, "{is}");
+        }
+        // A look that is far behind may cost a second request, which EC2 refuses; never more.
+        assert!((3..=6).contains(&slow.calls("AttachVolume")), "seed {seed}");
+        assert_eq!(slow.create("pvc-1").await.unwrap(), id);
+        assert_eq!(slow.live("volumes"), 1, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_quota_that_is_tested_before_the_token_hides_no_volume() {
     let slow = Slow::new(json!({
         "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },

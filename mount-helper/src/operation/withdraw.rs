@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Mounts may lie on one another where another driver stacked them; each is looked at before it goes.
 const DEEPEST_STACK: usize = 8;
 
-/// Times that a busy mount is tried again, 20 ms apart.
+/// Times that a busy mount, or a busy disk, is tried again, 20 ms apart.
 const PASSERS_BY: usize = 10;
 
 /// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
@@ -157,10 +157,18 @@ fn released(world: &World, volume: &VolumeId, relative: &str) -> Done<()> {
         let refused = world.in_use(Refusal::StillHeld, device.number(), relative);
         return Err(refused.into());
     }
-    match device.claim(&world.disks, Access::ReadOnly) {
-        Ok(_) => Ok(()),
-        Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
-        Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => Ok(()),
-        Err(e) => Err(e).at(Step::ClaimDevice),
+    let mut tries = 0;
+    loop {
+        match device.claim(&world.disks, Access::ReadOnly) {
+            Ok(_) => return Ok(()),
+            // A mount namespace that was copied a moment ago, or a program that looks at disks, holds it for that moment.
+            Err(DeviceError::Os(Errno::BUSY)) if tries < PASSERS_BY => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(DeviceError::Os(Errno::BUSY)) => return Err(Refusal::StillHeld.into()),
+            Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(()),
+            Err(e) => return Err(e).at(Step::ClaimDevice),
+        }
     }
 }
