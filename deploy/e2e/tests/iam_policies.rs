@@ -166,7 +166,7 @@ const NEEDED: &[Needed] = &[
         "ReadSnapshots",
         "ec2:DescribeSnapshots",
         Feature::Snapshot,
-        Shows::Refusal,
+        Shows::Pending,
     ),
     (
         "snapshots",
