@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::co::Patience;
+use ebs_csi_sandbox::co::{Attachment, Claim, Patience, Volume};
 use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
 use serde_json::{Value, json};
 
@@ -134,6 +134,23 @@ impl Setting {
             Ok(value) => value,
             Err(e) => panic!("{what}: {e}\n{}", self.logs()),
         }
+    }
+
+    /// Makes a volume and attaches it to the first node.
+    pub async fn attached(&self, claim: &Claim) -> (Volume, Attachment) {
+        let volume = self.must("create", self.co.create(claim)).await;
+        let attachment = self
+            .must("attach", self.co.attach(&volume, &self.instance(0)))
+            .await;
+        (volume, attachment)
+    }
+
+    /// Takes a volume off the first node, where nothing uses it any more, and deletes it.
+    pub async fn discard(&self, volume: &Volume) {
+        self.must("unstage", self.kubelets[0].unstage(volume)).await;
+        self.must("detach", self.co.detach(&volume.id, &self.instance(0)))
+            .await;
+        self.must("delete", self.co.delete(&volume.id)).await;
     }
 
     /// The end of every log.

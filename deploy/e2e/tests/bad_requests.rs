@@ -894,11 +894,7 @@ async fn bad_requests_to_the_node_are_refused_and_change_nothing() {
     .await;
     publish_rows(&on, &elsewhere, &mut wrong).await;
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), setting.logs());
-    setting.must("unstage", kubelet.unstage(&volume)).await;
-    setting
-        .must("detach", setting.co.detach(&volume.id, &instance))
-        .await;
-    setting.must("delete", setting.co.delete(&volume.id)).await;
+    setting.discard(&volume).await;
     setting.finish().await;
 }
 

@@ -147,11 +147,7 @@ async fn a_format_goes_on_without_its_client_and_the_retry_joins_it() {
             drop(tool);
         });
         setting.must("retry", async { joined }).await;
-        setting.must("unstage", kubelet.unstage(&volume)).await;
-        setting
-            .must("detach", setting.co.detach(&volume.id, &instance))
-            .await;
-        setting.must("delete", setting.co.delete(&volume.id)).await;
+        setting.discard(&volume).await;
     }
     setting.finish().await;
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ebs_csi_e2e::{Setting, bytes, setting};
-use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
+use ebs_csi_sandbox::co::{Attachment, Claim};
 use tonic::Code;
 
 /// Puts something on a disk.
@@ -175,28 +175,6 @@ fn device(setting: &Setting, attachment: &Attachment) -> PathBuf {
     setting.world.nodes[0].dev_dir.join(name)
 }
 
-async fn attached(setting: &Setting, name: &str) -> (Volume, Attachment) {
-    let claim = Claim::filesystem(name, "ext4", 1);
-    let volume = setting.must("create", setting.co.create(&claim)).await;
-    let attachment = setting
-        .must("attach", setting.co.attach(&volume, &setting.instance(0)))
-        .await;
-    (volume, attachment)
-}
-
-async fn discard(setting: &Setting, volume: &Volume) {
-    setting
-        .must("unstage", setting.kubelets[0].unstage(volume))
-        .await;
-    setting
-        .must(
-            "detach",
-            setting.co.detach(&volume.id, &setting.instance(0)),
-        )
-        .await;
-    setting.must("delete", setting.co.delete(&volume.id)).await;
-}
-
 #[tokio::test]
 async fn a_disk_that_holds_something_is_refused_and_keeps_every_byte() {
     let Some(setting) = Setting::start().await else {
@@ -204,7 +182,13 @@ async fn a_disk_that_holds_something_is_refused_and_keeps_every_byte() {
     };
     let mut wrong = Vec::new();
     for (index, (prepare, what, word)) in FOREIGN.iter().enumerate() {
-        let (volume, attachment) = attached(&setting, &format!("pvc-foreign-{index}")).await;
+        let (volume, attachment) = setting
+            .attached(&Claim::filesystem(
+                &format!("pvc-foreign-{index}"),
+                "ext4",
+                1,
+            ))
+            .await;
         let disk = device(&setting, &attachment);
         prepare(&disk);
         let before = bytes::digest(&disk);
@@ -229,7 +213,7 @@ async fn a_disk_that_holds_something_is_refused_and_keeps_every_byte() {
         if !mounted.is_empty() {
             wrong.push(format!("{what}: mounted at {mounted:?}"));
         }
-        discard(&setting, &volume).await;
+        setting.discard(&volume).await;
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), setting.logs());
     setting.finish().await;
@@ -241,7 +225,9 @@ async fn an_empty_disk_that_came_from_a_snapshot_is_never_formatted() {
         return;
     };
     for origin in ["snapshot", "volume"] {
-        let (volume, mut attachment) = attached(&setting, &format!("pvc-from-{origin}")).await;
+        let (volume, mut attachment) = setting
+            .attached(&Claim::filesystem(&format!("pvc-from-{origin}"), "ext4", 1))
+            .await;
         let disk = device(&setting, &attachment);
         let before = bytes::digest(&disk);
         attachment
@@ -253,7 +239,7 @@ async fn an_empty_disk_that_came_from_a_snapshot_is_never_formatted() {
         assert_eq!(refused.code(), Some(Code::FailedPrecondition), "{refused}");
         assert_eq!(bytes::digest(&disk), before, "the disk was changed");
         assert!(setting::mounted_beneath(kubelet.root()).is_empty());
-        discard(&setting, &volume).await;
+        setting.discard(&volume).await;
     }
     setting.finish().await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebs_csi_e2e::{Life, Setting, Step, bytes, tool_at_work};
-use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
+use ebs_csi_sandbox::co::Claim;
 use serde_json::json;
 
 /// What is killed.
@@ -213,27 +213,6 @@ async fn the_controller_may_die_while_ec2_works_on_its_request() {
     setting.finish().await;
 }
 
-async fn attached(setting: &Setting, claim: &Claim) -> (Volume, Attachment) {
-    let volume = setting.must("create", setting.co.create(claim)).await;
-    let attachment = setting
-        .must("attach", setting.co.attach(&volume, &setting.instance(0)))
-        .await;
-    (volume, attachment)
-}
-
-async fn discard(setting: &Setting, volume: &Volume) {
-    setting
-        .must("unstage", setting.kubelets[0].unstage(volume))
-        .await;
-    setting
-        .must(
-            "detach",
-            setting.co.detach(&volume.id, &setting.instance(0)),
-        )
-        .await;
-    setting.must("delete", setting.co.delete(&volume.id)).await;
-}
-
 /// The tool is stopped in the middle of a format, then the victim is killed.
 #[tokio::test]
 async fn whoever_dies_in_the_middle_of_a_format_strands_no_volume() {
@@ -247,7 +226,7 @@ async fn whoever_dies_in_the_middle_of_a_format_strands_no_volume() {
                 kind,
                 10,
             );
-            let (volume, attachment) = attached(&setting, &claim).await;
+            let (volume, attachment) = setting.attached(&claim).await;
             let kubelet = setting.kubelets[0].clone();
             let (volume_asked, attachment_asked) = (volume.clone(), attachment.clone());
             let staging =
@@ -274,7 +253,7 @@ async fn whoever_dies_in_the_middle_of_a_format_strands_no_volume() {
             setting
                 .must("unpublish", setting.kubelets[0].unpublish(&volume, "pod-1"))
                 .await;
-            discard(&setting, &volume).await;
+            setting.discard(&volume).await;
             println!("{victim:?} killed while {kind} was made: converged");
         }
     }
@@ -289,7 +268,7 @@ async fn a_node_process_that_dies_some_milliseconds_into_a_call_loses_no_byte() 
     };
     for kind in ["ext4", "xfs"] {
         let claim = Claim::filesystem(&format!("pvc-moments-{kind}"), kind, 2);
-        let (volume, attachment) = attached(&setting, &claim).await;
+        let (volume, attachment) = setting.attached(&claim).await;
         let kubelet = setting.kubelets[0].clone();
         setting
             .must("stage", kubelet.stage(&volume, &attachment))
@@ -346,7 +325,7 @@ async fn a_node_process_that_dies_some_milliseconds_into_a_call_loses_no_byte() 
                 }
             }
         }
-        discard(&setting, &volume).await;
+        setting.discard(&volume).await;
     }
     setting.finish().await;
 }

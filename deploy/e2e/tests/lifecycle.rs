@@ -177,10 +177,6 @@ async fn a_read_only_publish_cannot_be_written_and_two_pods_share_a_volume() {
             .must("unpublish", kubelet.unpublish(&volume, pod))
             .await;
     }
-    setting.must("unstage", kubelet.unstage(&volume)).await;
-    setting
-        .must("detach", setting.co.detach(&volume.id, &instance))
-        .await;
-    setting.must("delete", setting.co.delete(&volume.id)).await;
+    setting.discard(&volume).await;
     setting.finish().await;
 }
