@@ -322,7 +322,10 @@ impl Attachments {
                 detaching::Step::Detach => {
                     mandate.check_wanted()?;
                     match self.may_leave(&ec2, pair, mandate, deadline).await? {
-                        Leave::Gone => return Ok(()),
+                        Leave::Gone => {
+                            step = detaching::Step::Gone;
+                            continue;
+                        }
                         Leave::Leaving => {
                             step = detaching::Step::Wait;
                             continue;
@@ -335,7 +338,8 @@ impl Attachments {
                         Ok(_) => {}
                         Err(error) => match error.kind {
                             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => {
-                                return Ok(());
+                                step = detaching::Step::Gone;
+                                continue;
                             }
                             Ec2ErrorKind::AttachmentNotFound
                             | Ec2ErrorKind::IncorrectState

@@ -10,7 +10,7 @@ use ebs_csi_wire::InstanceId;
 use crate::ec2::{AttachmentState, Ec2, Instance};
 use crate::ec2_failure::failure;
 use crate::publish_context::{DEVICE_PATH, VOLUME_ID};
-use crate::request::present;
+use crate::request::{confirmed, not_confirmed, present};
 
 const PREFIX: &str = "local-ebs://";
 
@@ -64,24 +64,12 @@ pub fn validate(
         match check_capability(capability) {
             Ok(()) => {}
             Err(failure) if failure.condition() == Condition::Unsupported => {
-                return Ok(csi::ValidateVolumeCapabilitiesResponse {
-                    confirmed: None,
-                    message: failure.text().to_owned(),
-                });
+                return Ok(not_confirmed(failure.text().to_owned()));
             }
             Err(failure) => return Err(failure),
         }
     }
-    use csi::validate_volume_capabilities_response::Confirmed;
-    Ok(csi::ValidateVolumeCapabilitiesResponse {
-        confirmed: Some(Confirmed {
-            volume_context: wire.volume_context,
-            volume_capabilities: wire.volume_capabilities,
-            parameters: wire.parameters,
-            mutable_parameters: wire.mutable_parameters,
-        }),
-        message: String::new(),
-    })
+    Ok(confirmed(wire))
 }
 
 /// ControllerPublishVolume of such a handle: looks up the volume, attaches nothing, holds nothing.

@@ -337,5 +337,29 @@ fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
     wire.map_or_else(|| Ok(CapacityRange::default()), CapacityRange::parse)
 }
 
+/// The answer of ValidateVolumeCapabilities that confirms what was asked, as it was asked.
+pub fn confirmed(
+    wire: csi::ValidateVolumeCapabilitiesRequest,
+) -> csi::ValidateVolumeCapabilitiesResponse {
+    use csi::validate_volume_capabilities_response::Confirmed;
+    csi::ValidateVolumeCapabilitiesResponse {
+        confirmed: Some(Confirmed {
+            volume_context: wire.volume_context,
+            volume_capabilities: wire.volume_capabilities,
+            parameters: wire.parameters,
+            mutable_parameters: wire.mutable_parameters,
+        }),
+        message: String::new(),
+    }
+}
+
+/// The answer of ValidateVolumeCapabilities that says why not.
+pub fn not_confirmed(message: String) -> csi::ValidateVolumeCapabilitiesResponse {
+    csi::ValidateVolumeCapabilitiesResponse {
+        confirmed: None,
+        message,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -83,21 +83,9 @@ pub(super) async fn validate(
         }
         Ok(_) => None,
     };
-    use csi::validate_volume_capabilities_response::Confirmed;
     Ok(Response::new(match refusal {
-        Some(message) => csi::ValidateVolumeCapabilitiesResponse {
-            confirmed: None,
-            message,
-        },
-        None => csi::ValidateVolumeCapabilitiesResponse {
-            confirmed: Some(Confirmed {
-                volume_context: wire.volume_context,
-                volume_capabilities: wire.volume_capabilities,
-                parameters: wire.parameters,
-                mutable_parameters: wire.mutable_parameters,
-            }),
-            message: String::new(),
-        },
+        Some(message) => request::not_confirmed(message),
+        None => request::confirmed(wire),
     }))
 }
 
