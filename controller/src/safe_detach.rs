@@ -1,11 +1,6 @@
-//! Whether a volume may leave a node.
-//!
-//! [`decide`] is a pure function of [`Facts`]: no clock, no I/O. What EC2 shows is read by [`evidence`], after the call began.
+//! Whether a volume may leave a node: the facts that EC2 shows, gathered after the call began, for the decision of `ebs-csi-safe-detach`.
 
-mod decide;
 mod evidence;
-mod facts;
 
-pub use decide::{Refusal, Rung, Verdict, Waiting, decide};
+pub use ebs_csi_safe_detach::{Fact, Facts, Mode, Power, Refusal, Rung, Verdict, Waiting, decide};
 pub(crate) use evidence::gather;
-pub use facts::{AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase};

@@ -31,6 +31,12 @@ pub mod modify {
     include!("gen/modify.v1.rs");
 }
 
+/// Messages and service of the controller's socket for node-lifecycle, generated from `safe_detach/safe_detach.proto`.
+pub mod safe_detach {
+    #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+    include!("gen/safe_detach.v1.rs");
+}
+
 pub use capability::{AccessMode, AccessType, Capability};
 pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;

@@ -144,6 +144,16 @@ fn generated_code_matches_modify_proto() {
 }
 
 #[test]
+fn generated_code_matches_safe_detach_proto() {
+    let compiler = compiled("safe_detach", "safe_detach.proto");
+    let config = prost_build::Config::new();
+    compare(
+        "safe_detach.v1.rs",
+        &generated(&compiler, config, "safe_detach.v1.rs"),
+    );
+}
+
+#[test]
 fn generated_code_matches_kubelets_registration() {
     let folder = crate_directory().join("kubelet");
     let files = protox::compile(["registration.proto"], [folder]).expect("it parses");

@@ -83,7 +83,7 @@ impl Attachments {
 /// Without a time or a count: the text lands in the status of a VolumeAttachment.
 fn refused(why: Refusal, pair: &Pair, facts: &Facts) -> String {
     let state = match &facts.instance {
-        Fact::Present(instance) => format!("is {}", name(&instance.state)),
+        Fact::Present(instance) => format!("is {}", instance.power.label()),
         Fact::Absent => "is not known to EC2".to_owned(),
         Fact::Unknown => "cannot be seen".to_owned(),
     };
@@ -93,18 +93,6 @@ fn refused(why: Refusal, pair: &Pair, facts: &Facts) -> String {
         pair.node,
         why.next_step()
     )
-}
-
-fn name(state: &InstanceState) -> &str {
-    match state {
-        InstanceState::Pending => "pending",
-        InstanceState::Running => "running",
-        InstanceState::ShuttingDown => "shutting down",
-        InstanceState::Terminated => "terminated",
-        InstanceState::Stopping => "stopping",
-        InstanceState::Stopped => "stopped",
-        InstanceState::Other(other) => other,
-    }
 }
 
 async fn wait_for_transition(

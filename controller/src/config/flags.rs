@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
 
-use super::value::{Gates, Rates, boolean, duration, gates, metadata_sources, rates};
+use super::value::{Gates, Rates, boolean, duration, gates, metadata_sources, modes, rates};
 use crate::safe_detach::Mode;
 
 /// What Probe says about AWS.
@@ -77,7 +77,7 @@ pub(super) struct Flags {
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) enable_node_local_volumes: bool,
     /// How much must be proved before a volume leaves a node. Counts only with --feature-gates=NonGracefulFailover=true.
-    #[arg(long, value_enum, value_name = "MODE", default_value = "off")]
+    #[arg(long, value_parser = modes(), value_name = "MODE", default_value = "off")]
     pub(super) safe_detach: Mode,
     /// Feature gates: NonGracefulFailover=true|false (alpha, default false).
     #[arg(long, value_name = "GATES", default_value = "", value_parser = gates)]

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use crate::ec2::{Action, Rate};
+use crate::safe_detach::Mode;
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
@@ -15,6 +18,11 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         _ => Err("give true or false".to_owned()),
     }
+}
+
+/// How much must be proved before a detach, by its word.
+pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
 }
 
 /// Feature gates that are on.

@@ -1,8 +1,13 @@
 //! What EC2 shows, read after the call began.
 
-use super::facts::{AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeWord, Phase};
+use ebs_csi_safe_detach::{
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeWord, Phase, Power,
+};
+
 use crate::attach::root::root_device_of;
-use crate::ec2::{Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Volume};
+use crate::ec2::{
+    AttachmentState, Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Timestamp, Volume,
+};
 use crate::request::Pair;
 
 /// Facts, and why those that are unknown are.
@@ -43,14 +48,7 @@ pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, word: Fact<NodeWo
         .and_then(|instance| root_device_of(instance, &pair.volume))
         .map(str::to_owned);
     let instance = match instance {
-        Seen::Present(instance) => Fact::Present(InstanceFact {
-            hibernation: match instance.hibernation {
-                Hibernation::No => Fact::Absent,
-                Hibernation::Yes => Fact::Present(()),
-                Hibernation::Unclear => Fact::Unknown,
-            },
-            state: instance.state,
-        }),
+        Seen::Present(instance) => Fact::Present(of_instance(&instance)),
         Seen::Absent => Fact::Absent,
         Seen::Unknown(error) => {
             silence = Some(error);
@@ -71,15 +69,46 @@ pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, word: Fact<NodeWo
     }
 }
 
+fn of_instance(instance: &Instance) -> InstanceFact {
+    InstanceFact {
+        power: match instance.state {
+            InstanceState::Pending => Power::Pending,
+            InstanceState::Running => Power::Running,
+            InstanceState::ShuttingDown => Power::ShuttingDown,
+            InstanceState::Terminated => Power::Terminated,
+            InstanceState::Stopping => Power::Stopping,
+            InstanceState::Stopped => Power::Stopped,
+            InstanceState::Other(_) => Power::Strange,
+        },
+        hibernation: match instance.hibernation {
+            Hibernation::No => Fact::Absent,
+            Hibernation::Yes => Fact::Present(()),
+            Hibernation::Unclear => Fact::Unknown,
+        },
+    }
+}
+
+fn of_attachment(state: &AttachmentState, since: Option<Timestamp>) -> AttachmentFact {
+    AttachmentFact {
+        phase: match state {
+            AttachmentState::Attaching | AttachmentState::Attached => Phase::Held,
+            AttachmentState::Detaching | AttachmentState::Busy => Phase::Leaving,
+            AttachmentState::Detached => Phase::Off,
+            AttachmentState::Other(_) => Phase::Strange,
+        },
+        since: since.map(|at| AttachTime {
+            seconds: at.seconds,
+            nanoseconds: at.nanoseconds,
+        }),
+    }
+}
+
 fn of_mapping(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
     let device = instance
         .devices
         .iter()
         .find(|device| device.volume.as_ref() == Some(&pair.volume))?;
-    Some(AttachmentFact {
-        phase: Phase::from(&device.state),
-        since: device.attached,
-    })
+    Some(of_attachment(&device.state, device.attached))
 }
 
 /// The two views of EC2 may lag behind each other: there is no attachment only where neither shows one.
@@ -98,10 +127,7 @@ fn of_volume(
         }
     };
     shown
-        .map(|attachment| AttachmentFact {
-            phase: Phase::from(&attachment.state),
-            since: attachment.attached,
-        })
+        .map(|attachment| of_attachment(&attachment.state, attachment.attached))
         .or(mapped)
         .map_or(Fact::Absent, Fact::Present)
 }

@@ -33,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ebs-csi-confine",
         ],
     ),
+    ("ebs-csi-safe-detach", &["ebs-csi-wire"]),
     (
         "ebs-csi-controller",
         &[
@@ -40,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ebs-csi-wire",
             "ebs-csi-policy",
             "ebs-csi-confine",
+            "ebs-csi-safe-detach",
         ],
     ),
     ("ec2-sim", &[]),
@@ -80,6 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates that these of ours must not link at run time, directly or through others.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ebs-csi-wire", &["tokio", "tonic", "serde"]),
+    ("ebs-csi-safe-detach", &["tokio", "tonic", "serde"]),
     (
         "ebs-csi-policy",
         &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"],

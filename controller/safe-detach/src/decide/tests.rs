@@ -2,13 +2,13 @@ use ebs_csi_wire::InstanceId;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ec2::Timestamp;
+use crate::facts::AttachTime;
 
-const SINCE: Timestamp = Timestamp {
+const SINCE: AttachTime = AttachTime {
     seconds: 1_767_225_600,
     nanoseconds: 0,
 };
-const LATER: Timestamp = Timestamp {
+const LATER: AttachTime = AttachTime {
     seconds: 1_767_225_700,
     nanoseconds: 0,
 };
@@ -28,11 +28,11 @@ fn attachment(phase: Phase) -> Fact<AttachmentFact> {
     })
 }
 
-fn instance(state: InstanceState, hibernation: Fact<()>) -> Fact<InstanceFact> {
-    Fact::Present(InstanceFact { state, hibernation })
+fn instance(power: Power, hibernation: Fact<()>) -> Fact<InstanceFact> {
+    Fact::Present(InstanceFact { power, hibernation })
 }
 
-fn glass(instance: InstanceId, since: Timestamp) -> Fact<BrokenGlass> {
+fn glass(instance: InstanceId, since: AttachTime) -> Fact<BrokenGlass> {
     Fact::Present(BrokenGlass {
         instance,
         since,
@@ -45,7 +45,7 @@ fn silent() -> Facts {
     Facts {
         mode: Mode::Enforce,
         attachment: attachment(Phase::Held),
-        instance: instance(InstanceState::Running, Fact::Absent),
+        instance: instance(Power::Running, Fact::Absent),
         word: Fact::Unknown,
         fence: Fact::Absent,
         broken_glass: Fact::Absent,
@@ -55,14 +55,14 @@ fn silent() -> Facts {
 /// A row per line of the ladder, and per thing that is no evidence.
 #[test]
 fn each_line_of_the_ladder() {
-    use InstanceState::*;
+    use Power::{Pending, ShuttingDown, Stopped, Stopping, Strange, Terminated};
     let stopped = || instance(Stopped, Fact::Absent);
     let word = |word| Facts {
         word: Fact::Present(word),
         ..silent()
     };
-    let with = |state, hibernation| Facts {
-        instance: instance(state, hibernation),
+    let with = |power, hibernation| Facts {
+        instance: instance(power, hibernation),
         ..silent()
     };
     let at = |phase| Facts {
@@ -270,13 +270,21 @@ fn each_line_of_the_ladder() {
         ),
         (
             "strange instance",
-            with(Other("paused".to_owned()), Fact::Absent),
+            with(Strange, Fact::Absent),
             refuse(Refusal::StrangeState),
         ),
     ];
     for (what, facts, want) in rows {
         assert_eq!(decide(facts), *want, "{what}");
     }
+}
+
+#[test]
+fn modes_are_read_as_they_are_written() {
+    for mode in Mode::ALL {
+        assert_eq!(mode.to_string().parse(), Ok(mode));
+    }
+    assert!("on".parse::<Mode>().is_err());
 }
 
 #[test]
@@ -297,14 +305,14 @@ fn fact<T: Clone + fmt::Debug + 'static>(
 }
 
 fn any_facts() -> impl Strategy<Value = Facts> {
-    let state = prop_oneof![
-        Just(InstanceState::Pending),
-        Just(InstanceState::Running),
-        Just(InstanceState::ShuttingDown),
-        Just(InstanceState::Terminated),
-        Just(InstanceState::Stopping),
-        Just(InstanceState::Stopped),
-        Just(InstanceState::Other("paused".to_owned())),
+    let power = prop_oneof![
+        Just(Power::Pending),
+        Just(Power::Running),
+        Just(Power::ShuttingDown),
+        Just(Power::Terminated),
+        Just(Power::Stopping),
+        Just(Power::Stopped),
+        Just(Power::Strange),
     ];
     let phase = prop_oneof![
         Just(Phase::Held),
@@ -333,8 +341,8 @@ fn any_facts() -> impl Strategy<Value = Facts> {
                 .prop_map(|(phase, since)| AttachmentFact { phase, since }),
         ),
         fact(
-            (state, fact(Just(())))
-                .prop_map(|(state, hibernation)| InstanceFact { state, hibernation }),
+            (power, fact(Just(())))
+                .prop_map(|(power, hibernation)| InstanceFact { power, hibernation }),
         ),
         fact(word),
         fact(Just(())),
@@ -405,15 +413,32 @@ proptest! {
     /// An instance on its way from one state to another is waited for, whatever else is known.
     #[test]
     fn a_transition_is_waited_for(facts in any_facts(), which in 0..3_usize) {
-        let state = [InstanceState::Pending, InstanceState::Stopping, InstanceState::ShuttingDown][which].clone();
+        let power = [Power::Pending, Power::Stopping, Power::ShuttingDown][which];
         let facts = Facts {
             mode: Mode::Enforce,
             attachment: attachment(Phase::Held),
-            instance: instance(state, Fact::Unknown),
+            instance: instance(power, Fact::Unknown),
             broken_glass: Fact::Absent,
             ..facts
         };
         prop_assert_eq!(decide(&facts), Verdict::Wait(Waiting::Transition));
+    }
+
+    /// What is said of a whole instance holds for each volume at it, under the strictest mode.
+    #[test]
+    fn an_instance_that_is_let_go_lets_each_volume_go(facts in any_facts()) {
+        let facts = Facts {
+            mode: Mode::Enforce,
+            attachment: attachment(Phase::Held),
+            broken_glass: Fact::Absent,
+            ..facts
+        };
+        let whole = decide_instance(&facts.instance, facts.fence);
+        if whole == Verdict::Refuse(Refusal::Running) {
+            prop_assert!(matches!(facts.instance, Fact::Present(i) if i.power == Power::Running));
+        } else {
+            prop_assert_eq!(decide(&facts), whole);
+        }
     }
 
     /// Whatever `enforce` lets go by itself, `ec2-only` lets go too, and `off` as well: the modes are ordered.

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::facts::{AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase};
-use crate::ec2::InstanceState;
+use super::facts::{
+    AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase, Power,
+};
 
 /// What follows from the facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +93,13 @@ pub enum Refusal {
     NodeNotReady,
     /// The instance runs, and no fresh word of its node is there.
     NoWord,
+    /// The instance runs; said of an instance as a whole.
+    Running,
 }
 
 impl Refusal {
     /// All, for tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::AttachmentUnknown,
         Self::InstanceUnknown,
         Self::StrangeState,
@@ -106,6 +109,7 @@ impl Refusal {
         Self::InUse,
         Self::NodeNotReady,
         Self::NoWord,
+        Self::Running,
     ];
 
     /// The stable token of messages, metrics and log lines.
@@ -120,6 +124,7 @@ impl Refusal {
             Self::InUse => "in-use",
             Self::NodeNotReady => "node-not-ready",
             Self::NoWord => "no-word",
+            Self::Running => "running",
         }
     }
 
@@ -150,6 +155,7 @@ impl Refusal {
             Self::NoWord => {
                 "stop or terminate the instance in EC2, or see that node-lifecycle runs beside the controller and reports this node"
             }
+            Self::Running => "stop or terminate the instance in EC2",
         }
     }
 }
@@ -198,24 +204,42 @@ fn is_broken(glass: &Fact<BrokenGlass>, attachment: AttachmentFact) -> bool {
     }
 }
 
+/// Whether everything that is at an instance may leave it: EC2's evidence about the instance alone, whatever the mode.
+///
+/// `fence` as in [`Facts`]. A running instance is refused; only a word about each volume could free it.
+pub fn decide_instance(instance: &Fact<InstanceFact>, fence: Fact<()>) -> Verdict {
+    match instance {
+        Fact::Unknown => Verdict::Refuse(Refusal::InstanceUnknown),
+        Fact::Absent => Verdict::Refuse(Refusal::InstanceMissing),
+        Fact::Present(instance) => {
+            at_rest(instance, fence).unwrap_or(Verdict::Refuse(Refusal::Running))
+        }
+    }
+}
+
 fn of_instance(facts: &Facts, instance: &InstanceFact) -> Verdict {
-    let off = |rung| match facts.fence {
+    at_rest(instance, facts.fence).unwrap_or_else(|| of_running(facts))
+}
+
+/// What follows from the instance alone; `None`: it runs.
+fn at_rest(instance: &InstanceFact, fence: Fact<()>) -> Option<Verdict> {
+    let off = |rung| match fence {
         Fact::Present(()) => Verdict::Safe(Rung::Fenced),
         Fact::Absent | Fact::Unknown => Verdict::Safe(rung),
     };
-    match instance.state {
-        InstanceState::Terminated => off(Rung::Terminated),
-        InstanceState::Stopped => match instance.hibernation {
+    Some(match instance.power {
+        Power::Running => return None,
+        Power::Terminated => off(Rung::Terminated),
+        Power::Stopped => match instance.hibernation {
             Fact::Absent => off(Rung::Stopped),
             Fact::Present(()) => Verdict::Refuse(Refusal::Hibernated),
             Fact::Unknown => Verdict::Refuse(Refusal::HibernationUnknown),
         },
-        InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
+        Power::Pending | Power::Stopping | Power::ShuttingDown => {
             Verdict::Wait(Waiting::Transition)
         }
-        InstanceState::Running => of_running(facts),
-        InstanceState::Other(_) => Verdict::Refuse(Refusal::StrangeState),
-    }
+        Power::Strange => Verdict::Refuse(Refusal::StrangeState),
+    })
 }
 
 fn of_running(facts: &Facts) -> Verdict {

@@ -1,0 +1,13 @@
+//! Whether a volume may leave a node.
+//!
+//! [`decide`] is a pure function of [`Facts`]: no clock, no I/O. [`decide_instance`] answers the same for everything that is at one instance.
+//! The crate links neither AWS nor Kubernetes, so that the controller, node-lifecycle and the model share one decision.
+
+mod decide;
+mod facts;
+
+pub use decide::{Refusal, Rung, Verdict, Waiting, decide, decide_instance};
+pub use facts::{
+    AttachTime, AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase,
+    Power,
+};
