@@ -1,0 +1,217 @@
+//! How many nodes may be acted on: a fault of the control plane, or of a whole zone, must not look like many dead nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One node, as the brake sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its name.
+    pub node: String,
+    /// Its zone; empty when it is not known, as for a node whose object is gone.
+    pub zone: String,
+    /// It is not Ready, or its object is gone.
+    pub suspect: bool,
+    /// It was acted on within the window: it has been counted, and may be finished.
+    pub acted: bool,
+    /// There is something to be done to it.
+    pub wanted: bool,
+}
+
+/// What the brake lets through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// The nodes that may be acted on now.
+    pub nodes: BTreeSet<String>,
+    /// The nodes that must wait, and why.
+    pub held: BTreeMap<String, Held>,
+}
+
+/// Why a node must wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Held {
+    /// So many nodes are suspect that the fault is more likely on this side.
+    Outage,
+    /// As many nodes as the cluster's share have been acted on within the window.
+    ClusterShare,
+    /// As many nodes as the zone's share have been acted on within the window.
+    ZoneShare,
+}
+
+impl Held {
+    /// The stable token of events and metrics.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Outage => "outage",
+            Self::ClusterShare => "cluster-share",
+            Self::ZoneShare => "zone-share",
+        }
+    }
+}
+
+/// One in twenty of the cluster's nodes, and at least one.
+fn share_of_cluster(nodes: usize) -> usize {
+    (nodes / 20).max(1)
+}
+
+/// One in three of a zone's nodes, and at least one.
+fn share_of_zone(nodes: usize) -> usize {
+    (nodes / 3).max(1)
+}
+
+/// Which of the nodes may be acted on.
+///
+/// Within the window (its length is the caller's) at most one in twenty nodes, and one in three of a zone, each at least one. None at all when
+/// more than half of the nodes of every zone are suspect; for a cluster of one zone with one or two nodes that rule does not hold.
+pub fn admit(all: &[Seen]) -> Admitted {
+    let mut admitted = Admitted::default();
+    let outage = is_outage(all);
+    let mut acted = 0;
+    let mut by_zone: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for seen in all {
+        let (nodes, taken) = by_zone.entry(&seen.zone).or_default();
+        *nodes += 1;
+        if seen.acted {
+            acted += 1;
+            *taken += 1;
+        }
+    }
+    let mut wanted: Vec<&Seen> = all.iter().filter(|seen| seen.wanted).collect();
+    // The same order in every process and at every start.
+    wanted.sort_by(|a, b| a.node.cmp(&b.node));
+    for seen in wanted {
+        let Some((nodes, taken)) = by_zone.get_mut(seen.zone.as_str()) else {
+            continue;
+        };
+        let held = if outage {
+            Some(Held::Outage)
+        } else if seen.acted {
+            None
+        } else if acted >= share_of_cluster(all.len()) {
+            Some(Held::ClusterShare)
+        } else if *taken >= share_of_zone(*nodes) {
+            Some(Held::ZoneShare)
+        } else {
+            acted += 1;
+            *taken += 1;
+            None
+        };
+        match held {
+            Some(why) => drop(admitted.held.insert(seen.node.clone(), why)),
+            None => drop(admitted.nodes.insert(seen.node.clone())),
+        }
+    }
+    admitted
+}
+
+fn is_outage(all: &[Seen]) -> bool {
+    let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    // A node without a zone says nothing about any.
+    for seen in all.iter().filter(|seen| !seen.zone.is_empty()) {
+        let (nodes, suspects) = zones.entry(&seen.zone).or_default();
+        *nodes += 1;
+        *suspects += usize::from(seen.suspect);
+    }
+    if zones.is_empty() {
+        let suspects = all.iter().filter(|seen| seen.suspect).count();
+        return all.len() > 2 && suspects * 2 > all.len();
+    }
+    let several = zones.len() > 1;
+    zones
+        .values()
+        .all(|(nodes, suspects)| suspects * 2 > *nodes && (several || *nodes > 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `zone: nodes, suspects, acted, wanted`, the suspects first, then the acted among them first.
+    fn cluster(zones: &[(&str, usize, usize, usize, usize)]) -> Vec<Seen> {
+        let mut all = Vec::new();
+        for (zone, nodes, suspects, acted, wanted) in zones {
+            for number in 0..*nodes {
+                all.push(Seen {
+                    node: format!("{zone}-{number:04}"),
+                    zone: (*zone).to_owned(),
+                    suspect: number < *suspects,
+                    acted: number < *acted,
+                    wanted: number >= *acted && number < acted + wanted,
+                });
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_shares_and_the_outages_each_have_a_row() {
+        use Held::{ClusterShare, Outage, ZoneShare};
+        type Zones<'a> = &'a [(&'a str, usize, usize, usize, usize)];
+        let rows: [(&str, Zones<'_>, usize, Option<Held>); 11] = [
+            ("one dead of three", &[("a", 3, 1, 0, 1)], 1, None),
+            ("one dead of two", &[("a", 2, 1, 0, 1)], 1, None),
+            (
+                "both dead of two, one at a time",
+                &[("a", 2, 2, 0, 2)],
+                1,
+                Some(ClusterShare),
+            ),
+            (
+                "two dead of three: an outage",
+                &[("a", 3, 2, 0, 2)],
+                0,
+                Some(Outage),
+            ),
+            (
+                "F40: 60 % of one zone of three",
+                &[("a", 10, 6, 0, 6), ("b", 10, 0, 0, 0), ("c", 10, 0, 0, 0)],
+                1,
+                Some(ClusterShare),
+            ),
+            (
+                "F41: every node of every zone",
+                &[("a", 10, 10, 0, 10), ("b", 10, 10, 0, 10)],
+                0,
+                Some(Outage),
+            ),
+            (
+                "more than half of every zone",
+                &[("a", 4, 3, 0, 1), ("b", 4, 3, 0, 1)],
+                0,
+                Some(Outage),
+            ),
+            (
+                "half of every zone",
+                &[("a", 4, 2, 0, 1), ("b", 4, 2, 0, 0)],
+                1,
+                None,
+            ),
+            (
+                "the window is used up",
+                &[("a", 20, 2, 1, 1)],
+                0,
+                Some(ClusterShare),
+            ),
+            ("5 % of 100", &[("a", 100, 9, 0, 9)], 5, Some(ClusterShare)),
+            (
+                "a third of a small zone of a large cluster",
+                &[("a", 6, 3, 0, 3), ("b", 94, 0, 0, 0)],
+                2,
+                Some(ZoneShare),
+            ),
+        ];
+        for (name, zones, count, held) in rows {
+            let admitted = admit(&cluster(zones));
+            assert_eq!(admitted.nodes.len(), count, "{name}");
+            assert_eq!(admitted.held.values().next().copied(), held, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_begun_is_finished_and_not_counted_twice() {
+        let mut all = cluster(&[("a", 20, 2, 1, 1)]);
+        all[0].wanted = true;
+        let admitted = admit(&all);
+        assert!(admitted.nodes.contains("a-0000"));
+        assert_eq!(admitted.nodes.len(), 1);
+    }
+}

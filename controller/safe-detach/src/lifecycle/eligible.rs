@@ -1,0 +1,245 @@
+//! Which pods may be deleted by force once their volumes are proved free.
+
+use std::fmt;
+
+/// A pod that uses a volume of this driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: an act names exactly this object.
+    pub uid: String,
+    /// The version that was looked at: an act on a newer one fails.
+    pub version: String,
+    /// Kubernetes has asked it to end (its tolerations have run out, or somebody deleted it).
+    pub deleting: bool,
+    /// It has ended by itself: Succeeded or Failed.
+    pub ended: bool,
+    /// What its claims are bound to.
+    pub claims: Vec<Claim>,
+    /// Its tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// A DaemonSet owns it.
+    pub of_daemon_set: bool,
+    /// It is a static pod's mirror.
+    pub mirror: bool,
+    /// A person has asked that this driver leaves it alone.
+    pub opted_out: bool,
+}
+
+/// What one claim of a pod is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// A volume of this driver.
+    Ours {
+        /// The volume.
+        volume: String,
+        /// Several nodes may use it at once.
+        shared: bool,
+    },
+    /// Another driver's, or no driver's.
+    Foreign,
+    /// Not bound, or to something that was not seen.
+    Unknown,
+}
+
+/// A toleration, as the API has it. Absent text is empty, which matches everything for `key` and `effect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toleration {
+    /// The taint's key.
+    pub key: String,
+    /// The taint's effect.
+    pub effect: String,
+    /// It ends.
+    pub bounded: bool,
+}
+
+/// Why a pod is left to Kubernetes and its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ineligible {
+    /// It uses no volume of this driver.
+    NoVolume,
+    /// One of its volumes is not this driver's.
+    ForeignVolume,
+    /// What one of its claims is bound to is not known.
+    UnknownVolume,
+    /// One of its volumes may be used by several nodes at once.
+    SharedVolume,
+    /// A DaemonSet owns it: there is nowhere else for it.
+    DaemonSet,
+    /// It is a static pod's mirror: only its kubelet ends it.
+    Mirror,
+    /// It tolerates that its node is gone.
+    Tolerates,
+    /// A person asked for it.
+    OptedOut,
+}
+
+impl Ineligible {
+    /// The stable token of events and metrics.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::NoVolume => "no-volume",
+            Self::ForeignVolume => "foreign-volume",
+            Self::UnknownVolume => "unknown-volume",
+            Self::SharedVolume => "shared-volume",
+            Self::DaemonSet => "daemon-set",
+            Self::Mirror => "mirror",
+            Self::Tolerates => "tolerates",
+            Self::OptedOut => "opted-out",
+        }
+    }
+}
+
+impl fmt::Display for Ineligible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.token())
+    }
+}
+
+impl Pod {
+    /// The driver's volumes that it uses.
+    pub fn volumes(&self) -> impl Iterator<Item = &str> {
+        self.claims.iter().filter_map(|claim| match claim {
+            Claim::Ours { volume, .. } => Some(volume.as_str()),
+            Claim::Foreign | Claim::Unknown => None,
+        })
+    }
+}
+
+impl Toleration {
+    fn stays(&self) -> bool {
+        let key = matches!(
+            self.key.as_str(),
+            "" | "node.kubernetes.io/out-of-service" | "node.kubernetes.io/unreachable"
+        );
+        key && matches!(self.effect.as_str(), "" | "NoExecute") && !self.bounded
+    }
+}
+
+/// Whether the pod may be deleted by force, as far as the pod itself is concerned.
+///
+/// # Errors
+/// [`Ineligible`]: the first reason against it.
+pub fn eligible(pod: &Pod) -> Result<(), Ineligible> {
+    let against = [
+        (pod.opted_out, Ineligible::OptedOut),
+        (pod.mirror, Ineligible::Mirror),
+        (pod.of_daemon_set, Ineligible::DaemonSet),
+        (pod.volumes().next().is_none(), Ineligible::NoVolume),
+        (
+            pod.claims.contains(&Claim::Unknown),
+            Ineligible::UnknownVolume,
+        ),
+        (
+            pod.claims.contains(&Claim::Foreign),
+            Ineligible::ForeignVolume,
+        ),
+        (
+            pod.claims
+                .iter()
+                .any(|claim| matches!(claim, Claim::Ours { shared: true, .. })),
+            Ineligible::SharedVolume,
+        ),
+        (
+            pod.tolerations.iter().any(Toleration::stays),
+            Ineligible::Tolerates,
+        ),
+    ];
+    match against.into_iter().find(|(holds, _)| *holds) {
+        Some((_, why)) => Err(why),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours(shared: bool) -> Claim {
+        let volume = "vol-1".to_owned();
+        Claim::Ours { volume, shared }
+    }
+
+    fn pod() -> Pod {
+        Pod {
+            namespace: "default".to_owned(),
+            name: "db-0".to_owned(),
+            uid: "u".to_owned(),
+            version: "7".to_owned(),
+            deleting: false,
+            ended: false,
+            claims: vec![ours(false)],
+            tolerations: Vec::new(),
+            of_daemon_set: false,
+            mirror: false,
+            opted_out: false,
+        }
+    }
+
+    #[test]
+    fn every_reason_against_a_pod_has_a_row() {
+        let toleration = |key: &str, effect: &str, bounded| Toleration {
+            key: key.to_owned(),
+            effect: effect.to_owned(),
+            bounded,
+        };
+        let unreachable = "node.kubernetes.io/unreachable";
+        type Change = Box<dyn Fn(&mut Pod)>;
+        let tolerating =
+            |t: Toleration| -> Change { Box::new(move |p| p.tolerations.push(t.clone())) };
+        let rows: Vec<(Change, Result<(), Ineligible>)> = vec![
+            (Box::new(|_| ()), Ok(())),
+            (Box::new(|p| p.deleting = true), Ok(())),
+            (Box::new(|p| p.claims.push(ours(false))), Ok(())),
+            (Box::new(|p| p.claims.clear()), Err(Ineligible::NoVolume)),
+            (
+                Box::new(|p| p.claims = vec![Claim::Foreign]),
+                Err(Ineligible::NoVolume),
+            ),
+            (
+                Box::new(|p| p.claims.push(Claim::Foreign)),
+                Err(Ineligible::ForeignVolume),
+            ),
+            (
+                Box::new(|p| p.claims.push(Claim::Unknown)),
+                Err(Ineligible::UnknownVolume),
+            ),
+            (
+                Box::new(|p| p.claims = vec![ours(true)]),
+                Err(Ineligible::SharedVolume),
+            ),
+            (
+                Box::new(|p| p.of_daemon_set = true),
+                Err(Ineligible::DaemonSet),
+            ),
+            (Box::new(|p| p.mirror = true), Err(Ineligible::Mirror)),
+            (Box::new(|p| p.opted_out = true), Err(Ineligible::OptedOut)),
+            (
+                tolerating(toleration(unreachable, "NoExecute", true)),
+                Ok(()),
+            ),
+            (
+                tolerating(toleration(unreachable, "NoExecute", false)),
+                Err(Ineligible::Tolerates),
+            ),
+            (
+                tolerating(toleration("", "", false)),
+                Err(Ineligible::Tolerates),
+            ),
+            (
+                tolerating(toleration("node.kubernetes.io/out-of-service", "", false)),
+                Err(Ineligible::Tolerates),
+            ),
+            (tolerating(toleration("", "NoSchedule", false)), Ok(())),
+            (tolerating(toleration("dedicated", "", false)), Ok(())),
+        ];
+        for (number, (change, want)) in rows.into_iter().enumerate() {
+            let mut pod = pod();
+            change(&mut pod);
+            assert_eq!(eligible(&pod), want, "row {number}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What holds for every state of a node, not only for those that somebody thought of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::brake::{Seen, admit};
+use super::*;
+use crate::facts::Fact;
+
+const INSTANCES: [&str; 2] = ["i-1", "i-2"];
+const VOLUMES: [&str; 3] = ["vol-1", "vol-2", "vol-3"];
+
+fn text<const N: usize>(of: [&'static str; N]) -> impl Strategy<Value = String> {
+    proptest::sample::select(of.to_vec()).prop_map(str::to_owned)
+}
+
+fn claims() -> impl Strategy<Value = Claim> {
+    prop_oneof![
+        8 => (text(VOLUMES), prop::bool::weighted(0.1))
+            .prop_map(|(volume, shared)| Claim::Ours { volume, shared }),
+        1 => Just(Claim::Foreign),
+        1 => Just(Claim::Unknown),
+    ]
+}
+
+fn pods() -> impl Strategy<Value = Pod> {
+    let rarely = || prop::bool::weighted(0.1);
+    (
+        prop::collection::vec(claims(), 0..3),
+        any::<bool>(),
+        rarely(),
+        rarely(),
+        rarely(),
+        rarely(),
+        rarely(),
+        0..1000,
+    )
+        .prop_map(
+            |(claims, deleting, ended, tolerates, of_daemon_set, mirror, opted_out, number)| Pod {
+                namespace: "default".to_owned(),
+                name: format!("pod-{number}"),
+                uid: format!("uid-{number}"),
+                version: "1".to_owned(),
+                deleting,
+                ended,
+                claims,
+                tolerations: tolerates.then(Toleration::default).into_iter().collect(),
+                of_daemon_set,
+                mirror,
+                opted_out,
+            },
+        )
+}
+
+fn attachments() -> impl Strategy<Value = Attachment> {
+    (
+        text(VOLUMES),
+        prop::option::of(text(INSTANCES)),
+        any::<bool>(),
+        any::<bool>(),
+        0..1000,
+    )
+        .prop_map(|(volume, instance, deleting, nudged, number)| Attachment {
+            name: format!("csi-{number}"),
+            uid: format!("uid-{number}"),
+            volume,
+            instance,
+            deleting,
+            nudged,
+        })
+}
+
+fn objects() -> impl Strategy<Value = Fact<Node>> {
+    let boots = || text(["boot-1", "boot-2"]);
+    let ours = (text(INSTANCES), boots()).prop_map(|(instance, boot)| {
+        OutOfService::Ours(Return {
+            instance,
+            launched: String::new(),
+            boot,
+        })
+    });
+    let taints = prop_oneof![
+        3 => Just(OutOfService::None),
+        1 => Just(OutOfService::Foreign),
+        1 => ours,
+    ];
+    let readiness = prop_oneof![
+        1 => Just(Readiness::Ready),
+        3 => Just(Readiness::NotReady),
+    ];
+    let nodes = (
+        readiness,
+        prop::option::weighted(0.9, text(INSTANCES)),
+        boots(),
+        taints,
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(ready, instance, boot, out_of_service, opted_out)| {
+            Fact::Present(Node {
+                ready,
+                instance,
+                boot,
+                out_of_service,
+                opted_out,
+            })
+        });
+    prop_oneof![
+        6 => nodes,
+        2 => Just(Fact::Absent),
+        1 => Just(Fact::Unknown),
+    ]
+}
+
+fn facts() -> impl Strategy<Value = NodeFacts> {
+    let evidence = proptest::sample::select(vec![
+        Evidence::Proven,
+        Evidence::Waiting,
+        Evidence::Unproven,
+    ]);
+    let power = proptest::sample::select(vec![
+        InstanceEvidence::Off {
+            launched: String::new(),
+        },
+        InstanceEvidence::NotOff,
+    ]);
+    (
+        objects(),
+        prop::collection::vec(attachments(), 0..4),
+        prop::collection::vec(pods(), 0..4),
+        prop::collection::btree_map((text(INSTANCES), text(VOLUMES)), evidence, 0..6),
+        prop::collection::btree_map(text(INSTANCES), power, 0..3),
+    )
+        .prop_map(
+            |(object, attachments, pods, volumes, instances)| NodeFacts {
+                object,
+                attachments,
+                pods,
+                volumes,
+                instances,
+            },
+        )
+}
+
+fn modes() -> impl Strategy<Value = FailoverMode> {
+    proptest::sample::select(vec![FailoverMode::ProveFirst, FailoverMode::Kep])
+}
+
+fn pod_of<'a>(facts: &'a NodeFacts, uid: &str) -> &'a Pod {
+    let found = facts.pods.iter().find(|pod| pod.uid == uid);
+    found.expect("an intent names a pod that was seen")
+}
+
+/// The intents that only proof allows.
+fn acts(step: &Step) -> BTreeSet<String> {
+    step.intents
+        .iter()
+        .filter(|intent| intent.is_braked())
+        .map(|intent| format!("{intent:?}"))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// S8: in `prove-first` a pod is deleted only when every volume of it is proved free at the node's instance.
+    #[test]
+    fn a_pod_goes_only_with_all_its_volumes_proved(facts in facts()) {
+        for intent in step(&facts, FailoverMode::ProveFirst).intents {
+            if let Intent::DeletePod { uid, .. } = intent {
+                let here = facts.instance();
+                prop_assert!(pod_of(&facts, &uid).volumes().all(|v| facts.is_proven(here, v)));
+            }
+        }
+    }
+
+    /// S9: the taint only about this node's own instance, off, on a node that is not Ready and carries no such taint of anybody.
+    #[test]
+    fn the_taint_follows_only_proof(facts in facts(), mode in modes()) {
+        for intent in step(&facts, mode).intents {
+            if let Intent::AddTaint(about) = intent {
+                let Fact::Present(node) = &facts.object else {
+                    panic!("a taint without a node");
+                };
+                prop_assert_eq!(node.ready, Readiness::NotReady);
+                prop_assert_eq!(&node.out_of_service, &OutOfService::None);
+                prop_assert!(!node.opted_out);
+                prop_assert_eq!(node.instance.as_ref(), Some(&about.instance));
+                prop_assert_eq!(&node.boot, &about.boot);
+                let power = facts.instances.get(&about.instance);
+                let off = matches!(power, Some(InstanceEvidence::Off { .. }));
+                prop_assert!(off);
+            }
+        }
+    }
+
+    /// Nobody else's taint is lifted, and ours only when another boot is Ready and nothing of the former is left.
+    #[test]
+    fn the_taint_is_lifted_only_by_proof_of_return(facts in facts(), mode in modes()) {
+        if step(&facts, mode).intents.contains(&Intent::RemoveTaint) {
+            let Fact::Present(node) = &facts.object else {
+                panic!("a taint without a node");
+            };
+            let OutOfService::Ours(about) = &node.out_of_service else {
+                panic!("somebody else's taint");
+            };
+            prop_assert_eq!(node.ready, Readiness::Ready);
+            prop_assert_ne!(&about.boot, &node.boot);
+            prop_assert!(facts.attachments.is_empty());
+        }
+    }
+
+    /// S10: whatever the mode and the evidence, these pods are left alone.
+    #[test]
+    fn pods_that_are_not_eligible_are_left_alone(facts in facts(), mode in modes()) {
+        for intent in step(&facts, mode).intents {
+            if let Intent::DeletePod { uid, .. } = intent {
+                prop_assert_eq!(eligible(pod_of(&facts, &uid)), Ok(()));
+            }
+        }
+    }
+
+    /// S16 on this side: an attachment goes after its pods, and never for an instance that it was not made for.
+    #[test]
+    fn an_attachment_goes_after_its_pods(facts in facts(), mode in modes()) {
+        for intent in step(&facts, mode).intents {
+            if let Intent::DeleteAttachment { uid, .. } = intent {
+                let a = facts.attachments.iter().find(|a| a.uid == uid).expect("seen");
+                let users = facts.pods.iter().filter(|pod| !pod.ended || pod.deleting);
+                prop_assert!(users.flat_map(Pod::volumes).all(|v| v != a.volume));
+                if let Fact::Present(node) = &facts.object {
+                    prop_assert_eq!(&a.instance, &node.instance);
+                    prop_assert_eq!(node.ready, Readiness::NotReady);
+                }
+                if mode == FailoverMode::ProveFirst {
+                    prop_assert!(facts.is_proven(a.instance.as_deref(), &a.volume));
+                }
+            }
+        }
+    }
+
+    /// S17 on this side: forgetting an answer never allows an act that was not allowed with it, except that the loss of the node's own proof
+    /// leaves what its volumes prove by themselves.
+    #[test]
+    fn forgetting_an_answer_allows_nothing_more(facts in facts(), mode in modes()) {
+        let with = acts(&step(&facts, mode));
+        for key in facts.volumes.keys() {
+            let mut less = facts.clone();
+            less.volumes.remove(key);
+            prop_assert!(acts(&step(&less, mode)).is_subset(&with));
+        }
+        let mut silent = facts.clone();
+        silent.volumes = BTreeMap::new();
+        silent.instances = BTreeMap::new();
+        if mode == FailoverMode::ProveFirst {
+            prop_assert!(acts(&step(&silent, mode)).is_empty());
+        }
+    }
+
+    /// S15: at most the cluster's share and each zone's share, counting what was acted on before; nothing when all are suspect.
+    #[test]
+    fn the_brake_holds(
+        nodes in prop::collection::vec((0..4_usize, any::<bool>(), prop::bool::weighted(0.1), any::<bool>()), 0..80)
+    ) {
+        let all: Vec<Seen> = nodes
+            .iter()
+            .enumerate()
+            .map(|(number, (zone, suspect, acted, wanted))| Seen {
+                node: format!("node-{number}"),
+                zone: format!("zone-{zone}"),
+                suspect: *suspect,
+                acted: *acted,
+                wanted: *wanted,
+            })
+            .collect();
+        let admitted = admit(&all);
+        let fresh: Vec<&Seen> = all
+            .iter()
+            .filter(|s| !s.acted && admitted.nodes.contains(&s.node))
+            .collect();
+        let acted = all.iter().filter(|s| s.acted).count();
+        let share = (all.len() / 20).max(1);
+        prop_assert!(fresh.is_empty() || acted + fresh.len() <= share);
+        for zone in 0..4 {
+            let zone = format!("zone-{zone}");
+            let of_zone = all.iter().filter(|s| s.zone == zone);
+            let taken = of_zone.clone().filter(|s| s.acted).count();
+            let more = fresh.iter().filter(|s| s.zone == zone).count();
+            prop_assert!(more == 0 || taken + more <= (of_zone.count() / 3).max(1));
+        }
+        if all.len() > 2 && all.iter().all(|s| s.suspect) {
+            let zones: BTreeSet<&str> = all.iter().map(|s| s.zone.as_str()).collect();
+            prop_assert!(zones.len() == 1 || admitted.nodes.is_empty());
+        }
+        prop_assert!(admitted.nodes.iter().all(|n| all.iter().any(|s| s.wanted && s.node == *n)));
+    }
+}
