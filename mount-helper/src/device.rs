@@ -299,6 +299,11 @@ impl Device {
         self.number
     }
 
+    /// Kernel's count of attachments when it appeared: no two disks have the same, however often one comes back.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Name that the mount table is going to show.
     pub fn path(&self) -> String {
         format!("/dev/{}", self.name)

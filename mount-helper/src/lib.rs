@@ -10,6 +10,7 @@ pub mod confinement;
 pub mod content;
 pub mod device;
 pub mod directories;
+pub mod examined;
 pub mod fault_point;
 pub mod job;
 pub mod journal;

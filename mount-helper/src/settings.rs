@@ -1,4 +1,5 @@
 //! The command line.
+use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::KubeletPath;
 use std::path::PathBuf;
@@ -15,6 +16,12 @@ Options:
   --kubelet-root DIR         every path of a request is beneath it [default: /var/lib/kubelet]
   --paths kubernetes|any     where volumes may be mounted beneath it: kubelet's own directories,
                              or anywhere in plugins/ and pods/ [default: kubernetes; with --sandbox: any]
+  --untrusted-images deny|check|allow
+                             file systems that this driver did not make: refused, checked in full once after each
+                             attach, or treated like its own [default: check]
+  --nodev-nosuid off|untrusted|on
+                             mounts that ignore device nodes and set-user-id bits whatever the volume's mount options
+                             say: none, those of file systems that this driver did not make, all [default: off]
   --grace SECONDS            time for running operations after SIGTERM [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
@@ -32,6 +39,10 @@ pub struct Settings {
     pub kubelet_root: KubeletPath,
     /// Places named on the command line; none leaves the policy's own.
     pub places: Option<PlaceClass>,
+    /// What is done with file systems that this driver did not make.
+    pub untrusted_images: UntrustedImages,
+    /// Which mounts ignore device nodes and set-user-id bits.
+    pub nodev_nosuid: NodevNosuid,
     /// Time for running operations after SIGTERM.
     pub grace: Duration,
     /// Journal as JSON.
@@ -61,6 +72,8 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         listen: PathBuf::new(),
         kubelet_root: KubeletPath::parse("/var/lib/kubelet").map_err(|e| e.to_string())?,
         places: None,
+        untrusted_images: UntrustedImages::default(),
+        nodev_nosuid: NodevNosuid::default(),
         grace: Duration::from_secs(25),
         json: false,
         allow_missing_landlock: false,
@@ -94,6 +107,8 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
             "--listen"
                 | "--kubelet-root"
                 | "--paths"
+                | "--untrusted-images"
+                | "--nodev-nosuid"
                 | "--grace"
                 | "--log-format"
                 | "--fault-point"
@@ -122,6 +137,16 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                     "any" => Some(PlaceClass::Any),
                     _ => return Err(format!("--paths {value:?} must be kubernetes or any")),
                 }
+            }
+            "--untrusted-images" => {
+                settings.untrusted_images = UntrustedImages::parse(&value).ok_or_else(|| {
+                    format!("--untrusted-images {value:?} must be deny, check or allow")
+                })?;
+            }
+            "--nodev-nosuid" => {
+                settings.nodev_nosuid = NodevNosuid::parse(&value).ok_or_else(|| {
+                    format!("--nodev-nosuid {value:?} must be off, untrusted or on")
+                })?;
             }
             "--grace" => {
                 settings.grace = match value.parse() {
@@ -170,6 +195,8 @@ mod tests {
             "--listen=unix:///h",
             "--paths=any",
             "--grace=3",
+            "--untrusted-images=deny",
+            "--nodev-nosuid=untrusted",
             "--sandbox",
         ];
         let Ok(Command::Serve(settings)) = given(&line) else {
@@ -177,6 +204,8 @@ mod tests {
         };
         assert!(settings.sandbox && settings.places == Some(PlaceClass::Any));
         assert_eq!(settings.grace, Duration::from_secs(3));
+        assert_eq!(settings.untrusted_images, UntrustedImages::Deny);
+        assert_eq!(settings.nodev_nosuid, NodevNosuid::Untrusted);
     }
 
     #[test]
@@ -189,6 +218,8 @@ mod tests {
             (&["--kubelet-root", "/a/../b"][..], "--kubelet-root"),
             (&["--paths", "all"][..], "kubernetes or any"),
             (&["--grace", "-1"][..], "0 to 3600"),
+            (&["--untrusted-images", "no"][..], "deny, check or allow"),
+            (&["--nodev-nosuid", "yes"][..], "off, untrusted or on"),
             (&["--sandbox=yes"][..], "takes no value"),
             (&["serve"][..], "unknown argument"),
         ] {

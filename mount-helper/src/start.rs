@@ -5,6 +5,7 @@ use crate::channel;
 use crate::confinement;
 use crate::device::{DiskRoots, Recognition};
 use crate::directories::{self, Directories};
+use crate::examined::Examined;
 use crate::journal::{self, Format};
 use crate::mount_table::MountTable;
 use crate::place::Root;
@@ -132,6 +133,8 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
         policy,
         &ceiling::Settings {
             places: settings.places,
+            untrusted_images: Some(settings.untrusted_images),
+            nodev_nosuid: Some(settings.nodev_nosuid),
             ..ceiling::Settings::default()
         },
     )
@@ -286,6 +289,7 @@ fn be_broker(
             directories: Directories::new(names),
             runners: Runners::new(jobs),
             rules: opened.rules,
+            examined: Examined::default(),
         },
         table: Table::default(),
         peer_uid: profile::NODE_AGENT.identity.uid,
@@ -302,7 +306,12 @@ fn be_broker(
     }
     journal::info(
         "serving",
-        &[("policy", policy.name), ("digest", policy.digest)],
+        &[
+            ("policy", policy.name),
+            ("digest", policy.digest),
+            ("untrusted-images", settings.untrusted_images.as_str()),
+            ("nodev-nosuid", settings.nodev_nosuid.as_str()),
+        ],
     );
     if channel::send(&life, READY, &[]).is_err() {
         return 1;

@@ -103,6 +103,19 @@ pub fn check(
     }
 }
 
+/// Have a checker look that changes nothing; true when it finds nothing wrong.
+pub fn sound(
+    world: &World,
+    _permit: &Authorized<StageDisk>,
+    tool: ToolId,
+    disk: &OwnedFd,
+) -> Done<bool> {
+    match ask(world, &plain(tool), disk, Step::Check)? {
+        Meaning::Clean | Meaning::Done => Ok(true),
+        Meaning::Repaired | Meaning::Uncorrectable => Ok(false),
+    }
+}
+
 /// Grow ext3 or ext4 that is not mounted to the size of its disk.
 pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<()> {
     match ask(world, &plain(ToolId::Resize2fs), claim, Step::Grow)? {
@@ -114,7 +127,12 @@ pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd)
 fn plain(tool: ToolId) -> Job {
     Job {
         tool,
-        fs: FsType::Ext4,
+        // What a checker is called with does not depend on it.
+        fs: if tool == ToolId::XfsRepair {
+            FsType::Xfs
+        } else {
+            FsType::Ext4
+        },
         uuid: [0; 16],
         format: FormatOptions::default(),
         time: 0,

@@ -1,6 +1,7 @@
 //! Everything that an operation may use, opened before the process confined itself.
 use crate::device::{Device, DiskRoots};
 use crate::directories::Directories;
+use crate::examined::Examined;
 use crate::mount_table::MountTable;
 use crate::outcome::{At, Done};
 use crate::place::Root;
@@ -24,6 +25,8 @@ pub struct World {
     pub runners: Runners,
     /// The compiled rules, as settings narrowed them.
     pub rules: Ceiling,
+    /// Which disks need not be examined again.
+    pub examined: Examined,
 }
 
 impl World {

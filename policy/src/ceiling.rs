@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ebs_csi_wire::FsType;
 
+use crate::images::{NodevNosuid, UntrustedImages};
 use crate::place::PlaceClass;
 use crate::tool::Tool;
 use crate::variant::Policy;
@@ -18,6 +19,11 @@ pub struct Settings {
     pub tool_deadline: Option<Duration>,
     /// Where volumes may be mounted. The wider class is within the compiled rules and must be asked for.
     pub places: Option<PlaceClass>,
+    /// What is done with file systems that this driver did not make. The wider choice is within the compiled rules and must be
+    /// asked for.
+    pub untrusted_images: Option<UntrustedImages>,
+    /// Which mounts ignore set-user-id bits and device nodes.
+    pub nodev_nosuid: Option<NodevNosuid>,
 }
 
 /// The compiled rules as narrowed by settings.
@@ -27,6 +33,8 @@ pub struct Ceiling {
     file_systems: Vec<FsType>,
     tool_deadline: Option<Duration>,
     places: PlaceClass,
+    untrusted_images: UntrustedImages,
+    nodev_nosuid: NodevNosuid,
 }
 
 /// A setting that would leave nothing.
@@ -58,6 +66,8 @@ impl Ceiling {
             file_systems: FsType::ALL.to_vec(),
             tool_deadline: None,
             places: policy.places,
+            untrusted_images: UntrustedImages::default(),
+            nodev_nosuid: NodevNosuid::default(),
         }
     }
 
@@ -81,6 +91,12 @@ impl Ceiling {
         }
         if let Some(places) = settings.places {
             ceiling.places = places;
+        }
+        if let Some(images) = settings.untrusted_images {
+            ceiling.untrusted_images = images;
+        }
+        if let Some(mounts) = settings.nodev_nosuid {
+            ceiling.nodev_nosuid = mounts;
         }
         Ok(ceiling)
     }
@@ -108,5 +124,17 @@ impl Ceiling {
     #[must_use]
     pub const fn places(&self) -> PlaceClass {
         self.places
+    }
+
+    /// What is done with file systems that this driver did not make.
+    #[must_use]
+    pub const fn untrusted_images(&self) -> UntrustedImages {
+        self.untrusted_images
+    }
+
+    /// Which mounts ignore set-user-id bits and device nodes.
+    #[must_use]
+    pub const fn nodev_nosuid(&self) -> NodevNosuid {
+        self.nodev_nosuid
     }
 }

@@ -91,6 +91,8 @@ pub struct ExtFacts {
     pub group_blocks: u64,
     /// Identifier in the superblock.
     pub uuid: [u8; 16],
+    /// The superblock asks for a panic of the kernel when an error is met (`s_errors`).
+    pub panics: bool,
 }
 
 /// The fields of an XFS superblock that decide what happens next.
@@ -115,6 +117,8 @@ pub struct Evidence {
     pub uuid: [u8; 16],
     /// Nothing stands on the disk but what a format of this volume writes: every byte is zero or as it makes it.
     pub unfinished: bool,
+    /// A checker has looked at all of it since the disk was attached, and nothing but mounts has written to it since.
+    pub examined: bool,
 }
 
 /// A disk that was identified as the volume's.

@@ -3,6 +3,7 @@
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
+use crate::images::UntrustedImages;
 use ebs_csi_wire::{
     Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Stage,
 };
@@ -44,6 +45,10 @@ pub struct StageDisk {
     pub no_replay: bool,
     /// The file system ends before the disk does, and may grow before it is mounted.
     pub grow_first: bool,
+    /// The file system is ours: made here, or on a volume that began blank.
+    pub ours: bool,
+    /// Its superblock asks for a panic of the kernel when an error is met; the mount must ask for something else.
+    pub panics: bool,
 }
 
 /// The step between finding a disk and mounting it.
@@ -53,6 +58,8 @@ pub enum Preparation {
     Format,
     /// Let the checker look first.
     Check,
+    /// Let the checker look at all of it first, clean or not: it was made elsewhere.
+    Examine,
     /// Mount it as it is.
     Nothing,
 }
@@ -125,24 +132,57 @@ pub fn stage_place(
     }
 }
 
-/// What may be done to a disk with this content.
+/// What may be done to a disk with this content. `images` is the rule for file systems that are not ours.
 pub fn stage_disk(
     asked: &Stage,
     disk: &DiskFacts,
     content: &Content,
     evidence: Evidence,
+    images: UntrustedImages,
 ) -> Result<Authorized<StageDisk>, Refusal> {
+    let mut act = by_content(asked, disk, content, evidence)?;
+    let uuid = match content {
+        Content::Ext(facts) => facts.uuid,
+        Content::Xfs(facts) => facts.uuid,
+        _ => return Ok(Authorized(act)),
+    };
+    // Nothing stays of what a format replaces.
+    act.ours = act.preparation == Preparation::Format
+        || asked.disk.origin == Origin::Blank
+        || uuid == evidence.uuid;
+    match images {
+        _ if act.ours => {}
+        UntrustedImages::Deny => return Err(Refusal::UntrustedImage),
+        UntrustedImages::Allow => {}
+        UntrustedImages::Check if evidence.examined => {}
+        // No checker can judge an ext before its journal is replayed, which writes.
+        UntrustedImages::Check if act.no_replay && matches!(content, Content::Ext(_)) => {
+            return Err(Refusal::UntrustedImage);
+        }
+        UntrustedImages::Check => act.preparation = Preparation::Examine,
+    }
+    Ok(Authorized(act))
+}
+
+fn by_content(
+    asked: &Stage,
+    disk: &DiskFacts,
+    content: &Content,
+    evidence: Evidence,
+) -> Result<StageDisk, Refusal> {
     let format = || {
         if asked.disk.origin == Origin::Copy {
             Err(Refusal::CopyWithoutFilesystem)
         } else if asked.read_only {
             Err(Refusal::ReadOnlyBlank)
         } else {
-            Ok(Authorized(StageDisk {
+            Ok(StageDisk {
                 preparation: Preparation::Format,
                 no_replay: false,
                 grow_first: false,
-            }))
+                ours: true,
+                panics: false,
+            })
         }
     };
     match content {
@@ -174,12 +214,14 @@ pub fn stage_disk(
             } else if facts.bytes > disk.bytes {
                 Err(Refusal::DeviceTooSmall)
             } else {
-                Ok(Authorized(StageDisk {
+                Ok(StageDisk {
                     preparation: Preparation::Nothing,
                     // XFS cannot say from its superblock whether its log is empty.
                     no_replay: asked.read_only,
                     grow_first: false,
-                }))
+                    ours: false,
+                    panics: false,
+                })
             }
         }
     }
@@ -192,11 +234,7 @@ fn is_ext(signature: Signature) -> bool {
     )
 }
 
-fn stage_ext(
-    asked: &Stage,
-    disk: &DiskFacts,
-    facts: &ExtFacts,
-) -> Result<Authorized<StageDisk>, Refusal> {
+fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageDisk, Refusal> {
     let fits = match asked.fs {
         FsType::Ext4 => true,
         FsType::Ext3 => facts.level != ExtLevel::Ext4,
@@ -211,7 +249,7 @@ fn stage_ext(
     // A rest smaller than a group stays unused for ever: growing would do nothing.
     let group = facts.group_blocks.saturating_mul(facts.block_bytes);
     let room = disk.bytes - facts.bytes;
-    Ok(Authorized(StageDisk {
+    Ok(StageDisk {
         preparation: if facts.clean || asked.read_only {
             Preparation::Nothing
         } else {
@@ -219,7 +257,9 @@ fn stage_ext(
         },
         no_replay: asked.read_only && facts.needs_recovery,
         grow_first: !asked.read_only && room > 0 && room >= group,
-    }))
+        ours: false,
+        panics: facts.panics,
+    })
 }
 
 /// Whether what is mounted at a path may be taken for the volume's. A disk that has left the node proves nothing

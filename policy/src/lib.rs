@@ -20,6 +20,7 @@ pub mod ceiling;
 pub mod deviation;
 pub mod facts;
 pub mod flag;
+pub mod images;
 pub mod judge;
 pub mod place;
 pub mod profile;

@@ -24,6 +24,8 @@ pub enum ToolId {
     Resize2fs,
     /// Looks at XFS without changing it.
     XfsRepair,
+    /// Looks at all of ext3 and ext4 without changing it.
+    E2fsckLook,
 }
 
 /// What a program is for.
@@ -154,13 +156,14 @@ pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
     /// Every program.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Mke2fs,
         Self::MkfsXfs,
         Self::E2fsck,
         Self::E2fsckFull,
         Self::Resize2fs,
         Self::XfsRepair,
+        Self::E2fsckLook,
     ];
 
     /// The name of the row in `tools.toml`.
@@ -173,6 +176,7 @@ impl ToolId {
             Self::E2fsckFull => "e2fsck-full",
             Self::Resize2fs => "resize2fs",
             Self::XfsRepair => "xfs-repair",
+            Self::E2fsckLook => "e2fsck-look",
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ebs_csi_policy::ceiling::{Ceiling, CeilingError, Settings};
+use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_policy::tool::TOOLS;
 use ebs_csi_policy::{PRODUCTION, SANDBOX};
@@ -31,6 +32,8 @@ fn settings_narrow() {
         file_systems: Some(vec![FsType::Xfs]),
         tool_deadline: Some(Duration::from_secs(60)),
         places: Some(PlaceClass::Kubernetes),
+        untrusted_images: Some(UntrustedImages::Deny),
+        nodev_nosuid: Some(NodevNosuid::On),
     };
     let ceiling = Ceiling::narrowed(SANDBOX, &settings).unwrap();
     assert!(ceiling.offers(FsType::Xfs) && !ceiling.offers(FsType::Ext4));

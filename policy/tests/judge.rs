@@ -3,6 +3,7 @@ use ebs_csi_policy::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
     XfsFacts,
 };
+use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
     ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock,
@@ -93,6 +94,7 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         block_bytes: 4096,
         group_blocks: 32768,
         uuid: OURS,
+        panics: false,
     };
     change(&mut facts);
     Content::Ext(facts)
@@ -217,6 +219,8 @@ const AS_IT_IS: StageDisk = StageDisk {
     preparation: Preparation::Nothing,
     no_replay: false,
     grow_first: false,
+    ours: true,
+    panics: false,
 };
 const FORMAT: StageDisk = StageDisk {
     preparation: Preparation::Format,
@@ -393,8 +397,9 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
         let evidence = Evidence {
             uuid: OURS,
             unfinished: false,
+            examined: false,
         };
-        let judged = judge::stage_disk(asked, &DISK, &content, evidence);
+        let judged = judge::stage_disk(asked, &DISK, &content, evidence, UntrustedImages::Check);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
@@ -454,6 +459,7 @@ fn a_format_that_never_finished_is_made_again() {
     let evidence = Evidence {
         uuid: OURS,
         unfinished: true,
+        examined: false,
     };
     for (content, expected) in [
         (Content::Unknown { at: 3 }, Ok(FORMAT)),
@@ -473,7 +479,7 @@ fn a_format_that_never_finished_is_made_again() {
         ),
         (xfs(|_| ()), Err(Refusal::ForeignContent)),
     ] {
-        let judged = judge::stage_disk(&asked, &DISK, &content, evidence);
+        let judged = judge::stage_disk(&asked, &DISK, &content, evidence, UntrustedImages::Check);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
@@ -492,7 +498,7 @@ fn a_format_that_never_finished_is_made_again() {
             Err(Refusal::FilesystemErrors),
         ),
     ] {
-        let judged = judge::stage_disk(&asked, &DISK, &content, beside);
+        let judged = judge::stage_disk(&asked, &DISK, &content, beside, UntrustedImages::Check);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
@@ -501,9 +507,115 @@ fn a_format_that_never_finished_is_made_again() {
     }
     let copy = stage(|s| s.disk.origin = Origin::Copy);
     assert_eq!(
-        judge::stage_disk(&copy, &DISK, &Content::Unknown { at: 3 }, evidence).err(),
+        judge::stage_disk(
+            &copy,
+            &DISK,
+            &Content::Unknown { at: 3 },
+            evidence,
+            UntrustedImages::Check
+        )
+        .err(),
         Some(Refusal::CopyWithoutFilesystem)
     );
+}
+
+#[test]
+fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
+    use UntrustedImages::{Allow, Check, Deny};
+    const ELSEWHERE: [u8; 16] = [9; 16];
+    let foreign_ext = || ext(|e| e.uuid = ELSEWHERE);
+    let foreign_xfs = || xfs(|x| x.uuid = ELSEWHERE);
+    let dirty = || {
+        ext(|e| {
+            e.uuid = ELSEWHERE;
+            e.clean = false;
+            e.needs_recovery = true;
+        })
+    };
+    let ext4 = stage(|_| ());
+    let on_xfs = stage(|s| s.fs = FsType::Xfs);
+    let reader = stage(|s| s.read_only = true);
+    let xfs_reader = stage(|s| {
+        s.fs = FsType::Xfs;
+        s.read_only = true;
+    });
+    let blank = stage(|s| s.disk.origin = Origin::Blank);
+    let copy = stage(|s| s.disk.origin = Origin::Copy);
+    let theirs = StageDisk {
+        ours: false,
+        ..AS_IT_IS
+    };
+    let examine = StageDisk {
+        preparation: Preparation::Examine,
+        ..theirs
+    };
+    let refused = Err(Refusal::UntrustedImage);
+    for (asked, content, examined, rule, expected) in [
+        (&ext4, foreign_ext(), false, Check, Ok(examine)),
+        (&ext4, dirty(), false, Check, Ok(examine)),
+        (&ext4, foreign_ext(), true, Check, Ok(theirs)),
+        (&ext4, foreign_ext(), false, Allow, Ok(theirs)),
+        (&ext4, foreign_ext(), false, Deny, refused),
+        (&ext4, foreign_ext(), true, Deny, refused),
+        (&copy, foreign_ext(), false, Check, Ok(examine)),
+        (&copy, ext(|_| ()), false, Deny, Ok(AS_IT_IS)),
+        // Nothing but mounts of this volume ever wrote to a volume that began blank.
+        (&blank, foreign_ext(), false, Check, Ok(AS_IT_IS)),
+        (&blank, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
+        (&ext4, Content::Blank, false, Deny, Ok(FORMAT)),
+        (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
+        (&on_xfs, foreign_xfs(), false, Deny, refused),
+        // Read-only: looked at when that needs no replay.
+        (&reader, foreign_ext(), false, Check, Ok(examine)),
+        (&reader, dirty(), false, Check, refused),
+        (
+            &reader,
+            dirty(),
+            false,
+            Allow,
+            Ok(StageDisk {
+                no_replay: true,
+                ..theirs
+            }),
+        ),
+        (
+            &xfs_reader,
+            foreign_xfs(),
+            false,
+            Check,
+            Ok(StageDisk {
+                no_replay: true,
+                ..examine
+            }),
+        ),
+    ] {
+        let evidence = Evidence {
+            uuid: OURS,
+            unfinished: false,
+            examined,
+        };
+        let judged = judge::stage_disk(asked, &DISK, &content, evidence, rule);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{content:?} {rule:?} examined: {examined}"
+        );
+    }
+}
+
+#[test]
+fn restricted_mounts_stay_restricted() {
+    for (rule, staged_ours, staged_theirs, kept) in [
+        (NodevNosuid::Off, 0, 0, 0),
+        (NodevNosuid::Untrusted, 0, 6, 6),
+        (NodevNosuid::On, 6, 6, 6),
+    ] {
+        assert_eq!(rule.staged(true), staged_ours);
+        assert_eq!(rule.staged(false), staged_theirs);
+        assert_eq!(rule.kept(), kept);
+        assert_eq!(NodevNosuid::parse(rule.as_str()), Some(rule));
+    }
+    assert_eq!(NodevNosuid::parse("all"), None);
 }
 
 #[test]
@@ -840,6 +952,7 @@ fn any_content() -> impl Strategy<Value = Content> {
                     block_bytes,
                     group_blocks,
                     uuid,
+                    panics: false,
                 })
             }
         ),
@@ -874,7 +987,7 @@ proptest! {
             s.read_only = read_only;
             s.disk.origin = origin;
         });
-        let evidence = Evidence { uuid: OURS, unfinished };
+        let evidence = Evidence { uuid: OURS, unfinished, examined: false };
         let excused = match &content {
             Content::Xfs(x) => x.in_progress && x.uuid == OURS && fs == FsType::Xfs,
             Content::Unknown { .. } => evidence.unfinished,
@@ -882,14 +995,17 @@ proptest! {
             _ => false,
         };
         let disk = DiskFacts { bytes, device: DEVICE };
-        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence) {
+        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence, UntrustedImages::Check) {
             if act.act().preparation == Preparation::Format {
                 prop_assert!(excused);
                 prop_assert!(origin != Origin::Copy && !read_only);
             }
-            // A read-only request changes nothing on the disk.
+            // A read-only request changes nothing on the disk; to examine it is to look.
             if read_only {
-                prop_assert_eq!(act.act().preparation, Preparation::Nothing);
+                prop_assert!(matches!(
+                    act.act().preparation,
+                    Preparation::Nothing | Preparation::Examine
+                ));
                 prop_assert!(!act.act().grow_first);
             }
         }

@@ -34,7 +34,7 @@ fn every_name_has_a_row_and_every_row_a_name() {
         assert_eq!(ToolId::from_number(id.number()), Some(id));
     }
     assert_eq!(TOOLS.len(), ToolId::ALL.len());
-    assert_eq!(ToolId::from_number(6), None);
+    assert_eq!(ToolId::from_number(7), None);
     assert_eq!(ToolId::from_number(255), None);
 }
 
@@ -148,6 +148,11 @@ fn an_exit_status_means_what_the_row_says_and_otherwise_failure() {
     }
     assert_eq!(meaning(ToolId::XfsRepair, 1), Some(Meaning::Uncorrectable));
     assert_eq!(meaning(ToolId::XfsRepair, 2), None);
+    assert_eq!(meaning(ToolId::E2fsckLook, 1), None);
+    assert_eq!(
+        meaning(ToolId::E2fsckLook, 12),
+        Some(Meaning::Uncorrectable)
+    );
 }
 
 #[test]

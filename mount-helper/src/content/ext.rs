@@ -11,6 +11,8 @@ const MAGIC: u16 = 0xef53;
 const STATE_VALID: u16 = 1;
 const STATE_ERROR: u16 = 2;
 const STATE_ORPHANS: u16 = 4;
+/// `EXT4_ERRORS_PANIC` of `s_errors`.
+const ERRORS_PANIC: u16 = 3;
 const COMPAT_JOURNAL: u32 = 0x4;
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
@@ -45,6 +47,7 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         block_bytes,
         group_blocks: u64::from(le32(sb, 0x20)),
         uuid: id(sb, 0x68),
+        panics: le16(sb, 0x3c) == ERRORS_PANIC,
     })
 }
 

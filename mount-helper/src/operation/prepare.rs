@@ -1,5 +1,6 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
+use super::examine;
 use crate::content::{self, reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
@@ -35,23 +36,19 @@ pub(super) fn prepare(
     device: &Device,
     facts: &DiskFacts,
 ) -> Done<Prepared> {
-    let claim = claim(world, device, asked)?;
+    let mut claim = claim(world, device, asked)?;
     let content = look(&claim)?;
     let evidence = evidence(world, asked, device, &content, &claim)?;
     fault_point::reached("stage-looked");
-    let permit = judge::stage_disk(asked, facts, &content, evidence).map_err(|reason| Refused {
-        reason,
-        seen: content.seen(facts.bytes),
-    })?;
-    let act = *permit.act();
     let mut prepared = Prepared {
-        permit,
+        permit: judged(world, asked, facts, &content, evidence)?,
         formatted: false,
         checked: false,
         repaired: false,
         grown: false,
     };
-    match act.preparation {
+    let preparation = prepared.permit.act().preparation;
+    match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
             world.verify(device)?;
@@ -66,44 +63,58 @@ pub(super) fn prepare(
         Preparation::Check => {
             world.verify(device)?;
             prepared.repaired = tools::check(world, &prepared.permit, asked.fs, &claim, false)?;
-            prepared.checked = true;
-            finish(world, device)?;
-            fault_point::reached("stage-checked");
+        }
+        Preparation::Examine => {
+            world.verify(device)?;
+            (claim, prepared.repaired) =
+                examine::all_of_it(world, asked, device, &prepared.permit, claim)?;
         }
     }
-    if act.grow_first || needs_growth_after_check(asked, facts, &claim, act, evidence)? {
+    if matches!(preparation, Preparation::Check | Preparation::Examine) {
+        prepared.checked = true;
+        finish(world, device)?;
+        fault_point::reached("stage-checked");
+        // A check may have replayed a journal that held a newer superblock.
+        let evidence = Evidence {
+            examined: preparation == Preparation::Examine || evidence.examined,
+            ..evidence
+        };
+        prepared.permit = judged(world, asked, facts, &look(&claim)?, evidence)?;
+    }
+    if prepared.permit.act().grow_first {
         world.verify(device)?;
         // resize2fs works on a file system that was checked in full.
-        prepared.repaired |= tools::check(world, &prepared.permit, asked.fs, &claim, true)?;
+        if preparation != Preparation::Examine {
+            prepared.repaired |= tools::check(world, &prepared.permit, asked.fs, &claim, true)?;
+        }
         prepared.checked = true;
         tools::grow_ext(world, &prepared.permit, &claim)?;
         finish(world, device)?;
         prepared.grown = true;
         fault_point::reached("stage-grown");
     }
+    if preparation == Preparation::Examine {
+        world.examined.add(device.sequence());
+    }
     Ok(prepared)
 }
 
-/// A check may have replayed a journal that held a newer superblock: the size is read again behind it.
-fn needs_growth_after_check(
+fn judged(
+    world: &World,
     asked: &Stage,
     facts: &DiskFacts,
-    claim: &OwnedFd,
-    act: StageDisk,
+    content: &Content,
     evidence: Evidence,
-) -> Done<bool> {
-    if act.preparation != Preparation::Check {
-        return Ok(false);
-    }
-    let content = look(claim)?;
-    let again = judge::stage_disk(asked, facts, &content, evidence).map_err(|reason| Refused {
-        reason,
-        seen: content.seen(facts.bytes),
-    })?;
-    Ok(again.act().grow_first)
+) -> Done<Authorized<StageDisk>> {
+    let images = world.rules.untrusted_images();
+    judge::stage_disk(asked, facts, content, evidence, images).map_err(|reason| {
+        let seen = content.seen(facts.bytes);
+        Refused { reason, seen }.into()
+    })
 }
 
-fn claim(world: &World, device: &Device, asked: &Stage) -> Done<OwnedFd> {
+/// Claim the disk for this process alone, for as much as the request needs.
+pub(super) fn claim(world: &World, device: &Device, asked: &Stage) -> Done<OwnedFd> {
     let access = if asked.read_only {
         Access::ReadOnly
     } else {
@@ -144,6 +155,7 @@ fn evidence(
     Ok(Evidence {
         uuid: tools::identifier(&asked.disk.volume),
         unfinished: could_be && explained(world, asked, claim, device.bytes())?,
+        examined: world.examined.has(device.sequence()),
     })
 }
 

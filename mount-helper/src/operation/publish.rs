@@ -16,7 +16,9 @@ use std::time::Duration;
 pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> {
     let staging_path = world.relative(&asked.staging)?;
     let target_path = world.relative(&asked.target)?;
-    let plan = plan(asked)?;
+    let mut plan = plan(asked)?;
+    // The staged mount's attributes are copied with it.
+    plan.clear &= !world.rules.nodev_nosuid().kept();
     let asked = &PublishFilesystem {
         read_only: plan.read_only,
         ..asked.clone()
@@ -97,6 +99,10 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     mount.change(if asked.read_only { read_only } else { 0 }, 0)?;
     world.verify(&device)?;
     let target = world.root.hold(target_path)?;
+    if !asked.read_only {
+        // What is on the disk from now on, a container may have put there byte by byte.
+        world.examined.forget(device.sequence());
+    }
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-block-attached");

@@ -82,6 +82,10 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     }
     let target = world.root.hold(relative)?;
     let mut parameters = mounts::parameters(&plan, asked.fs);
+    // A volume must not stop its node.
+    if permit.act().panics && !plan.context.iter().any(|(name, _)| *name == "errors") {
+        parameters.push(Parameter::Value("errors".into(), "remount-ro".into()));
+    }
     if permit.act().no_replay {
         let word = match asked.fs {
             FsType::Xfs => "norecovery",
@@ -89,7 +93,9 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         };
         parameters.push(Parameter::Flag(word.to_owned()));
     }
-    let mount = mounts::create(&permit, asked.fs, &device, &parameters, plan.set)?;
+    let restricted = world.rules.nodev_nosuid().staged(permit.act().ours);
+    let attributes = plan.set | restricted;
+    let mount = mounts::create(&permit, asked.fs, &device, &parameters, attributes)?;
     world.verify(&device)?;
     let grown = if asked.fs == FsType::Xfs && !asked.read_only {
         grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?

@@ -3,7 +3,7 @@ use crate::rig::{
     Attached, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
-    ContentState, FsType, MountFlag, Operation, Refusal, Refused, Seen, Signature, VolumeId,
+    ContentState, FsType, MountFlag, Operation, Origin, Refusal, Refused, Seen, Signature, VolumeId,
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -141,6 +141,7 @@ fn read_only_is_read_only_from_the_disk_to_the_pod() {
         let before = fs::read(&second.image).expect("image");
         let mut asked = rig.staging(&copy, fs_type);
         asked.read_only = true;
+        asked.disk.origin = Origin::Blank;
         let result = staged(rig.ask(Operation::Stage(asked.clone())));
         assert!(!result.checked && !result.repaired, "{result:?}");
         assert!(staged(rig.ask(Operation::Stage(asked))).already);

@@ -83,7 +83,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
     if ask == Ask::Expand {
         attached.resize(1024 * MIB);
     }
-    stop(&mut rig);
+    rig.stop();
     rig.run(&["--fault-point", point]);
     let mut client = rig.client();
     client.send(operation(&rig, ask, &volume), LONG);
@@ -110,7 +110,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
             }
             let outcome = client.receive().expect("an answer");
             assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-            stop(&mut rig);
+            rig.stop();
         }
     }
     rig.run(&[]);
@@ -122,12 +122,6 @@ fn survives(ask: Ask, point: &str, victim: &str) {
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);
     println!("{ask:?} {point} {victim}: converged");
-}
-
-fn stop(rig: &mut Rig) {
-    let pid = Pid::from_raw(rig.pid().cast_signed()).expect("pid");
-    kill_process(pid, Signal::TERM).expect("kill");
-    rig.ended();
 }
 
 const STAGE: Ask = Ask::Stage(FsType::Ext4);
@@ -202,7 +196,7 @@ fn a_tool_does_not_outlive_its_helper() {
     while std::path::Path::new(&format!("/proc/{tool}/exe")).exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    stop(&mut rig);
+    rig.stop();
     rig.run(&[]);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));

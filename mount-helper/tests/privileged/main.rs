@@ -1,6 +1,7 @@
 //! The real helper, started as on a node but for its policy (`--sandbox`), against real loop devices and real file
 //! systems, in a mount namespace of its own. Needs root; says so and returns where it has not got it.
 mod confined;
+mod elsewhere;
 mod filesystems;
 mod hostile;
 mod kills;

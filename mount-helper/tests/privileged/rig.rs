@@ -242,6 +242,13 @@ impl Rig {
         }
     }
 
+    /// End the helper in good order; its mounts stay.
+    pub(crate) fn stop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(self.pid().cast_signed()).expect("pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+        self.ended();
+    }
+
     pub(crate) fn attach(&self, volume: &VolumeId, bytes: u64) -> Attached {
         let image = self.path("volumes").join(format!("{volume}.img"));
         let file = fs::File::options()

@@ -151,7 +151,8 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         | Refusal::UnknownContent
         | Refusal::CopyWithoutFilesystem
         | Refusal::ReadOnlyBlank
-        | Refusal::FilesystemErrors => Condition::ContentRefused,
+        | Refusal::FilesystemErrors
+        | Refusal::UntrustedImage => Condition::ContentRefused,
         Refusal::MountedDifferently => match asked {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,

@@ -64,6 +64,7 @@ fn ext(fs: FsType) -> Result<(), String> {
     let plain = FormatOptions::default();
     disk.run(ToolId::Mke2fs, fs, &plain, Some(Meaning::Done))?;
     disk.run(ToolId::E2fsck, fs, &plain, Some(Meaning::Clean))?;
+    disk.run(ToolId::E2fsckLook, fs, &plain, Some(Meaning::Clean))?;
     disk.grow(96 * MIB)?;
     disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
     disk.run(ToolId::Resize2fs, fs, &plain, Some(Meaning::Done))?;

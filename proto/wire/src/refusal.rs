@@ -55,6 +55,8 @@ closed_enum! {
         Busy => "busy",
         /// The protocol versions do not overlap.
         Version => "version",
+        /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
+        UntrustedImage => "untrusted-image",
     }
 }
 
@@ -125,6 +127,9 @@ impl Refusal {
             Self::Busy => "another operation on the volume is running; retry",
             Self::Version => {
                 "node-agent and mount-helper do not speak a common protocol version; bring both to neighbouring releases"
+            }
+            Self::UntrustedImage => {
+                "the volume comes from elsewhere, and such file systems are refused here, or this one cannot be checked without writing to it; stage it writable once, or see the mount-helper's --untrusted-images"
             }
         }
     }

@@ -714,6 +714,8 @@ pub enum Refusal {
     Busy = 24,
     /// The protocol versions do not overlap.
     Version = 25,
+    /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
+    UntrustedImage = 26,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -748,6 +750,7 @@ impl Refusal {
             Self::Unsupported => "REFUSAL_UNSUPPORTED",
             Self::Busy => "REFUSAL_BUSY",
             Self::Version => "REFUSAL_VERSION",
+            Self::UntrustedImage => "REFUSAL_UNTRUSTED_IMAGE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -779,6 +782,7 @@ impl Refusal {
             "REFUSAL_UNSUPPORTED" => Some(Self::Unsupported),
             "REFUSAL_BUSY" => Some(Self::Busy),
             "REFUSAL_VERSION" => Some(Self::Version),
+            "REFUSAL_UNTRUSTED_IMAGE" => Some(Self::UntrustedImage),
             _ => None,
         }
     }

@@ -1,0 +1,246 @@
+//! File systems that were made elsewhere: refused, examined or trusted by the rule; what their mounts may do.
+use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
+use ebs_csi_wire::{FsType, MountFlag, Operation, Origin, Outcome, Refusal, VolumeId};
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+
+/// A disk with a file system that a person made, and a file in it.
+fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    match fs {
+        FsType::Xfs => shell("mkfs.xfs", &["-q", &attached.path()]),
+        _ => shell("mke2fs", &["-q", "-F", "-t", fs.as_str(), &attached.path()]),
+    };
+    (volume, attached)
+}
+
+fn write_at(attached: &Attached, at: u64, bytes: &[u8]) {
+    let device = fs::File::options()
+        .write(true)
+        .open(attached.path())
+        .expect("device");
+    device.write_all_at(bytes, at).expect("write");
+    device.sync_all().expect("sync");
+}
+
+/// Damage that the superblock does not show.
+fn damage(attached: &Attached, fs: FsType) {
+    match fs {
+        // The root directory is gone.
+        FsType::Ext3 | FsType::Ext4 => {
+            shell("debugfs", &["-w", "-R", "clri <2>", &attached.path()]);
+        }
+        // The checksum of the first inode is wrong.
+        FsType::Xfs => {
+            let dump = shell(
+                "xfs_db",
+                &["-r", "-c", "convert ino 128 daddr", &attached.path()],
+            );
+            let sector: u64 = dump
+                .split(['(', ')'])
+                .nth(1)
+                .and_then(|n| n.parse().ok())
+                .unwrap_or_else(|| panic!("{dump}"));
+            write_at(attached, sector * 512 + 160, &[0x5a; 8]);
+        }
+    }
+}
+
+#[test]
+fn what_was_made_elsewhere_is_examined_once_for_each_attachment() {
+    if !able() {
+        return;
+    }
+    for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
+        let mut rig = Rig::start();
+        let (volume, attached) = made_by_hand(&rig, fs);
+        let first = staged(rig.stage(&volume, fs));
+        assert!(first.checked && !first.formatted, "{fs}: {first:?}");
+        done(rig.unstage(&volume));
+        let again = staged(rig.stage(&volume, fs));
+        assert!(!again.checked, "{fs}: {again:?}");
+        done(rig.unstage(&volume));
+        // A container that had the raw device may have written anything.
+        done(rig.publish_block(&volume, "p"));
+        done(rig.unpublish(&volume, &crate::rig::block_target(&volume, "p")));
+        assert!(staged(rig.stage(&volume, fs)).checked, "{fs}");
+        done(rig.unstage(&volume));
+        let image = attached.image.clone();
+        drop(attached);
+        let attached = rig.attach_image(image);
+        assert!(staged(rig.stage(&volume, fs)).checked, "{fs}");
+        done(rig.unstage(&volume));
+        // A new helper remembers nothing.
+        rig.stop();
+        rig.run(&[]);
+        assert!(staged(rig.stage(&volume, fs)).checked, "{fs}");
+        done(rig.unstage(&volume));
+        drop(attached);
+    }
+}
+
+#[test]
+fn damage_behind_a_sound_superblock_is_found_before_the_mount() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for fs in [FsType::Ext4, FsType::Xfs] {
+        let (volume, attached) = made_by_hand(&rig, fs);
+        damage(&attached, fs);
+        for read_only in [false, true] {
+            let mut asked = rig.staging(&volume, fs);
+            asked.read_only = read_only;
+            // A log that was not replayed looks like damage to who may not replay it.
+            let expected = match (fs, read_only) {
+                (FsType::Xfs, true) => Refusal::UntrustedImage,
+                _ => Refusal::FilesystemErrors,
+            };
+            assert_eq!(refused(rig.ask(Operation::Stage(asked))), expected, "{fs}");
+        }
+        assert_eq!(rig.mounts(&attached), 0, "{fs}");
+        // The same disk, where EC2 says that nobody but this volume's own mounts ever wrote to it.
+        let mut ours = rig.staging(&volume, fs);
+        ours.disk.origin = Origin::Blank;
+        let told = rig.ask(Operation::Stage(ours));
+        assert!(
+            !matches!(&told, Outcome::Staged(staged) if staged.checked),
+            "{fs}: {told:?}"
+        );
+        rig.unstage(&volume);
+    }
+}
+
+#[test]
+fn an_xfs_log_is_replayed_out_of_sight_before_it_is_examined() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (origin, attached) = made_by_hand(&rig, FsType::Xfs);
+    staged(rig.stage(&origin, FsType::Xfs));
+    let root = rig.inside(&rig.kubelet(&staging(&origin)));
+    for n in 0..200 {
+        fs::write(root.join(format!("file-{n}")), "kept").expect("write");
+    }
+    rustix::fs::syncfs(fs::File::open(&root).expect("open")).expect("sync");
+    let copy = volume();
+    let image = rig.path("volumes").join(format!("{copy}.img"));
+    shell(
+        "cp",
+        &[
+            "--sparse=always",
+            attached.image.to_str().expect("utf-8"),
+            image.to_str().expect("utf-8"),
+        ],
+    );
+    let second = rig.attach_image(image);
+    let mut asked = rig.staging(&copy, FsType::Xfs);
+    asked.disk.origin = Origin::Copy;
+    // Nothing may be written: the log cannot be replayed, and what it holds not be judged.
+    asked.read_only = true;
+    assert_eq!(
+        refused(rig.ask(Operation::Stage(asked.clone()))),
+        Refusal::UntrustedImage
+    );
+    asked.read_only = false;
+    let result = staged(rig.ask(Operation::Stage(asked.clone())));
+    assert!(result.checked, "{result:?}");
+    assert_eq!(rig.journal().matches("tool tool=xfs-repair").count(), 4);
+    let found = rig.inside(&rig.kubelet(&staging(&copy))).join("file-199");
+    assert_eq!(fs::read_to_string(found).expect("read"), "kept");
+    assert_eq!(rig.mounts(&second), 1);
+    done(rig.unstage(&copy));
+    asked.read_only = true;
+    staged(rig.ask(Operation::Stage(asked)));
+    done(rig.unstage(&copy));
+    done(rig.unstage(&origin));
+}
+
+#[test]
+fn the_switch_refuses_or_trusts_them() {
+    if !able() {
+        return;
+    }
+    for fs in [FsType::Ext4, FsType::Xfs] {
+        let rig = Rig::start_with(&["--untrusted-images", "deny"]);
+        let (volume, attached) = made_by_hand(&rig, fs);
+        assert_eq!(refused(rig.stage(&volume, fs)), Refusal::UntrustedImage);
+        assert_eq!(rig.mounts(&attached), 0);
+        // Its own are not concerned.
+        let own = crate::rig::volume();
+        let _own = rig.attach(&own, 512 * MIB);
+        staged(rig.stage(&own, fs));
+        done(rig.unstage(&own));
+        staged(rig.stage(&own, fs));
+        done(rig.unstage(&own));
+        let rig = Rig::start_with(&["--untrusted-images=allow"]);
+        let (volume, _attached) = made_by_hand(&rig, fs);
+        assert!(!staged(rig.stage(&volume, fs)).checked);
+        done(rig.unstage(&volume));
+    }
+}
+
+fn options(rig: &Rig, path: &str) -> String {
+    let path = rig.kubelet(path).to_string();
+    rig.mountinfo()
+        .lines()
+        .find(|line| line.split(' ').nth(4) == Some(path.as_str()))
+        .expect("a mount")
+        .to_owned()
+}
+
+#[test]
+fn mounts_lose_device_nodes_and_set_user_id_bits_by_the_switch() {
+    if !able() {
+        return;
+    }
+    for (switch, ours_restricted, theirs_restricted) in [
+        ("off", false, false),
+        ("untrusted", false, true),
+        ("on", true, true),
+    ] {
+        let rig = Rig::start_with(&["--nodev-nosuid", switch]);
+        let (theirs, _attached) = made_by_hand(&rig, FsType::Ext4);
+        let ours = volume();
+        let _own = rig.attach(&ours, 64 * MIB);
+        for (volume, restricted) in [(&ours, ours_restricted), (&theirs, theirs_restricted)] {
+            // What the StorageClass says does not loosen it.
+            let flags = MountFlag::parse_all("suid,dev").expect("flags");
+            let mut asked = rig.staging(volume, FsType::Ext4);
+            asked.flags.clone_from(&flags);
+            staged(rig.ask(Operation::Stage(asked)));
+            let mut publish = rig.publishing(volume, "p");
+            publish.flags = flags;
+            done(rig.ask(Operation::PublishFilesystem(publish)));
+            for path in [staging(volume), target(volume, "p")] {
+                let line = options(&rig, &path);
+                for word in ["nosuid", "nodev"] {
+                    assert_eq!(line.contains(word), restricted, "{switch}: {line}");
+                }
+            }
+            done(rig.unpublish(volume, &target(volume, "p")));
+            done(rig.unstage(volume));
+        }
+    }
+}
+
+#[test]
+fn a_superblock_that_asks_for_a_panic_does_not_get_it() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (volume, attached) = made_by_hand(&rig, FsType::Ext4);
+    shell("tune2fs", &["-e", "panic", &attached.path()]);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let line = options(&rig, &staging(&volume));
+    assert!(
+        line.contains("errors=remount-ro") && !line.contains("errors=panic"),
+        "{line}"
+    );
+    done(rig.unstage(&volume));
+}
