@@ -14,6 +14,7 @@ use std::time::Instant;
 use tonic::Code;
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, field};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -63,15 +64,8 @@ pub type Beside = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry
 /// As [`init_log`], with something beside the log. `levels` are further levels by crate (`aws_config=debug,…`); those of libraries that speak
 /// too much, or of credentials, are `info` otherwise.
 pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: Option<Beside>) {
-    let level = match verbosity {
-        0..=3 => "info",
-        4 | 5 => "debug",
-        _ => "trace",
-    };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        let quiet: String = QUIET.map(|name| format!(",{name}=info")).concat();
-        tracing_subscriber::EnvFilter::new(format!("{level}{quiet},{levels}"))
-    });
+    let asked = std::env::var("RUST_LOG").ok();
+    let filter = filter(asked.as_deref(), verbosity, levels);
     let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false);
@@ -84,6 +78,25 @@ pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: O
             .with(log.json().flatten_event(true).with_filter(filter))
             .try_init(),
     };
+}
+
+/// Levels, for all or for a crate or module (`info,h2=debug`): of `asked` when it is that, else of `verbosity` and `levels`.
+///
+/// Nothing but levels, unlike an `EnvFilter`, which also knows spans' fields: its regular expressions cost each process memory.
+fn filter(asked: Option<&str>, verbosity: u8, levels: &str) -> Targets {
+    if let Some(Ok(asked)) = asked.filter(|text| !text.is_empty()).map(str::parse) {
+        return asked;
+    }
+    let level = match verbosity {
+        0..=3 => LevelFilter::INFO,
+        4 | 5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let more: Targets = levels.parse().unwrap_or_default();
+    Targets::new()
+        .with_targets(QUIET.map(|name| (name, LevelFilter::INFO)))
+        .with_targets(more)
+        .with_default(level)
 }
 
 /// Adds what a handler knows to the line of its RPC. Keys: `volume.id`, `snapshot.id`, `node.id`, `request.name`,
@@ -179,7 +192,50 @@ fn status_of(headers: &http::HeaderMap) -> (Code, String) {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
+    use super::filter;
     use crate::csi;
+
+    #[test]
+    fn levels_are_those_of_rust_log_else_of_the_verbosity() {
+        let ours = "ebs_csi_controller::serve";
+        for (asked, verbosity, levels, target, level, written) in [
+            (None, 2, "", ours, Level::INFO, true),
+            (None, 2, "", ours, Level::DEBUG, false),
+            (None, 4, "", ours, Level::DEBUG, true),
+            (None, 4, "", ours, Level::TRACE, false),
+            (None, 7, "", ours, Level::TRACE, true),
+            (None, 7, "", "h2::codec", Level::DEBUG, false),
+            (None, 7, "", "h2::codec", Level::INFO, true),
+            (
+                None,
+                2,
+                "aws_config=debug",
+                "aws_config",
+                Level::DEBUG,
+                true,
+            ),
+            (None, 2, "aws_config=debug", ours, Level::INFO, true),
+            (Some(""), 2, "", ours, Level::INFO, true),
+            (Some("warn"), 7, "", ours, Level::INFO, false),
+            (
+                Some("warn,h2=trace"),
+                2,
+                "",
+                "h2::codec",
+                Level::TRACE,
+                true,
+            ),
+            (Some("h2=loud"), 2, "", ours, Level::INFO, true),
+        ] {
+            assert_eq!(
+                filter(asked, verbosity, levels).would_enable(target, &level),
+                written,
+                "{asked:?} {verbosity} {levels} {target} {level}"
+            );
+        }
+    }
 
     #[test]
     fn a_secret_cannot_be_printed() {

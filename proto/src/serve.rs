@@ -1,6 +1,7 @@
 //! Serving a set of gRPC services on a bound listener until told to stop, then draining.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tonic::service::Routes;
@@ -34,49 +35,65 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
 ) -> Result<(), ServeError> {
-    let (told, mut telling) = tokio::sync::watch::channel(false);
-    let signal = async move {
-        stop.await;
-        let _ = told.send(true);
-    };
+    // Each layer of futures below holds what it was given twice, once as its argument: unboxed, these two grew to more than a hundred KiB
+    // of stack, which stays with the process.
+    boxed(listener, routes, Box::pin(stop), grace).await
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+fn boxed(
+    listener: Listener,
+    routes: Routes,
+    stop: Boxed<()>,
+    grace: Duration,
+) -> Boxed<Result<(), ServeError>> {
+    Box::pin(async move {
+        let (told, mut telling) = tokio::sync::watch::channel(false);
+        let signal: Boxed<()> = Box::pin(async move {
+            stop.await;
+            let _ = told.send(true);
+        });
+        let mut serving = until(listener, routes, signal);
+        let overdue = async {
+            // An error means that the sender is gone without having told: then serving itself has ended.
+            if telling.wait_for(|stopping| *stopping).await.is_ok() {
+                tokio::time::sleep(grace).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            ended = &mut serving => ended,
+            () = overdue => {
+                tracing::warn!(grace_seconds = grace.as_secs(), "calls were still running after the grace period; their callers will retry");
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Accepts and serves until `signal`, then until the last call has ended.
+fn until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<(), ServeError>> {
     let router = Server::builder().layer(Observe).add_routes(routes);
     let fail = |e: &dyn std::error::Error| ServeError(format!("serving gRPC: {e}"));
-    let serving = async move {
-        match listener {
-            Listener::Unix(listener) => {
-                let listener =
-                    tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
-                let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
-                router
-                    .serve_with_incoming_shutdown(incoming, signal)
-                    .await
-                    .map_err(|e| fail(&e))
-            }
-            Listener::Tcp(listener) => {
-                let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| fail(&e))?;
-                let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-                router
-                    .serve_with_incoming_shutdown(incoming, signal)
-                    .await
-                    .map_err(|e| fail(&e))
-            }
-        }
-    };
-    tokio::pin!(serving);
-    let overdue = async {
-        // An error means that the sender is gone without having told: then serving itself has ended.
-        if telling.wait_for(|stopping| *stopping).await.is_ok() {
-            tokio::time::sleep(grace).await;
-        } else {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        ended = &mut serving => ended,
-        () = overdue => {
-            tracing::warn!(grace_seconds = grace.as_secs(), "calls were still running after the grace period; their callers will retry");
-            Ok(())
-        }
+    match listener {
+        Listener::Unix(listener) => Box::pin(async move {
+            let listener = tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
+            let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+            router
+                .serve_with_incoming_shutdown(incoming, signal)
+                .await
+                .map_err(|e| fail(&e))
+        }),
+        Listener::Tcp(listener) => Box::pin(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| fail(&e))?;
+            let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+            router
+                .serve_with_incoming_shutdown(incoming, signal)
+                .await
+                .map_err(|e| fail(&e))
+        }),
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::error::BenchError;
-use crate::extent::Extent;
+use crate::extent::{Extent, chosen};
 use crate::figure::Figure;
 use contestant::Contestant;
 
@@ -43,16 +43,6 @@ pub async fn measure(
     wanted: &Wanted,
     take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
-    if let Some(unknown) = wanted
-        .only
-        .iter()
-        .find(|name| !MEASUREMENTS.contains(&name.as_str()))
-    {
-        return Err(BenchError::Other(format!(
-            "no measurement is called {unknown}; there are {}",
-            MEASUREMENTS.join(", ")
-        )));
-    }
     let mut contestants = vec![Contestant::ours(binaries)];
     contestants.extend(
         wanted
@@ -61,10 +51,7 @@ pub async fn measure(
             .map(|path| Contestant::peer(binaries, path)),
     );
     let extent = wanted.extent;
-    for name in MEASUREMENTS {
-        if !wanted.only.is_empty() && !wanted.only.iter().any(|only| only == name) {
-            continue;
-        }
+    for name in chosen(&wanted.only, &MEASUREMENTS)? {
         println!("controller: {name}");
         let figures = match name {
             "start" => start::measure(&contestants, binaries, extent).await?,

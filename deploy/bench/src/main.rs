@@ -46,7 +46,7 @@ struct Run {
     /// Also what takes hours: 5,000 volumes at EC2's own rates, a million calls, 100,000 cycles.
     #[arg(long)]
     full: bool,
-    /// Only these figures of the controller, by the name of their measurement.
+    /// Only these figures, by the name of their measurement (not with `all`, whose parts have different ones).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Another driver's program, whose controller (`PATH controller --endpoint=…`) is measured in turns with this one.
@@ -141,7 +141,7 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
             Ok(kept.for_keeping().write(keep)?)
         };
         if *part == "node" {
-            node::measure(&binaries, extent, &mut take).await?;
+            node::measure(&binaries, &run.only, extent, &mut take).await?;
         } else {
             let wanted = controller::Wanted {
                 only: run.only.clone(),

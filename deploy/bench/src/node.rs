@@ -7,37 +7,41 @@ mod parallel;
 mod place;
 
 use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_wire::FsType;
 
 use crate::error::BenchError;
-use crate::extent::Extent;
+use crate::extent::{Extent, chosen};
 use crate::figure::Figure;
 
-/// Measures all; each figure goes to `take` as soon as it is there.
+/// The names of the measurements, in their order.
+pub const MEASUREMENTS: [&str; 5] = ["memory", "ext4", "xfs", "parallel", "growth"];
+
+/// Measures what `only` names, all when it names nothing; each figure goes to `take` as soon as it is there.
 ///
 /// # Errors
-/// The first measurement that could not be made, or what `take` says.
+/// The first measurement that could not be made, a name that is none, or what `take` says.
 pub async fn measure(
     binaries: &Binaries,
+    only: &[String],
     extent: Extent,
     take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
-    let command = format!("./deploy/bench/run node{}", extent.option());
-    let mut take = |figures: Vec<Figure>| {
+    for name in chosen(only, &MEASUREMENTS)? {
+        println!("node: {name}");
+        let figures = match name {
+            "memory" => vec![idle::measure(binaries, extent).await?],
+            "ext4" => cycles::measure(binaries, extent, FsType::Ext4).await?,
+            "xfs" => cycles::measure(binaries, extent, FsType::Xfs).await?,
+            "parallel" => parallel::measure(binaries, extent).await?,
+            _ => vec![growth::measure(binaries, extent).await?],
+        };
+        let command = format!("./deploy/bench/run node --only {name}{}", extent.option());
         take(
             figures
                 .into_iter()
                 .map(|figure| figure.command(&command))
                 .collect(),
-        )
-    };
-    println!("node: memory");
-    take(vec![idle::measure(binaries, extent).await?])?;
-    for kind in [ebs_csi_wire::FsType::Ext4, ebs_csi_wire::FsType::Xfs] {
-        println!("node: cycles of {}", kind.as_str());
-        take(cycles::measure(binaries, extent, kind).await?)?;
+        )?;
     }
-    println!("node: parallel stages in 64 MiB");
-    take(parallel::measure(binaries, extent).await?)?;
-    println!("node: growth");
-    take(vec![growth::measure(binaries, extent).await?])
+    Ok(())
 }

@@ -172,13 +172,15 @@ fn another_driver_is_measured_in_the_same_run() {
 
 #[test]
 fn a_measurement_that_does_not_exist_is_named() {
-    let done = bench(&["controller", "--only", "weather", "--out", "/nonexistent"])
-        .output()
-        .expect("ebs-csi-bench runs");
-    assert!(!done.status.success());
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(
-        said.contains("no measurement is called weather") && said.lines().count() == 1,
-        "{said}"
-    );
+    for part in ["controller", "node"] {
+        let done = bench(&[part, "--only", "weather", "--out", "/nonexistent"])
+            .output()
+            .expect("ebs-csi-bench runs");
+        assert!(!done.status.success());
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            said.contains("no measurement is called weather") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
 }
