@@ -85,10 +85,12 @@ pub struct Job {
     pub format: FormatOptions,
     /// When it is made, in seconds since 1970: what a file system is told to note as its beginning.
     pub time: u64,
+    /// How long the tool may run, in seconds, where the policy allows it more.
+    pub deadline: u64,
 }
 
-/// Length of an encoded job: tool, file system, identifier, six numbers, one byte of switches.
-const JOB: usize = 1 + 1 + 16 + 6 * 8 + 1;
+/// Length of an encoded job: tool, file system, identifier, seven numbers, one byte of switches.
+const JOB: usize = 1 + 1 + 16 + 7 * 8 + 1;
 
 impl Job {
     /// As one datagram.
@@ -103,6 +105,7 @@ impl Job {
             format.number_of_inodes,
             format.ext4_cluster_size,
             self.time,
+            self.deadline,
         ] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -144,6 +147,7 @@ impl Job {
             uuid: bytes[2..18].try_into().ok()?,
             format,
             time: number(5)?,
+            deadline: number(6)?,
         })
     }
 }
@@ -166,6 +170,7 @@ mod tests {
             })
             .expect("format"),
             time: 1_700_000_000,
+            deadline: 60,
         }
     }
 

@@ -22,6 +22,7 @@ Options:
   --nodev-nosuid off|untrusted|on
                              mounts that ignore device nodes and set-user-id bits whatever the volume's mount options
                              say: none, those of file systems that this driver did not make, all [default: off]
+  --tool-deadline SECONDS    no tool runs longer, where the policy allows it more
   --grace SECONDS            time for running operations after SIGTERM [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
@@ -43,6 +44,8 @@ pub struct Settings {
     pub untrusted_images: UntrustedImages,
     /// Which mounts ignore device nodes and set-user-id bits.
     pub nodev_nosuid: NodevNosuid,
+    /// No tool runs longer; none leaves the policy's own limits.
+    pub tool_deadline: Option<Duration>,
     /// Time for running operations after SIGTERM.
     pub grace: Duration,
     /// Journal as JSON.
@@ -74,6 +77,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         places: None,
         untrusted_images: UntrustedImages::default(),
         nodev_nosuid: NodevNosuid::default(),
+        tool_deadline: None,
         grace: Duration::from_secs(25),
         json: false,
         allow_missing_landlock: false,
@@ -109,6 +113,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                 | "--paths"
                 | "--untrusted-images"
                 | "--nodev-nosuid"
+                | "--tool-deadline"
                 | "--grace"
                 | "--log-format"
                 | "--fault-point"
@@ -147,6 +152,16 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                 settings.nodev_nosuid = NodevNosuid::parse(&value).ok_or_else(|| {
                     format!("--nodev-nosuid {value:?} must be off, untrusted or on")
                 })?;
+            }
+            "--tool-deadline" => {
+                settings.tool_deadline = match value.parse() {
+                    Ok(seconds @ 1..=86_400) => Some(Duration::from_secs(seconds)),
+                    _ => {
+                        return Err(format!(
+                            "--tool-deadline {value:?} must be 1 to 86400 seconds"
+                        ));
+                    }
+                }
             }
             "--grace" => {
                 settings.grace = match value.parse() {
@@ -218,6 +233,7 @@ mod tests {
             (&["--kubelet-root", "/a/../b"][..], "--kubelet-root"),
             (&["--paths", "all"][..], "kubernetes or any"),
             (&["--grace", "-1"][..], "0 to 3600"),
+            (&["--tool-deadline", "0"][..], "1 to 86400"),
             (&["--untrusted-images", "no"][..], "deny, check or allow"),
             (&["--nodev-nosuid", "yes"][..], "off, untrusted or on"),
             (&["--sandbox=yes"][..], "takes no value"),

@@ -133,6 +133,7 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
         policy,
         &ceiling::Settings {
             places: settings.places,
+            tool_deadline: settings.tool_deadline,
             untrusted_images: Some(settings.untrusted_images),
             nodev_nosuid: Some(settings.nodev_nosuid),
             ..ceiling::Settings::default()

@@ -256,6 +256,21 @@ pub fn ignore_stop_signals() {
     }
 }
 
+/// Call `act` on SIGUSR1. It may do nothing but store to an atomic: it runs in the middle of anything.
+#[cfg(feature = "fault-points")]
+pub fn on_user_signal(act: fn()) {
+    static ACT: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+    extern "C" fn handle(_signal: c_int) {
+        if let Some(act) = ACT.get() {
+            act();
+        }
+    }
+    let _ = ACT.set(act);
+    let handler: extern "C" fn(c_int) = handle;
+    // SAFETY: the handler reads a cell that was set before, and calls a function that stores to an atomic.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+}
+
 /// Block SIGTERM, SIGINT and SIGCHLD and return the descriptor that reports them (signalfd(2)).
 pub fn signal_descriptor() -> io::Result<OwnedFd> {
     // SAFETY: `set` is initialised by sigemptyset before it is read; the calls touch nothing else of ours.

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
 use std::num::{NonZeroI32, NonZeroU8};
+use std::time::Duration;
 
 /// The environment of every tool. Without a locale its words are the same everywhere.
 const ENVIRONMENT: [&str; 2] = ["LC_ALL=C", "TZ=UTC"];
@@ -70,8 +71,9 @@ fn made(world: &World, asked: &Stage, on: &OwnedFd, time: u64) -> Done<()> {
         uuid: identifier(&asked.disk.volume),
         format: asked.format,
         time,
+        deadline: 0,
     };
-    match ask(world, &job, on, Step::Format)? {
+    match ask(world, job, on, Step::Format)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Format)),
     }
@@ -90,7 +92,7 @@ pub fn check(
     } else {
         ToolId::E2fsck
     };
-    match ask(world, &plain(tool), claim, Step::Check)? {
+    match ask(world, plain(tool), claim, Step::Check)? {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
         Meaning::Uncorrectable => {
@@ -110,7 +112,7 @@ pub fn sound(
     tool: ToolId,
     disk: &OwnedFd,
 ) -> Done<bool> {
-    match ask(world, &plain(tool), disk, Step::Check)? {
+    match ask(world, plain(tool), disk, Step::Check)? {
         Meaning::Clean | Meaning::Done => Ok(true),
         Meaning::Repaired | Meaning::Uncorrectable => Ok(false),
     }
@@ -118,7 +120,7 @@ pub fn sound(
 
 /// Grow ext3 or ext4 that is not mounted to the size of its disk.
 pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<()> {
-    match ask(world, &plain(ToolId::Resize2fs), claim, Step::Grow)? {
+    match ask(world, plain(ToolId::Resize2fs), claim, Step::Grow)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Grow)),
     }
@@ -136,12 +138,15 @@ fn plain(tool: ToolId) -> Job {
         uuid: [0; 16],
         format: FormatOptions::default(),
         time: 0,
+        deadline: 0,
     }
 }
 
-fn ask(world: &World, job: &Job, claim: &OwnedFd, step: Step) -> Done<Meaning> {
+fn ask(world: &World, mut job: Job, claim: &OwnedFd, step: Step) -> Done<Meaning> {
     let tool = job.tool.tool().ok_or_else(|| broken(step))?;
-    let report = match world.runners.run(job, claim, world.rules.deadline(tool)) {
+    let deadline = world.rules.deadline(tool);
+    job.deadline = deadline.as_secs();
+    let report = match world.runners.run(&job, claim, deadline) {
         Ok(report) => report,
         Err(e) => {
             journal::error("runner", &[("tool", tool.key), ("why", &e.to_string())]);
@@ -223,7 +228,7 @@ fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
         path: CString::new(tool.path)?,
         arguments: strings(&arguments)?,
         environment: strings(&environment(job))?,
-        deadline: tool.deadline,
+        deadline: tool.deadline.min(Duration::from_secs(job.deadline)),
     })
 }
 

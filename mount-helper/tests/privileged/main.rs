@@ -1,9 +1,11 @@
 //! The real helper, started as on a node but for its policy (`--sandbox`), against real loop devices and real file
 //! systems, in a mount namespace of its own. Needs root; says so and returns where it has not got it.
+mod checks;
 mod confined;
 mod elsewhere;
 mod filesystems;
 mod hostile;
+mod hostile_disks;
 mod kills;
 mod lifecycle;
 mod refusals;

@@ -229,6 +229,22 @@ impl Rig {
         }
     }
 
+    /// Wait until the journal holds a text more often than `times`.
+    pub(crate) fn wait_for_more(&self, text: &str, times: usize) {
+        let end = Instant::now() + LONG;
+        while self.journal().matches(text).count() <= times {
+            assert!(Instant::now() < end, "no {text:?} in\n{}", self.journal());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Run a command in the helper's mount namespace.
+    pub(crate) fn within(&self, command: &[&str]) {
+        let holder = self.holder.id().to_string();
+        let entering = ["--mount", "--target", &holder];
+        shell("nsenter", &[&entering[..], command].concat());
+    }
+
     /// Wait until the helper has ended; its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let mut child = self.helper.take().expect("running");

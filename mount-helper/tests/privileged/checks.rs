@@ -1,0 +1,233 @@
+//! A check that does not end well ends the stage, and the next one tries again: nothing is ever mounted unchecked.
+use crate::rig::{Attached, Client, LONG, Rig, able, children, done, shell, staged, volume};
+use ebs_csi_wire::{Failed, FsType, Operation, Outcome, Step, ToolEnd, VolumeId};
+use rustix::fs::{Gid, Uid};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use std::fs;
+
+const MIB: u64 = 1 << 20;
+const HELD: &str = "fault-point name=tool-started";
+
+/// An ext4 of this volume that was not unmounted in order.
+fn unclean(rig: &Rig) -> (VolumeId, Attached) {
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.unstage(&volume));
+    let changed = "feature needs_recovery\nssv state 0\n";
+    let script = rig.path("outside/debugfs");
+    fs::write(&script, changed).expect("write");
+    shell(
+        "debugfs",
+        &[
+            "-w",
+            "-f",
+            script.to_str().expect("utf-8"),
+            &attached.path(),
+        ],
+    );
+    (volume, attached)
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
+    kill_process(pid, signal).expect("kill");
+}
+
+/// Ask for the stage and hold its checker before its first open; the runner and the checker.
+fn held(rig: &Rig, volume: &VolumeId) -> (Client, u32, u32) {
+    let before = rig.journal().matches(HELD).count();
+    let mut client = rig.client();
+    client.send(Operation::Stage(rig.staging(volume, FsType::Ext4)), LONG);
+    rig.wait_for_more(HELD, before);
+    let runner = rig.part("runner");
+    let tool = children(runner)[0];
+    (client, runner, tool)
+}
+
+/// What is done to a checker, and what the stage then says of it.
+type Row<'r> = (&'r str, &'r dyn Fn(u32), &'r [ToolEnd]);
+
+fn signalled(signal: u8) -> ToolEnd {
+    ToolEnd::Signalled(signal.try_into().expect("a signal"))
+}
+
+fn exited(status: u8) -> ToolEnd {
+    ToolEnd::Exited(status.try_into().expect("a status"))
+}
+
+/// Lower a limit of a tool. Its own user may, and root only where the machine grants CAP_SYS_RESOURCE.
+fn limit(tool: u32, resource: Resource, most: u64) {
+    let pid = Pid::from_raw(tool.cast_signed());
+    let limit = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    std::thread::spawn(move || {
+        let (uid, gid) = (Uid::from_raw(65533), Gid::from_raw(65533));
+        rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
+        prlimit(pid, resource, limit).expect("prlimit");
+    })
+    .join()
+    .expect("thread");
+}
+
+#[test]
+fn a_checker_that_dies_or_runs_out_of_memory_leaves_nothing_mounted_and_the_retry_checks() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let (volume, attached) = unclean(&rig);
+    let dirty = fs::read(&attached.image).expect("image");
+    rig.stop();
+    rig.run(&["--fault-point", "tool-started"]);
+    let rows: [Row<'_>; 6] = [
+        (
+            "killed, as for want of memory",
+            &|tool| send(tool, Signal::KILL),
+            &[signalled(9)],
+        ),
+        (
+            "a bug in it",
+            &|tool| send(tool, Signal::SEGV),
+            &[signalled(11), exited(8)],
+        ),
+        (
+            "aborted",
+            &|tool| send(tool, Signal::ABORT),
+            &[signalled(6), exited(8)],
+        ),
+        (
+            "out of processor time",
+            &|tool| send(tool, Signal::XCPU),
+            &[signalled(24)],
+        ),
+        // The loader itself finds no room, then the program does not.
+        (
+            "64 KiB of memory",
+            &|tool| limit(tool, Resource::Data, 64 << 10),
+            &[exited(127), signalled(11)],
+        ),
+        (
+            "256 KiB of memory",
+            &|tool| limit(tool, Resource::Data, 256 << 10),
+            &[exited(8), exited(127), signalled(11)],
+        ),
+    ];
+    for (what, act, expected) in rows {
+        let (mut client, runner, tool) = held(&rig, &volume);
+        act(tool);
+        send(runner, Signal::USR1);
+        let outcome = client.receive().expect("an answer");
+        println!("{what}: {outcome:?}");
+        let Outcome::Failed(Failed {
+            step: Step::Check,
+            tool: Some(end),
+            ..
+        }) = outcome
+        else {
+            panic!("{what}: {outcome:?}");
+        };
+        assert!(expected.contains(&end), "{what}: {end:?}");
+        assert_eq!(rig.mounts(&attached), 0, "{what}");
+    }
+    assert!(
+        fs::read(&attached.image).expect("image") == dirty,
+        "a checker that was ended before it began changed nothing"
+    );
+    let (mut client, runner, _) = held(&rig, &volume);
+    send(runner, Signal::USR1);
+    assert!(staged(client.receive().expect("an answer")).checked);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn a_checker_that_takes_too_long_is_ended_and_tried_again() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let (volume, attached) = unclean(&rig);
+    rig.stop();
+    rig.run(&["--fault-point", "tool-started", "--tool-deadline", "1"]);
+    let (mut client, runner, tool) = held(&rig, &volume);
+    send(tool, Signal::STOP);
+    send(runner, Signal::USR1);
+    let outcome = client.receive().expect("an answer");
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Failed(Failed {
+                step: Step::ToolDeadline,
+                ..
+            })
+        ),
+        "{outcome:?}"
+    );
+    assert_eq!(rig.mounts(&attached), 0);
+    rig.stop();
+    rig.run(&[]);
+    assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
+    done(rig.unstage(&volume));
+}
+
+/// A program of a few instructions that ends with a status.
+#[cfg(target_arch = "x86_64")]
+fn ends_with(status: u8) -> Vec<u8> {
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    elf.extend([2, 0, 62, 0, 1, 0, 0, 0]);
+    elf.extend(0x40_0078_u64.to_le_bytes());
+    elf.extend(64_u64.to_le_bytes());
+    elf.extend([0; 8]);
+    elf.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    // One segment: the whole file, to be read and executed.
+    elf.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+    for number in [0, 0x40_0000, 0x40_0000, 0x86, 0x86, 0x1000_u64] {
+        elf.extend(number.to_le_bytes());
+    }
+    // mov edi, status; mov eax, exit_group; syscall
+    elf.extend([0xbf, status, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05]);
+    elf
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn only_the_statuses_that_say_so_count_as_checked() {
+    use std::os::unix::fs::PermissionsExt;
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let (volume, attached) = unclean(&rig);
+    // Before it starts: which file a tool may be is settled then.
+    rig.stop();
+    let program = rig.path("outside/e2fsck");
+    let path = program.to_str().expect("utf-8");
+    fs::write(&program, ends_with(0)).expect("write");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    rig.within(&["mount", "--bind", path, "/usr/sbin/e2fsck"]);
+    rig.run(&[]);
+    // 2 asks for a restart of a machine whose root it was; 16: wrong usage; 32: cancelled; 128: a library.
+    for status in [3, 5, 7, 8, 12, 16, 32, 126, 127, 128, 137, 255] {
+        // In place: what is bound is the file, not its name.
+        fs::write(&program, ends_with(status)).expect("write");
+        assert_eq!(
+            rig.stage(&volume, FsType::Ext4),
+            Outcome::Failed(Failed {
+                step: Step::Check,
+                errno: None,
+                tool: Some(exited(status)),
+            }),
+            "{status}"
+        );
+        assert_eq!(rig.mounts(&attached), 0, "{status}");
+    }
+    rig.stop();
+    rig.within(&["umount", "/usr/sbin/e2fsck"]);
+    rig.run(&[]);
+    assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
+    done(rig.unstage(&volume));
+}

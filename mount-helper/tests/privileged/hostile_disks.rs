@@ -1,0 +1,176 @@
+//! Disks that were crafted: every one is refused, checked or mounted by rule; the helper survives, and nothing that holds a byte is
+//! formatted.
+//!
+//! A disk is a recipe: a base that the real tools make, a mutation, a seed. `hostile_disks/corpus.txt` keeps some, which are replayed;
+//! `HOSTILE_SEEDS=n` tries n seeds of every base and mutation, too.
+mod base;
+mod mutation;
+
+use crate::rig::{Attached, Rig, able, done, staged, volume};
+use base::{Base, Image};
+use ebs_csi_wire::{FsType, Outcome};
+use mutation::{Dice, Mutation};
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+/// What was kept because it went another way than its neighbours, or because it is the plain case of a rule.
+const CORPUS: &str = include_str!("hostile_disks/corpus.txt");
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Recipe {
+    base: Base,
+    mutation: Mutation,
+    seed: u64,
+}
+
+impl Recipe {
+    fn parse(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        let mut word = || {
+            words
+                .next()
+                .unwrap_or_else(|| panic!("{line}: three words"))
+        };
+        let base = word();
+        let mutation = word();
+        Self {
+            base: Base::ALL
+                .into_iter()
+                .find(|one| one.name() == base)
+                .unwrap_or_else(|| panic!("{line}: no such base")),
+            mutation: Mutation::ALL
+                .into_iter()
+                .find(|one| one.name() == mutation)
+                .unwrap_or_else(|| panic!("{line}: no such mutation")),
+            seed: word().parse().unwrap_or_else(|_| panic!("{line}: a seed")),
+        }
+    }
+
+    fn name(self) -> String {
+        format!(
+            "{} {} {}",
+            self.base.name(),
+            self.mutation.name(),
+            self.seed
+        )
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    let mut recipes: Vec<_> = CORPUS
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(Recipe::parse)
+        .collect();
+    let asked = std::env::var("HOSTILE_SEEDS").ok();
+    let seeds = asked.map_or(0, |n| n.parse().expect("HOSTILE_SEEDS is a number"));
+    for base in Base::ALL {
+        for mutation in Mutation::ALL {
+            for seed in 1..=seeds {
+                let recipe = Recipe {
+                    base,
+                    mutation,
+                    seed,
+                };
+                if !recipes.contains(&recipe) {
+                    recipes.push(recipe);
+                }
+            }
+        }
+    }
+    recipes
+}
+
+#[test]
+fn no_crafted_disk_is_formatted_or_mounted_unchecked_or_ends_the_helper() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let parts = [rig.pid(), rig.part("broker"), rig.part("directories")];
+    let tools = tempfile::tempdir().expect("tempdir");
+    let mut images: BTreeMap<&str, Option<Image>> = BTreeMap::new();
+    let mut tally: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for recipe in recipes() {
+        let made = images
+            .entry(recipe.base.name())
+            .or_insert_with(|| recipe.base.make(tools.path()));
+        // The tool that makes it is not on every machine; that was said once.
+        let Some(image) = made else { continue };
+        let mut image = image.clone();
+        recipe.mutation.apply(&mut image, Dice::of(&recipe.name()));
+        let how = run(&rig, recipe, &image);
+        println!("{}: {how}", recipe.name());
+        *tally.entry((recipe.base.name(), how)).or_default() += 1;
+        let now = [rig.pid(), rig.part("broker"), rig.part("directories")];
+        assert_eq!(now, parts, "{}: a part of the helper ended", recipe.name());
+    }
+    for ((base, how), count) in &tally {
+        println!("{base:<14} {how:<28} {count}");
+    }
+    // It still does its work.
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 << 20);
+    assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
+    done(rig.unstage(&volume));
+}
+
+/// Stage the disk as ext4 or as XFS, whichever it resembles, and hold the outcome against the rules.
+fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
+    let name = recipe.name();
+    let volume = volume();
+    let file = rig.path("volumes").join(format!("{volume}.img"));
+    image.write(&file);
+    let attached = rig.attach_image(file);
+    let fs = recipe.base.asked();
+    let outcome = rig.stage(&volume, fs);
+    let how = match &outcome {
+        Outcome::Refused(refused) => refused.reason.as_str(),
+        // Asked again, it is tried again: nothing was mounted.
+        Outcome::Failed(failed) => failed.step.as_str(),
+        Outcome::Staged(staged) if staged.formatted => {
+            assert!(image.is_blank(), "{name}: formatted over what was there");
+            "formatted, was blank"
+        }
+        Outcome::Staged(staged) => {
+            assert!(staged.checked, "{name}: mounted unchecked");
+            "checked and mounted"
+        }
+        other => panic!("{name}: {other:?}"),
+    };
+    if matches!(outcome, Outcome::Staged(_)) {
+        done(rig.unstage(&volume));
+        assert!(sound(&attached, fs), "{name}: what was mounted is damaged");
+    }
+    assert_eq!(rig.mounts(&attached), 0, "{name}");
+    how
+}
+
+/// What a checker that nobody confines says of it.
+fn sound(attached: &Attached, fs: FsType) -> bool {
+    let (tool, arguments) = match fs {
+        FsType::Xfs => ("xfs_repair", ["-n", "-f"]),
+        FsType::Ext3 | FsType::Ext4 => ("e2fsck", ["-f", "-n"]),
+    };
+    Command::new(tool)
+        .args(arguments)
+        .arg(&attached.image)
+        .stdin(Stdio::null())
+        .output()
+        .expect(tool)
+        .status
+        .success()
+}
+
+#[test]
+fn a_recipe_always_makes_the_same_disk() {
+    let mut image = Image::blank(4 << 20);
+    image.put(0, &[7; 70_000]);
+    for mutation in Mutation::ALL {
+        let (mut first, mut second) = (image.clone(), image.clone());
+        mutation.apply(&mut first, Dice::of("a"));
+        mutation.apply(&mut second, Dice::of("a"));
+        assert_eq!(first, second, "{}", mutation.name());
+        assert_ne!(first, image, "{}: changed nothing", mutation.name());
+    }
+}

@@ -1,0 +1,244 @@
+//! What is done to a base. The same seed does the same.
+use super::base::{BLOCK, Image};
+use ebs_csi_mount_helper::content::checksum::crc32c;
+
+const MIB: u64 = 1 << 20;
+/// Where the ext superblock begins.
+const EXT: u64 = 1024;
+
+/// A generator of numbers (splitmix64): the same text, the same numbers.
+#[derive(Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to one less than `end`.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Mutation {
+    /// As the tool made it, on a disk that is a little larger.
+    Plain,
+    /// The disk ends early.
+    Truncate,
+    /// Some bits of the first MiB are turned over.
+    FlipHead,
+    /// Bits of the metadata that stands further in: backups, groups, tables.
+    FlipDeep,
+    /// One number of the superblock is another, and the superblock's checksum is right again.
+    SuperblockField,
+    /// The number of blocks lies, and the checksum is right.
+    LyingSize,
+    /// The root directory's blocks are found in itself.
+    Loop,
+    /// The beginning is zero.
+    WipeHead,
+    /// Everything but some blocks is zero.
+    Remains,
+    /// Another signature beside the first.
+    SecondSignature,
+    /// One block stands where another should.
+    Shuffle,
+}
+
+impl Mutation {
+    pub(super) const ALL: [Self; 11] = [
+        Self::Plain,
+        Self::Truncate,
+        Self::FlipHead,
+        Self::FlipDeep,
+        Self::SuperblockField,
+        Self::LyingSize,
+        Self::Loop,
+        Self::WipeHead,
+        Self::Remains,
+        Self::SecondSignature,
+        Self::Shuffle,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Truncate => "truncate",
+            Self::FlipHead => "flip-head",
+            Self::FlipDeep => "flip-deep",
+            Self::SuperblockField => "superblock-field",
+            Self::LyingSize => "lying-size",
+            Self::Loop => "loop",
+            Self::WipeHead => "wipe-head",
+            Self::Remains => "remains",
+            Self::SecondSignature => "second-signature",
+            Self::Shuffle => "shuffle",
+        }
+    }
+
+    pub(super) fn apply(self, image: &mut Image, mut dice: Dice) {
+        match self {
+            Self::Plain => image.resize(image.size + BLOCK),
+            Self::Truncate => {
+                let sectors = image.size / 512;
+                // Short ones are as interesting as long ones.
+                let bits = dice.below(u64::from(sectors.ilog2())) + 1;
+                let kept = dice.below(1 << bits).max(1);
+                image.resize(kept.min(sectors - 1) * 512);
+            }
+            Self::FlipHead => {
+                for _ in 0..=dice.below(64) {
+                    let at = dice.below(MIB.min(image.size));
+                    flip(image, at, &mut dice);
+                }
+            }
+            Self::FlipDeep => {
+                let set = image.set();
+                for _ in 0..=dice.below(32) {
+                    let block = set[dice.below(set.len() as u64) as usize];
+                    let at = (block + dice.below(BLOCK)).min(image.size - 1);
+                    flip(image, at, &mut dice);
+                }
+            }
+            Self::SuperblockField => {
+                let (start, length) = if is_xfs(image) {
+                    (0, 264)
+                } else {
+                    (EXT, 0x280)
+                };
+                let at = start + dice.below(length / 4) * 4;
+                let value = match dice.below(4) {
+                    0 => 0,
+                    1 => u32::MAX,
+                    2 => 1 << dice.below(32),
+                    _ => dice.next() as u32,
+                };
+                let value = value ^ u32::from(image.get(at, 4) == value.to_le_bytes());
+                image.put(at, &value.to_le_bytes());
+                mend(image);
+            }
+            Self::LyingSize => {
+                let blocks = match dice.below(4) {
+                    0 => 0,
+                    1 => u64::from(u32::MAX),
+                    2 => 1 + dice.below(64),
+                    _ => image.size / 1024 * (1 + dice.below(64)),
+                };
+                if is_xfs(image) {
+                    image.put(8, &blocks.to_be_bytes());
+                } else {
+                    let low = u32::try_from(blocks & 0xffff_ffff).unwrap_or(u32::MAX);
+                    image.put(EXT + 4, &low.to_le_bytes());
+                }
+                image.resize(image.size + BLOCK);
+                mend(image);
+            }
+            Self::Loop => looped(image, &mut dice),
+            Self::WipeHead => {
+                let length = BLOCK << dice.below(11);
+                let length = length.min(image.size);
+                image.put(0, &vec![0; usize::try_from(length).unwrap_or(0)]);
+            }
+            Self::Remains => {
+                let set = image.set();
+                let kept = dice.below(set.len() as u64) as usize;
+                for (index, block) in set.into_iter().enumerate() {
+                    if index != kept && !(index + kept).is_multiple_of(7) {
+                        image.put(block, &[0; BLOCK as usize]);
+                    }
+                }
+                image.resize(image.size + BLOCK);
+            }
+            Self::SecondSignature => {
+                let strangers: [(u64, &[u8]); 8] = [
+                    (0, b"LUKS\xba\xbe"),
+                    (0, b"XFSB"),
+                    (512, b"EFI PART"),
+                    (1024 + 56, b"\x53\xef"),
+                    (0x1_0040, b"_BHRfS_M"),
+                    (4086, b"SWAPSPACE2"),
+                    (32769, b"CD001"),
+                    (536, b"LVM2 001"),
+                ];
+                let (at, bytes) = strangers[dice.below(8) as usize];
+                image.put(at, bytes);
+                image.resize(image.size + BLOCK);
+            }
+            Self::Shuffle => {
+                let set = image.set();
+                let pick = |dice: &mut Dice| set[dice.below(set.len() as u64) as usize];
+                let (from, to) = (pick(&mut dice), pick(&mut dice));
+                let bytes = image.get(from, BLOCK as usize);
+                image.put(to, &bytes);
+                image.resize(image.size + BLOCK);
+            }
+        }
+    }
+}
+
+fn flip(image: &mut Image, at: u64, dice: &mut Dice) {
+    let byte = image.get(at, 1)[0] ^ (1 << dice.below(8));
+    image.put(at, &[byte]);
+}
+
+fn is_xfs(image: &Image) -> bool {
+    image.get(0, 4) == b"XFSB"
+}
+
+/// Make the checksum of the superblock right, where it has one: what is crafted gets past the first look.
+fn mend(image: &mut Image) {
+    if is_xfs(image) {
+        let mut sector = image.get(0, 512);
+        sector[224..228].fill(0);
+        image.put(224, &(!crc32c(!0, &sector)).to_le_bytes());
+    } else if image.get(EXT + 0x38, 2) == [0x53, 0xef] && image.get(EXT + 0x65, 1)[0] & 4 != 0 {
+        let superblock = image.get(EXT, 0x3fc);
+        image.put(EXT + 0x3fc, &crc32c(!0, &superblock).to_le_bytes());
+    }
+}
+
+/// Give an inode an extent tree whose only branch leads back into the tree, or blocks that are their own list.
+fn looped(image: &mut Image, dice: &mut Dice) {
+    let number = |image: &Image, at: u64| {
+        u32::from_le_bytes(image.get(at, 4).try_into().unwrap_or_default())
+    };
+    let block = 1024_u64 << number(image, EXT + 0x18).min(6);
+    let descriptor = (u64::from(number(image, EXT + 0x14)) + 1) * block;
+    let table = number(image, descriptor + 8);
+    let inode_bytes = u64::from(number(image, EXT + 0x58) & 0xffff).max(128);
+    let inode = [2, 8, 11, 12, 13][dice.below(5) as usize];
+    let at = u64::from(table) * block + (inode - 1) * inode_bytes + 40;
+    let mut tree = Vec::new();
+    if dice.below(2) == 0 {
+        // Magic, one entry of four, depth 1 to 5; the entry leads to the block of inodes itself.
+        let depth = u16::try_from(1 + dice.below(5)).unwrap_or(1);
+        for half in [0xf30a_u16, 1, 4, depth] {
+            tree.extend(half.to_le_bytes());
+        }
+        for word in [0, 0, table, 0] {
+            tree.extend(word.to_le_bytes());
+        }
+    } else {
+        // An extent over everything.
+        for half in [0xf30a_u16, 1, 4, 0] {
+            tree.extend(half.to_le_bytes());
+        }
+        for word in [0, 0, 0x0000_7fff, 0, table, 0] {
+            tree.extend(word.to_le_bytes());
+        }
+    }
+    image.put(at.min(image.size.saturating_sub(64)), &tree);
+    image.resize(image.size + BLOCK);
+}
