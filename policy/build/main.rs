@@ -13,11 +13,12 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files that make up the policy, in the order in which the digest covers them.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "mounts.toml",
     "tools.toml",
     "sandbox/groups.toml",
     "sandbox/controller.toml",
+    "sandbox/node-lifecycle.toml",
     "sandbox/launcher.toml",
     "sandbox/node-agent.toml",
     "sandbox/mount-helper.toml",

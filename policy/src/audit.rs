@@ -125,6 +125,7 @@ impl Process {
         let beneath_helper = parent.is_some_and(|parent| parent.program == HELPER);
         match self.program.as_str() {
             "ebs-csi-controller" => Some(profile::CONTROLLER),
+            "ebs-csi-node-lifecycle" => Some(profile::NODE_LIFECYCLE),
             "ebs-csi-node-agent" => Some(profile::NODE_AGENT),
             LAUNCHER if self.arguments.get(1).is_some_and(|mode| mode == "router") => {
                 Some(profile::ROUTER)
@@ -212,7 +213,13 @@ fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
 /// # Errors
 /// An I/O error when `/proc` cannot be listed.
 pub fn running() -> io::Result<Vec<u32>> {
-    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", HELPER, LAUNCHER];
+    let programs = [
+        "ebs-csi-controller",
+        "ebs-csi-node-lifecycle",
+        "ebs-csi-node-agent",
+        HELPER,
+        LAUNCHER,
+    ];
     let mut found: Vec<u32> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid: &u32| {

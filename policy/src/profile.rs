@@ -8,7 +8,7 @@ use crate::tool::{Tool, ToolId};
 /// Everything about one kind of process.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// `controller`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`, `directories`, `runner`, `tool`.
+    /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`, `directories`, `runner`, `tool`.
     pub name: &'static str,
     /// What the process does.
     pub about: &'static str,
@@ -253,6 +253,8 @@ mod compiled {
 
 /// The CSI controller.
 pub const CONTROLLER: &Profile = &compiled::CONTROLLER;
+/// The Kubernetes side of a node's death and return.
+pub const NODE_LIFECYCLE: &Profile = &compiled::NODE_LIFECYCLE;
 /// The driver's entry point, once it has started the processes of a mode.
 pub const LAUNCHER: &Profile = &compiled::LAUNCHER;
 /// The one socket of mode `all`.
@@ -271,8 +273,9 @@ pub const RUNNER: &Profile = &compiled::RUNNER;
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
-pub const ALL: [&Profile; 9] = [
+pub const ALL: [&Profile; 10] = [
     CONTROLLER,
+    NODE_LIFECYCLE,
     LAUNCHER,
     ROUTER,
     NODE_AGENT,

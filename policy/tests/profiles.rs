@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ebs_csi_policy::profile::{
     self, ALL, Answer, BROKER, CONTROLLER, Condition, DIRECTORIES, FilePlace, FileRight, Files,
-    LAUNCHER, NODE_AGENT, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
+    LAUNCHER, NODE_AGENT, NODE_LIFECYCLE, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
 };
 use ebs_csi_policy::status::Status;
 use ebs_csi_policy::tool::ToolId;
@@ -80,6 +80,7 @@ fn only_the_directories_process_is_user_0() {
     }
     let users: BTreeSet<u32> = [
         CONTROLLER,
+        NODE_LIFECYCLE,
         LAUNCHER,
         ROUTER,
         NODE_AGENT,
@@ -91,7 +92,7 @@ fn only_the_directories_process_is_user_0() {
     .into();
     assert_eq!(
         users.len(),
-        7,
+        8,
         "processes that trust each other differently share no user"
     );
 }
@@ -236,13 +237,14 @@ fn sockets_are_made_by_the_services_and_the_router_alone() {
             .collect();
         let expected = match profile.name {
             "controller" => BTreeSet::from(["AF_INET", "AF_INET6"]),
+            "node-lifecycle" => BTreeSet::from(["AF_INET", "AF_INET6", "AF_UNIX"]),
             "node-agent" | "router" => BTreeSet::from(["AF_UNIX"]),
             _ => BTreeSet::new(),
         };
         assert_eq!(families, expected, "{}", profile.name);
         assert_eq!(
             profile.landlock.tcp == Tcp::Free,
-            profile.name == "controller"
+            matches!(profile.name, "controller" | "node-lifecycle")
         );
     }
 }
@@ -429,7 +431,7 @@ fn another_unprivileged_user_is_accepted_where_the_policy_says_so() {
         status.gids = [user; 4];
         profile.deviations(&status).is_empty()
     };
-    for profile in [CONTROLLER, LAUNCHER, ROUTER] {
+    for profile in [CONTROLLER, NODE_LIFECYCLE, LAUNCHER, ROUTER] {
         let mut status = exact(profile);
         status.uids = [1000; 4];
         assert!(profile.deviations(&status).is_empty(), "{}", profile.name);

@@ -1,0 +1,161 @@
+//! What is done in Kubernetes. Every call names exactly the object that was looked at, and fails when it is another one by now.
+
+use ebs_csi_safe_detach::lifecycle::{Intent, Return};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::seen::{NUDGE, OUT_OF_SERVICE, OWNER, RETURN};
+
+/// What became of an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It was done.
+    Done,
+    /// The object is another one, has changed, or is gone: the next look decides anew.
+    Overtaken,
+}
+
+impl Done {
+    /// The label of metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Overtaken => "overtaken",
+        }
+    }
+}
+
+/// The label of metrics.
+pub const fn label(intent: &Intent) -> &'static str {
+    match intent {
+        Intent::AddTaint(_) => "add-taint",
+        Intent::RemoveTaint => "remove-taint",
+        Intent::DeletePod { .. } => "delete-pod",
+        Intent::DeleteAttachment { .. } => "delete-attachment",
+        Intent::Nudge { .. } => "nudge",
+    }
+}
+
+/// Does one thing. `node` is the Node object that the intent rests on, where there is one.
+///
+/// # Errors
+/// The API server's, when it did not answer or refused.
+pub async fn act(
+    client: &Client,
+    node: Option<&core::Node>,
+    intent: &Intent,
+) -> Result<Done, kube::Error> {
+    let outcome = match (intent, node) {
+        (Intent::AddTaint(about), Some(node)) => {
+            let annotation =
+                json!({"instance": about.instance, "launched": about.launched, "boot": about.boot});
+            taint(client, node, Some(about), json!(annotation.to_string())).await
+        }
+        (Intent::RemoveTaint, Some(node)) => taint(client, node, None, Value::Null).await,
+        // A step never gives these for a node that is gone.
+        (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(Done::Overtaken),
+        (
+            Intent::DeletePod {
+                namespace,
+                name,
+                uid,
+                version,
+            },
+            _,
+        ) => delete_pod(client, namespace, name, uid, version).await,
+        (Intent::DeleteAttachment { name, uid }, _) => {
+            let api: Api<VolumeAttachment> = Api::all(client.clone());
+            let exactly = Preconditions {
+                uid: Some(uid.clone()),
+                resource_version: None,
+            };
+            let how = DeleteParams::default().preconditions(exactly);
+            api.delete(name, &how).await.map(drop)
+        }
+        (Intent::Nudge { name, uid }, _) => {
+            let api: Api<VolumeAttachment> = Api::all(client.clone());
+            let patch = json!({"metadata": {"uid": uid, "annotations": {NUDGE: "true"}}});
+            let how = PatchParams::default();
+            api.patch_metadata(name, &how, &Patch::Merge(patch))
+                .await
+                .map(drop)
+        }
+    };
+    match outcome {
+        Ok(()) => Ok(Done::Done),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Done::Overtaken),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets or takes our taint; all others stay as they were looked at. A Node that has changed since is not touched.
+async fn taint(
+    client: &Client,
+    node: &core::Node,
+    about: Option<&Return>,
+    annotation: Value,
+) -> Result<(), kube::Error> {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
+    let mut taints: Vec<core::Taint> = taints.unwrap_or_default();
+    taints.retain(|taint| !(taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OWNER)));
+    if about.is_some() {
+        taints.push(core::Taint {
+            key: OUT_OF_SERVICE.to_owned(),
+            value: Some(OWNER.to_owned()),
+            effect: "NoExecute".to_owned(),
+            time_added: None,
+        });
+    }
+    let patch = json!({
+        "metadata": {
+            "uid": node.uid(),
+            "resourceVersion": node.resource_version(),
+            "annotations": {RETURN: annotation},
+        },
+        "spec": {"taints": taints},
+    });
+    let api: Api<core::Node> = Api::all(client.clone());
+    let how = PatchParams::default();
+    api.patch(&node.name_any(), &how, &Patch::Merge(patch))
+        .await
+        .map(drop)
+}
+
+/// As Kubernetes' own pod collector does: first Failed, so that its owner counts it as disrupted, then gone at once.
+async fn delete_pod(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    version: &str,
+) -> Result<(), kube::Error> {
+    let api: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
+    let patch = json!({
+        "metadata": {"uid": uid, "resourceVersion": version},
+        "status": {
+            "phase": "Failed",
+            "conditions": [{
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "DeletionByEBSNodeLifecycle",
+                "message": "its node is down and its volumes are proved free",
+                "lastTransitionTime": jiff::Timestamp::now(),
+            }],
+        },
+    });
+    let how = PatchParams::default();
+    let failed = api
+        .patch_status(name, &how, &Patch::Strategic(patch))
+        .await?;
+    let exactly = Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: failed.resource_version(),
+    };
+    let how = DeleteParams::default()
+        .grace_period(0)
+        .preconditions(exactly);
+    api.delete(name, &how).await.map(drop)
+}

@@ -1,0 +1,35 @@
+//! What node-lifecycle keeps of the machine, before it connects.
+
+use std::path::Path;
+
+use ebs_csi_confine::{Enforced, Fault, Places};
+use ebs_csi_policy::profile;
+
+/// Variables by these beginnings are kept; all others are removed at the start. None of AWS's.
+pub const KEPT_VARIABLES: [&str; 8] = [
+    "KUBECONFIG",
+    "KUBERNETES_SERVICE_",
+    "LANG",
+    "POD_NAME",
+    "RUST_",
+    "SSL_CERT_",
+    "TOKIO_",
+    "TZ",
+];
+
+/// Where a pod finds its service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Gives up everything but the service account's files, the network, and what is open. Irreversible.
+///
+/// # Errors
+/// [`Fault`]: the process must end with [`Fault::EXIT`].
+pub fn enter(kubeconfig: Option<&Path>) -> Result<Enforced, Fault> {
+    let mut places = Places::new();
+    let directory = match kubeconfig {
+        Some(file) => file.parent().unwrap_or(Path::new("/")),
+        None => Path::new(SERVICE_ACCOUNT),
+    };
+    places = places.with("service-account", directory)?;
+    ebs_csi_confine::enter(profile::NODE_LIFECYCLE, &places)
+}

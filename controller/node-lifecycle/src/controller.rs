@@ -1,0 +1,180 @@
+//! The controller beside this process: what it says EC2 proves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
+use ebs_csi_proto::safe_detach::{
+    Outcome, QueryInstancesRequest, QueryRequest, Subject, Verdict as Said,
+};
+use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
+use ebs_csi_safe_detach::{Refusal, Rung, Verdict, Waiting};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// One question never waits longer: what is not answered is not known.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection that is made when it is needed, and again when it broke.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    channel: Channel,
+}
+
+/// What was answered. What is missing is not known.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// By instance and volume.
+    pub volumes: BTreeMap<(String, String), Evidence>,
+    /// By instance.
+    pub instances: BTreeMap<String, InstanceEvidence>,
+    /// The controller's words about each instance, for people.
+    pub texts: BTreeMap<String, String>,
+}
+
+impl Controller {
+    /// At that unix socket.
+    pub fn at(socket: PathBuf) -> Self {
+        // The address is not used: the connector knows the socket.
+        let endpoint = Endpoint::from_static("http://controller.invalid");
+        let connector = tower::service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        Self {
+            channel: endpoint.connect_with_connector_lazy(connector),
+        }
+    }
+
+    /// A client of the service.
+    pub fn client(&self) -> SafeDetachClient<Channel> {
+        SafeDetachClient::new(self.channel.clone())
+    }
+
+    /// Asks about all pairs of instance and volume, and all their instances, at once.
+    ///
+    /// # Errors
+    /// The controller's status when it does not answer: nothing is known.
+    pub async fn ask(&self, questions: &[(String, String)]) -> Result<Answers, tonic::Status> {
+        let instances: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
+        let subjects = questions.iter().map(|(instance, volume)| Subject {
+            volume_id: volume.clone(),
+            instance_id: instance.clone(),
+        });
+        let of_volumes = timed(QueryRequest {
+            subjects: subjects.collect(),
+        });
+        let of_instances = timed(QueryInstancesRequest {
+            instance_ids: instances.into_iter().cloned().collect(),
+        });
+        let (mut one, mut two) = (self.client(), self.client());
+        let (volumes, instances) =
+            tokio::try_join!(one.query(of_volumes), two.query_instances(of_instances))?;
+        let mut answers = Answers::default();
+        for answer in volumes.into_inner().answers {
+            let Some(subject) = answer.subject else {
+                continue;
+            };
+            let verdict = verdict(answer.verdict.as_ref());
+            let key = (subject.instance_id, subject.volume_id);
+            answers.volumes.insert(key, verdict.into());
+        }
+        for answer in instances.into_inner().answers {
+            let said = answer.verdict.as_ref();
+            let text = said.map(|said| said.text.clone()).unwrap_or_default();
+            let evidence = InstanceEvidence::new(verdict(said), answer.launch_time);
+            answers
+                .instances
+                .insert(answer.instance_id.clone(), evidence);
+            answers.texts.insert(answer.instance_id, text);
+        }
+        Ok(answers)
+    }
+}
+
+fn timed<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(PATIENCE);
+    request
+}
+
+/// What the controller says, in this version's words. What this version does not know proves nothing.
+fn verdict(said: Option<&Said>) -> Verdict {
+    let unknown = Verdict::Refuse(Refusal::InstanceUnknown);
+    let Some(said) = said else {
+        return unknown;
+    };
+    match said.outcome() {
+        Outcome::Done => Verdict::Done,
+        Outcome::Safe => RUNGS
+            .into_iter()
+            .find(|rung| rung.label() == said.token)
+            .map_or(unknown, Verdict::Safe),
+        Outcome::Wait => Verdict::Wait(Waiting::Transition),
+        Outcome::Refuse | Outcome::Unspecified => unknown,
+    }
+}
+
+const RUNGS: [Rung; 6] = [
+    Rung::Terminated,
+    Rung::Stopped,
+    Rung::Fenced,
+    Rung::NodeWord,
+    Rung::Trusted,
+    Rung::BrokenGlass,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_proves_nothing() {
+        let off = InstanceEvidence::Off {
+            launched: String::new(),
+        };
+        let rows = [
+            (
+                Outcome::Done as i32,
+                "no-attachment",
+                Evidence::Proven,
+                false,
+            ),
+            (Outcome::Safe as i32, "stopped", Evidence::Proven, true),
+            (Outcome::Safe as i32, "terminated", Evidence::Proven, true),
+            (Outcome::Safe as i32, "fenced", Evidence::Proven, true),
+            (Outcome::Safe as i32, "node-word", Evidence::Proven, false),
+            (Outcome::Safe as i32, "trusted", Evidence::Unproven, false),
+            (
+                Outcome::Safe as i32,
+                "a-rung-of-later",
+                Evidence::Unproven,
+                false,
+            ),
+            (Outcome::Safe as i32, "", Evidence::Unproven, false),
+            (Outcome::Wait as i32, "transition", Evidence::Waiting, false),
+            (Outcome::Refuse as i32, "no-word", Evidence::Unproven, false),
+            (
+                Outcome::Unspecified as i32,
+                "stopped",
+                Evidence::Unproven,
+                false,
+            ),
+            (77, "stopped", Evidence::Unproven, false),
+        ];
+        for (outcome, token, evidence, is_off) in rows {
+            let said = Said {
+                outcome,
+                token: token.to_owned(),
+                ..Said::default()
+            };
+            let verdict = verdict(Some(&said));
+            assert_eq!(Evidence::from(verdict), evidence, "{outcome} {token}");
+            let instance = InstanceEvidence::new(verdict, String::new());
+            assert_eq!(instance == off, is_off, "{outcome} {token}");
+        }
+        assert_eq!(Evidence::from(verdict(None)), Evidence::Unproven);
+    }
+}

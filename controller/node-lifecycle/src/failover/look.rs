@@ -1,0 +1,173 @@
+//! What is known of the nodes that are not well: from the tables for all, from the API server for one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ebs_csi_safe_detach::Fact;
+use ebs_csi_safe_detach::lifecycle::brake::Seen;
+use ebs_csi_safe_detach::lifecycle::{Node as Facts, NodeFacts, OutOfService, Readiness};
+use k8s_openapi::api::core::v1 as core;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::fact;
+use crate::seen::{SeenAttachment, SeenNode, SeenPod, SeenVolume, Volumes};
+use crate::table::Table;
+
+/// Everything that is watched.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// Nodes.
+    pub nodes: Arc<Table<SeenNode>>,
+    /// Pods that have a node and claims.
+    pub pods: Arc<Table<SeenPod>>,
+    /// PersistentVolumes.
+    pub volumes: Arc<Table<SeenVolume>>,
+    /// This driver's VolumeAttachments.
+    pub attachments: Arc<Table<SeenAttachment>>,
+}
+
+/// A node that a step is to be made for.
+#[derive(Clone, Debug)]
+pub struct Suspect {
+    /// Its name.
+    pub name: String,
+    /// The Node object's uid; empty when it is gone.
+    pub uid: String,
+    /// What is known.
+    pub facts: NodeFacts,
+}
+
+fn is_well(node: &Facts) -> bool {
+    node.ready == Readiness::Ready && !matches!(node.out_of_service, OutOfService::Ours(_))
+}
+
+impl Tables {
+    /// Whether each kind has been listed once.
+    pub fn are_complete(&self) -> bool {
+        self.nodes.is_complete()
+            && self.pods.is_complete()
+            && self.volumes.is_complete()
+            && self.attachments.is_complete()
+    }
+
+    /// The nodes that are not Ready, that carry our taint, or of which only attachments are left.
+    pub fn suspects(&self) -> Vec<Suspect> {
+        let mut by_node: HashMap<String, Vec<Arc<SeenAttachment>>> = HashMap::new();
+        for attachment in self.attachments.all() {
+            let of_node = by_node.entry(attachment.node.clone()).or_default();
+            of_node.push(attachment);
+        }
+        let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        for seen in self.nodes.all() {
+            known.insert(seen.name.clone());
+            if !is_well(&seen.node) {
+                nodes.insert(seen.name.clone(), Some(seen));
+            }
+        }
+        for name in by_node.keys().filter(|name| !known.contains(*name)) {
+            nodes.insert(name.clone(), None);
+        }
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let volumes = Volumes::new(self.volumes.all());
+        let mut pods: HashMap<String, Vec<Arc<SeenPod>>> = HashMap::new();
+        for pod in self.pods.all() {
+            if nodes.contains_key(&pod.node) {
+                pods.entry(pod.node.clone()).or_default().push(pod);
+            }
+        }
+        let suspects = nodes.into_iter().map(|(name, seen)| {
+            let attachments = by_node.remove(&name).unwrap_or_default();
+            let pods = pods.remove(&name).unwrap_or_default();
+            Suspect {
+                uid: seen
+                    .as_ref()
+                    .map(|seen| seen.uid.clone())
+                    .unwrap_or_default(),
+                facts: NodeFacts {
+                    object: match seen {
+                        Some(seen) => Fact::Present(seen.node.clone()),
+                        None => Fact::Absent,
+                    },
+                    attachments: attachments.iter().map(|a| a.resolve(&volumes)).collect(),
+                    pods: pods.iter().map(|pod| pod.resolve(&volumes)).collect(),
+                    volumes: BTreeMap::new(),
+                    instances: BTreeMap::new(),
+                },
+                name,
+            }
+        });
+        suspects.collect()
+    }
+
+    /// All nodes as the brake counts them, without what was and what is to be done.
+    pub fn for_brake(&self, suspects: &[Suspect]) -> Vec<Seen> {
+        let seen = |node: &str, zone: &str, suspect| Seen {
+            node: node.to_owned(),
+            zone: zone.to_owned(),
+            suspect,
+            acted: false,
+            wanted: false,
+        };
+        let there = self.nodes.all();
+        let gone = suspects
+            .iter()
+            .filter(|suspect| suspect.facts.object == Fact::Absent)
+            .map(|suspect| seen(&suspect.name, "", true));
+        let mut all: Vec<Seen> = there
+            .iter()
+            .map(|node| {
+                let suspect = node.node.ready == Readiness::NotReady;
+                seen(&node.name, &node.zone, suspect)
+            })
+            .collect();
+        all.extend(gone);
+        all
+    }
+
+    /// One node, read anew from the API server: the Node object and its pods. Attachments and volumes are from the tables: an act on one
+    /// names its uid.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn look(
+        &self,
+        client: &Client,
+        name: &str,
+    ) -> Result<(Option<core::Node>, Suspect), kube::Error> {
+        let nodes: Api<core::Node> = Api::all(client.clone());
+        let object = nodes.get_opt(name).await?;
+        let pods: Api<core::Pod> = Api::all(client.clone());
+        let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
+        let pods = pods.list(&here).await?;
+        let volumes = Volumes::new(self.volumes.all());
+        let attachments = self.attachments.all();
+        let facts = NodeFacts {
+            object: fact(object.as_ref()),
+            attachments: attachments
+                .iter()
+                .filter(|attachment| attachment.node == name)
+                .map(|attachment| attachment.resolve(&volumes))
+                .collect(),
+            pods: pods
+                .iter()
+                .filter_map(SeenPod::new)
+                .map(|pod| pod.resolve(&volumes))
+                .collect(),
+            volumes: BTreeMap::new(),
+            instances: BTreeMap::new(),
+        };
+        let suspect = Suspect {
+            name: name.to_owned(),
+            uid: object
+                .as_ref()
+                .and_then(ResourceExt::uid)
+                .unwrap_or_default(),
+            facts,
+        };
+        Ok((object, suspect))
+    }
+}

@@ -1,0 +1,228 @@
+//! The command line, checked.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use ebs_csi_proto::observe::LogFormat;
+use ebs_csi_safe_detach::lifecycle::FailoverMode;
+
+/// The version, as the driver's other processes report it.
+pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// What failover does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Failover {
+    /// Nothing: the controller is told what nodes say, and that is all.
+    Off,
+    /// A pod is deleted by force when every volume of it is proved free.
+    ProveFirst,
+    /// A pod that Kubernetes has asked to end is deleted by force; the controller refuses the detach when it is not safe.
+    Kep,
+}
+
+impl Failover {
+    /// The mode of the steps; `None`: none is made.
+    pub const fn mode(self) -> Option<FailoverMode> {
+        match self {
+            Self::Off => None,
+            Self::ProveFirst => Some(FailoverMode::ProveFirst),
+            Self::Kep => Some(FailoverMode::Kep),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// The Kubernetes side of a node's death and return.
+#[derive(Debug, Parser)]
+#[command(name = "ebs-csi-node-lifecycle", version = VERSION)]
+struct Flags {
+    /// The controller's socket for this process.
+    #[arg(
+        long,
+        value_name = "unix:///PATH",
+        default_value = "unix:///var/lib/csi/safe-detach/safe-detach.sock"
+    )]
+    safe_detach_endpoint: String,
+    /// What is done when a node dies.
+    #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
+    failover: Failover,
+    /// Namespace of the leader election's lease and of the kill switch.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
+    namespace: String,
+    /// Who this process is among its replicas; unset: the host's name.
+    #[arg(long, env = "POD_NAME")]
+    identity: Option<String>,
+    /// How long a leader that is not heard of keeps its place.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u16).range(5..=300))]
+    lease_duration_seconds: u16,
+    /// How often the controller is asked about nodes that are suspect.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=60))]
+    query_interval_seconds: u16,
+    /// Where metrics and health are served (`:8085`, `127.0.0.1:8085`); empty: nowhere.
+    #[arg(long, value_name = "ADDRESS", default_value = "")]
+    http_endpoint: String,
+    /// A kubeconfig file; unset: the pod's service account.
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Log format.
+    #[arg(long, value_enum, default_value = "text")]
+    logging_format: Format,
+    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
+    #[arg(long = "v", value_name = "LEVEL", default_value_t = 2)]
+    verbosity: u8,
+}
+
+/// The checked command line.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The controller's socket.
+    pub socket: PathBuf,
+    /// What failover does.
+    pub failover: Failover,
+    /// Where the lease and the kill switch are.
+    pub namespace: String,
+    /// Who this process is.
+    pub identity: String,
+    /// How long a silent leader keeps its place.
+    pub lease: Duration,
+    /// How often the controller is asked.
+    pub query_every: Duration,
+    /// Where metrics are served.
+    pub http: Option<SocketAddr>,
+    /// Instead of the service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Log format.
+    pub log_format: LogFormat,
+    /// Log level.
+    pub verbosity: u8,
+}
+
+/// Why the process ends before it starts.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Print this on standard output and end well.
+    Say(String),
+    /// The command line is wrong (exit 64): one line.
+    Usage(String),
+}
+
+impl Config {
+    /// Reads the command line, without the program's name.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        let named = std::iter::once(OsString::from("ebs-csi-node-lifecycle")).chain(arguments);
+        let flags = Flags::try_parse_from(named).map_err(|error| stop(&error))?;
+        let socket = flags
+            .safe_detach_endpoint
+            .strip_prefix("unix://")
+            .filter(|path| path.starts_with('/') && path.len() < 108)
+            .ok_or_else(|| {
+                Stop::Usage(format!(
+                    "--safe-detach-endpoint {:?} cannot be used; give unix:///path, up to 107 bytes",
+                    flags.safe_detach_endpoint
+                ))
+            })?;
+        let http = match flags.http_endpoint.as_str() {
+            "" => None,
+            address => {
+                let whole = match address.strip_prefix(':') {
+                    Some(port) => format!("[::]:{port}"),
+                    None => address.to_owned(),
+                };
+                let parsed = whole.parse().map_err(|_| {
+                    Stop::Usage(format!(
+                        "--http-endpoint {address:?} is not an address; give :PORT or IP:PORT"
+                    ))
+                })?;
+                Some(parsed)
+            }
+        };
+        let identity = match flags.identity.filter(|name| !name.is_empty()) {
+            Some(name) => name,
+            None => hostname(),
+        };
+        Ok(Self {
+            socket: socket.into(),
+            failover: flags.failover,
+            namespace: flags.namespace,
+            identity,
+            lease: Duration::from_secs(flags.lease_duration_seconds.into()),
+            query_every: Duration::from_secs(flags.query_interval_seconds.into()),
+            http,
+            kubeconfig: flags.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
+            log_format: match flags.logging_format {
+                Format::Text => LogFormat::Text,
+                Format::Json => LogFormat::Json,
+            },
+            verbosity: flags.verbosity,
+        })
+    }
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "node-lifecycle".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// Help goes out whole; an error is cut to its first line.
+fn stop(error: &clap::Error) -> Stop {
+    if !error.use_stderr() {
+        return Stop::Say(error.to_string());
+    }
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or("bad command line");
+    Stop::Usage(line.trim_start_matches("error: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &[&str]) -> Result<Config, Stop> {
+        Config::read(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn defaults_prove_first_and_serve_nothing() {
+        let config = read(&[]).unwrap();
+        assert_eq!(config.failover, Failover::ProveFirst);
+        assert_eq!(config.http, None);
+        assert_eq!(config.lease, Duration::from_secs(15));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_in_one_line() {
+        for arguments in [
+            ["--safe-detach-endpoint=tcp://127.0.0.1:1"],
+            ["--safe-detach-endpoint=unix://relative"],
+            ["--http-endpoint=localhost"],
+            ["--failover=force"],
+            ["--lease-duration-seconds=1"],
+            ["--no-such-flag"],
+        ] {
+            let Err(Stop::Usage(line)) = read(&arguments) else {
+                panic!("{arguments:?} was taken");
+            };
+            assert!(!line.is_empty() && !line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_port_alone_is_every_address() {
+        let config = read(&["--http-endpoint=:8085"]).unwrap();
+        assert_eq!(config.http, Some("[::]:8085".parse().unwrap()));
+    }
+}

@@ -1,0 +1,82 @@
+//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, one request a connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::metrics::Metrics;
+
+/// Connections at a time.
+const AT_ONCE: usize = 8;
+/// Bytes of a request's head.
+const HEAD_LIMIT: usize = 4096;
+/// A connection ends after this time, whatever it does.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves until the runtime ends. `ready` says why the process is not, if it is not.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub async fn serve(
+    listener: std::net::TcpListener,
+    metrics: Arc<Metrics>,
+    ready: impl Fn() -> Result<(), &'static str> + Clone + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, or the client is gone again.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            continue;
+        };
+        let (metrics, ready) = (Arc::clone(&metrics), ready.clone());
+        tokio::spawn(async move {
+            // A client that leaves or dawdles is no event.
+            let _ = tokio::time::timeout(PATIENCE, answer(stream, &metrics, &ready)).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    metrics: &Metrics,
+    ready: &(impl Fn() -> Result<(), &'static str> + Sync),
+) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+        if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    let head = String::from_utf8_lossy(&head);
+    let mut words = head.split_ascii_whitespace();
+    let page = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => Ok(metrics.page()),
+        (Some("GET"), Some("/healthz")) => Ok("ok\n".to_owned()),
+        (Some("GET"), Some("/readyz")) => match ready() {
+            Ok(()) => Ok("ok\n".to_owned()),
+            Err(why) => Err(("503 Service Unavailable", why)),
+        },
+        (Some("GET"), _) => Err(("404 Not Found", "/metrics, /healthz and /readyz are here")),
+        _ => Err(("405 Method Not Allowed", "GET only")),
+    };
+    let (status, body) = match page {
+        Ok(body) => ("200 OK", body),
+        Err((status, why)) => (status, format!("{why}\n")),
+    };
+    let reply = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(reply.as_bytes()).await?;
+    stream.shutdown().await
+}

@@ -1,0 +1,218 @@
+//! Which replica acts: the holder of one Lease.
+//!
+//! How long another holder has been silent is measured by this process's own clock from the last change that it saw, never by comparing
+//! the times of two machines. The holder stops acting well before another may take over.
+
+use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::Mutex;
+
+use crate::journal::Journal;
+
+/// The Lease's name.
+pub const LEASE: &str = "ebs-csi-node-lifecycle";
+
+/// This process as a candidate.
+#[derive(Debug)]
+pub struct Leader {
+    api: Api<Lease>,
+    identity: String,
+    duration: Duration,
+    seen: Mutex<Seen>,
+    /// The leadership's end, if nothing renews it.
+    until: Lock<Option<Instant>>,
+}
+
+/// The Lease as it was last seen, and when it last changed.
+#[derive(Debug, Default)]
+struct Seen {
+    lease: Option<Lease>,
+    version: Option<String>,
+    changed: Option<Instant>,
+}
+
+/// Why something could not be written down.
+#[derive(Debug, thiserror::Error)]
+pub enum LostPlace {
+    /// Another replica acts, or may soon.
+    #[error("this process is not the leader")]
+    NotLeader,
+    /// The API server refused, or did not answer.
+    #[error("the lease {LEASE} could not be written: {0}")]
+    Write(#[from] kube::Error),
+}
+
+impl Leader {
+    /// A candidate of that name.
+    pub fn new(client: Client, namespace: &str, identity: String, duration: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            api: Api::namespaced(client, namespace),
+            identity,
+            duration,
+            seen: Mutex::default(),
+            until: Lock::default(),
+        })
+    }
+
+    /// Whether this process may act now.
+    pub fn leads(&self) -> bool {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Runs for the place and keeps it, until the future is dropped.
+    pub async fn run(&self) {
+        let pause = self.duration / 5;
+        loop {
+            let led = self.leads();
+            // Longer than a pause would only delay the next try.
+            match tokio::time::timeout(pause.max(Duration::from_secs(2)), self.attempt()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "leader election"),
+                Err(_) => tracing::warn!("leader election: the API server does not answer"),
+            }
+            if led != self.leads() {
+                tracing::info!(leads = !led, identity = self.identity, "leader election");
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Gives the place up, so that another need not wait.
+    pub async fn resign(&self) {
+        if !self.leads() {
+            return;
+        }
+        self.hold(None);
+        let mut seen = self.seen.lock().await;
+        let Some(mut lease) = seen.lease.clone() else {
+            return;
+        };
+        lease.spec.get_or_insert_default().holder_identity = None;
+        if let Err(error) = self.replace(&mut seen, lease).await {
+            tracing::info!(%error, "the place could not be given up; it ends by itself");
+        }
+    }
+
+    /// What was acted on lately, by whichever leader.
+    pub async fn journal(&self) -> Journal {
+        let seen = self.seen.lock().await;
+        seen.lease.as_ref().map(Journal::of).unwrap_or_default()
+    }
+
+    /// Writes down that a node is about to be acted on. Only when that is written may it be: another leader then counts it, too, and a
+    /// process that has lost its place finds out here.
+    ///
+    /// # Errors
+    /// [`LostPlace`]: nothing may be done.
+    pub async fn record(&self, node: &str) -> Result<(), LostPlace> {
+        let mut seen = self.seen.lock().await;
+        if !self.leads() {
+            return Err(LostPlace::NotLeader);
+        }
+        let Some(mut lease) = seen.lease.clone() else {
+            return Err(LostPlace::NotLeader);
+        };
+        let now = Timestamp::now();
+        let mut journal = Journal::of(&lease);
+        journal.add(node, now);
+        journal.write(&mut lease, now);
+        let sent = Instant::now();
+        renew(&mut lease, now);
+        match self.replace(&mut seen, lease).await {
+            Ok(()) => {
+                self.hold(Some(sent));
+                Ok(())
+            }
+            Err(error) => {
+                self.hold(None);
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn attempt(&self) -> Result<(), kube::Error> {
+        let mut seen = self.seen.lock().await;
+        let sent = Instant::now();
+        let Some(lease) = self.api.get_opt(LEASE).await? else {
+            let mut lease = Lease::default();
+            lease.metadata.name = Some(LEASE.to_owned());
+            self.take(&mut lease);
+            let made = self.api.create(&PostParams::default(), &lease).await?;
+            seen.note(made);
+            self.hold(Some(sent));
+            return Ok(());
+        };
+        seen.note(lease.clone());
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.unwrap_or_default();
+        let mut lease = lease;
+        if holder == self.identity {
+            renew(&mut lease, Timestamp::now());
+        } else {
+            self.hold(None);
+            let patience = spec.lease_duration_seconds.unwrap_or(0).max(1);
+            let patience = Duration::from_secs(patience.unsigned_abs().into()).max(self.duration);
+            let silent = seen.changed.is_some_and(|at| at.elapsed() > patience);
+            if !holder.is_empty() && !silent {
+                return Ok(());
+            }
+            self.take(&mut lease);
+        }
+        let sent = Instant::now();
+        match self.replace(&mut seen, lease).await {
+            Ok(()) => {
+                self.hold(Some(sent));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replace(&self, seen: &mut Seen, lease: Lease) -> Result<(), kube::Error> {
+        let written = self
+            .api
+            .replace(LEASE, &PostParams::default(), &lease)
+            .await?;
+        seen.note(written);
+        Ok(())
+    }
+
+    fn take(&self, lease: &mut Lease) {
+        let now = Timestamp::now();
+        let spec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(self.identity.clone());
+        spec.acquire_time = Some(MicroTime(now));
+        spec.lease_duration_seconds = i32::try_from(self.duration.as_secs()).ok();
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0) + 1);
+        renew(lease, now);
+    }
+
+    /// The place is held for two thirds of the lease's length from the moment when the renewal was sent: the rest is for what is under way.
+    fn hold(&self, since: Option<Instant>) {
+        let until = since.map(|since| since + self.duration * 2 / 3);
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
+
+impl Seen {
+    fn note(&mut self, lease: Lease) {
+        let version = lease.resource_version();
+        if self.version != version {
+            self.version = version;
+            self.changed = Some(Instant::now());
+        }
+        self.lease = Some(lease);
+    }
+}
+
+fn renew(lease: &mut Lease, now: Timestamp) {
+    let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
+    spec.renew_time = Some(MicroTime(now));
+}

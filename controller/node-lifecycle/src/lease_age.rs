@@ -1,0 +1,102 @@
+//! How long each node's lease has been seen without a renewal, by this process's own clock.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+
+/// Where kubelets keep their leases.
+const NAMESPACE: &str = "kube-node-lease";
+
+/// The renewals that were seen.
+#[derive(Debug, Default)]
+pub struct LeaseAges {
+    seen: Mutex<HashMap<String, Renewal>>,
+}
+
+#[derive(Debug)]
+struct Renewal {
+    time: Option<Timestamp>,
+    /// When it was seen to change. `None`: it has not been seen to, so its age is not known.
+    changed: Option<Instant>,
+}
+
+impl LeaseAges {
+    /// How long the node's lease has not been renewed; `None`: not known.
+    pub fn age(&self, node: &str) -> Option<Duration> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(seen.get(node)?.changed?.elapsed())
+    }
+
+    fn note(&self, node: String, time: Option<Timestamp>, now: Instant) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get_mut(&node) {
+            Some(renewal) if renewal.time == time => {}
+            Some(renewal) => {
+                renewal.time = time;
+                renewal.changed = Some(now);
+            }
+            None => {
+                let changed = None;
+                seen.insert(node, Renewal { time, changed });
+            }
+        }
+    }
+
+    fn forget(&self, node: &str) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.remove(node);
+    }
+
+    /// Follows the leases for ever.
+    pub async fn run(&self, client: Client) {
+        let api: Api<Lease> = Api::namespaced(client, NAMESPACE);
+        let config = watcher::Config::default();
+        let mut events = watcher(api, config).default_backoff().boxed();
+        loop {
+            match events.try_next().await {
+                Ok(Some(Event::Apply(lease) | Event::InitApply(lease))) => {
+                    let time = lease
+                        .spec
+                        .as_ref()
+                        .and_then(|spec| spec.renew_time.as_ref());
+                    let time = time.map(|time| time.0);
+                    self.note(lease.name_any(), time, Instant::now());
+                }
+                Ok(Some(Event::Delete(lease))) => self.forget(&lease.name_any()),
+                Ok(Some(Event::Init | Event::InitDone)) => {}
+                Ok(None) => return,
+                Err(error) => tracing::warn!(%error, "watching node leases was interrupted"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_has_an_age_only_after_a_renewal_was_seen() {
+        let ages = LeaseAges::default();
+        let now = Instant::now();
+        let first = Some("2026-01-01T00:00:00Z".parse().unwrap());
+        let second = Some("2026-01-01T00:00:10Z".parse().unwrap());
+        ages.note("a".to_owned(), first, now);
+        ages.note("a".to_owned(), first, now);
+        assert_eq!(ages.age("a"), None);
+        ages.note("a".to_owned(), second, now);
+        assert!(ages.age("a").is_some());
+        ages.forget("a");
+        assert_eq!(ages.age("a"), None);
+        // It comes again with the same time: nothing was renewed.
+        ages.note("a".to_owned(), second, now);
+        assert_eq!(ages.age("a"), None);
+    }
+}

@@ -1,0 +1,20 @@
+//! The Kubernetes side of a node's death and return.
+//!
+//! The process watches nodes, pods, volumes and attachments, asks the controller beside it what EC2 proves, and does what
+//! [`ebs_csi_safe_detach::lifecycle`] says follows. It holds a Kubernetes service account and no AWS credential.
+
+pub mod act;
+pub mod confinement;
+pub mod controller;
+pub mod failover;
+pub mod flags;
+pub mod http;
+pub mod journal;
+pub mod leader;
+pub mod lease_age;
+pub mod metrics;
+pub mod process;
+pub mod seen;
+pub mod table;
+pub mod tell;
+pub mod word;

@@ -1,0 +1,205 @@
+//! The process from its confinement to its end.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+
+use ebs_csi_proto::serve::stop_signal;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config as ApiConfig, ResourceExt};
+use tokio::task::JoinSet;
+
+use crate::controller::Controller;
+use crate::failover::{Failover, Tables};
+use crate::flags::{Config, VERSION};
+use crate::http;
+use crate::leader::Leader;
+use crate::lease_age::LeaseAges;
+use crate::metrics::Metrics;
+use crate::seen::{SeenAttachment, SeenNode, SeenPod, SeenVolume};
+use crate::table::follow;
+use crate::tell::Teller;
+use crate::word::Words;
+
+/// Why the process ended other than by request.
+#[derive(Debug)]
+pub enum Ended {
+    /// The API server's address or the credential cannot be used.
+    Configuration(String),
+    /// Something that never ends did.
+    Failed(String),
+}
+
+impl Ended {
+    /// The exit status: 78 for a configuration, 1 otherwise.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Configuration(_) => 78,
+            Self::Failed(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Ended {}
+
+/// Works until SIGTERM or SIGINT. Must run inside a tokio runtime.
+///
+/// # Errors
+/// [`Ended`].
+pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Result<(), Ended> {
+    let stop = stop_signal().map_err(|e| Ended::Failed(format!("signal handlers: {e}")))?;
+    let client = connect(config.kubeconfig.as_deref()).await?;
+    let metrics = Arc::new(Metrics::default());
+    let tables = Arc::new(Tables::default());
+    let ages = Arc::new(LeaseAges::default());
+    let controller = Controller::at(config.socket.clone());
+    let leader = Leader::new(
+        client.clone(),
+        &config.namespace,
+        config.identity.clone(),
+        config.lease,
+    );
+    tracing::info!(version = VERSION, failover = ?config.failover, identity = config.identity, "node-lifecycle");
+
+    let mut tasks = JoinSet::new();
+    let mut always = |name: &'static str, task: Task| {
+        tasks.spawn(async move {
+            task.await;
+            name
+        });
+    };
+    for task in watches(&client, &tables, config.failover.mode().is_some()) {
+        always("a watch", task);
+    }
+    {
+        let (ages, client) = (Arc::clone(&ages), client.clone());
+        always(
+            "the leases",
+            Box::pin(async move { ages.run(client).await }),
+        );
+    }
+    let words = Words::new(
+        client.clone(),
+        Arc::clone(&tables.nodes),
+        ages,
+        Arc::clone(&metrics),
+    );
+    always("the words", Box::pin(words.run(controller.clone())));
+    if let Some(mode) = config.failover.mode() {
+        let running = Arc::clone(&leader);
+        always(
+            "leader election",
+            Box::pin(async move { running.run().await }),
+        );
+        let failover = Failover {
+            teller: Teller::new(client.clone(), config.identity),
+            client,
+            namespace: config.namespace,
+            tables: Arc::clone(&tables),
+            controller,
+            leader: Arc::clone(&leader),
+            mode,
+            every: config.query_every,
+            metrics: Arc::clone(&metrics),
+        };
+        always("failover", Box::pin(failover.run()));
+    }
+    if let Some(listener) = listener {
+        let ready = move || match tables.nodes.is_complete() {
+            true => Ok(()),
+            false => Err("the nodes have not been listed yet"),
+        };
+        always(
+            "metrics",
+            Box::pin(async move {
+                if let Err(error) = http::serve(listener, metrics, ready).await {
+                    tracing::error!(%error, "metrics are not served");
+                }
+            }),
+        );
+    }
+    tokio::select! {
+        () = stop => {}
+        ended = tasks.join_next() => {
+            let what = match ended {
+                Some(Ok(name)) => format!("{name} ended"),
+                Some(Err(error)) => format!("a task failed: {error}"),
+                None => "nothing was left to do".to_owned(),
+            };
+            return Err(Ended::Failed(what));
+        }
+    }
+    // First nothing more is done, then another may.
+    tasks.shutdown().await;
+    leader.resign().await;
+    tracing::info!("ended");
+    Ok(())
+}
+
+type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn watches(client: &Client, tables: &Tables, failover: bool) -> Vec<Task> {
+    let config = watcher::Config::default;
+    let mut all: Vec<Task> = vec![Box::pin(follow(
+        Api::<Node>::all(client.clone()),
+        config(),
+        ResourceExt::name_any,
+        |node| Some(SeenNode::new(&node)),
+        Arc::clone(&tables.nodes),
+    ))];
+    if failover {
+        all.push(Box::pin(follow(
+            Api::<Pod>::all(client.clone()),
+            config(),
+            |pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
+            |pod| SeenPod::new(&pod),
+            Arc::clone(&tables.pods),
+        )));
+        all.push(Box::pin(follow(
+            Api::<PersistentVolume>::all(client.clone()),
+            config(),
+            ResourceExt::name_any,
+            |volume| SeenVolume::new(&volume),
+            Arc::clone(&tables.volumes),
+        )));
+        all.push(Box::pin(follow(
+            Api::<VolumeAttachment>::all(client.clone()),
+            config(),
+            ResourceExt::name_any,
+            |attachment| SeenAttachment::new(&attachment),
+            Arc::clone(&tables.attachments),
+        )));
+    }
+    all
+}
+
+async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Ended> {
+    let unusable = |error: &dyn fmt::Display| Ended::Configuration(error.to_string());
+    let config = match kubeconfig {
+        Some(file) => {
+            let read = Kubeconfig::read_from(file).map_err(|e| unusable(&e))?;
+            ApiConfig::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .map_err(|e| unusable(&e))?
+        }
+        None => ApiConfig::incluster().map_err(|e| {
+            unusable(&format!(
+                "{e}; outside a pod give --kubeconfig or KUBECONFIG"
+            ))
+        })?,
+    };
+    tracing::info!(server = %config.cluster_url, "Kubernetes");
+    Client::try_from(config).map_err(|e| unusable(&e))
+}

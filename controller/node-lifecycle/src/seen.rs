@@ -1,0 +1,11 @@
+//! What matters of Kubernetes' objects.
+
+mod attachment;
+mod node;
+mod pod;
+mod volume;
+
+pub use attachment::{NUDGE, SeenAttachment};
+pub use node::{OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, SeenNode, instance_of};
+pub use pod::SeenPod;
+pub use volume::{SeenVolume, Volumes};
