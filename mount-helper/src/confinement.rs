@@ -1,7 +1,8 @@
 //! Which profile each part of the helper enters, and with which places.
 use crate::journal;
 use crate::place::Root;
-use ebs_csi_confine::{Enforced, Entering, Fault, Places, start, tool};
+use ebs_csi_confine::tool::{self, Filters};
+use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::tool::ToolId;
 use rustix::fd::AsFd;
@@ -55,9 +56,9 @@ pub fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
         .map_err(io::Error::other)
 }
 
-/// In the child that becomes a tool: the filter.
-pub fn tool_calls(id: ToolId) -> io::Result<()> {
-    tool::filter(id).map_err(io::Error::other)
+/// In the child that becomes a tool: the filters.
+pub fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
+    filters.install(id).map_err(io::Error::other)
 }
 
 /// Say what the kernel confirms.

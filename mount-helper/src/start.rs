@@ -17,6 +17,7 @@ use crate::sys::{self, Fork};
 use crate::table::Table;
 use crate::world::World;
 use ebs_csi_confine::Fault;
+use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::ceiling::{self, Ceiling};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
@@ -347,21 +348,31 @@ fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> 
         // Their own line has said why; their status is passed on.
         return Ok(supervisor.abandon());
     }
-    match confinement::supervisor(settings.allow_missing_landlock) {
-        Ok(enforced) => confinement::confirmed(&enforced),
+    // Compiled here, once, for every tool that is ever started.
+    let filters = Filters::compile().and_then(|filters| {
+        let enforced = confinement::supervisor(settings.allow_missing_landlock)?;
+        confinement::confirmed(&enforced);
+        Ok(filters)
+    });
+    let filters = match filters {
+        Ok(filters) => filters,
         Err(fault) => {
             let status = not_confined(&fault);
             supervisor.abandon();
             return Ok(status);
         }
-    }
+    };
     journal::info("ready", &[("listen", &settings.listen.to_string_lossy())]);
     match supervisor.serve()? {
         Turn::Ended(status) => {
             journal::info("ended", &[("status", &status.to_string())]);
             Ok(status)
         }
-        Turn::Runner(socket) => Ok(runner::serve(&socket, settings.allow_missing_landlock)),
+        Turn::Runner(socket) => Ok(runner::serve(
+            &socket,
+            &filters,
+            settings.allow_missing_landlock,
+        )),
     }
 }
 

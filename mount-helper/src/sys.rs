@@ -517,14 +517,21 @@ pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
     }))
 }
 
-/// Answer the asked open with a copy of `device`. A vanished asker is no error.
-pub fn answer_open_with(listener: impl AsFd, id: u64, device: BorrowedFd<'_>) -> io::Result<()> {
+/// Answer the asked open with a copy of `device`: under any number, closed by exec, or under number `at`, inherited by exec. A vanished
+/// asker is no error.
+pub fn answer_open_with(
+    listener: impl AsFd,
+    id: u64,
+    device: BorrowedFd<'_>,
+    at: Option<RawFd>,
+) -> io::Result<()> {
+    let numbered = at.map_or(0, |_| libc::SECCOMP_ADDFD_FLAG_SETFD as u32);
     let answer = libc::seccomp_notif_addfd {
         id,
-        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32 | numbered,
         srcfd: device.as_raw_fd() as u32,
-        newfd: 0,
-        newfd_flags: libc::O_CLOEXEC as u32,
+        newfd: at.unwrap_or(0) as u32,
+        newfd_flags: at.map_or(libc::O_CLOEXEC as u32, |_| 0),
     };
     // SAFETY: the command reads one seccomp_notif_addfd behind the pointer.
     forgive_vanished(checked(unsafe {

@@ -2,13 +2,18 @@
 //!
 //! The program names the disk `/proc/self/fd/3`. Its opens are put to this process, which answers that one name with
 //! the very descriptor that was identified and claimed; the tool needs no right on any device node.
+//!
+//! The child confines itself before it has the disk, and its first open asks for it. When the broker has handed the disk over, the answer
+//! puts it at number 3, and the child becomes the program.
 use crate::channel;
 use crate::fault_point;
 use crate::job::{End, Report, TAIL};
+use crate::runners::DISK_IS_HERE;
 use crate::supervisor::kill;
-use crate::sys::{self, Fork};
+use crate::sys::{self, Fork, OpenAsked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use std::ffi::CString;
@@ -34,12 +39,11 @@ pub struct Program {
     pub deadline: Duration,
 }
 
-/// Run `program` on `disk`. `confine` makes the child what the policy says a tool is, in two steps: what needs opens,
-/// then what forbids calls. The run ends early when `watched` is closed at its other end.
+/// Run `program` on the disk that comes from `broker`. `confine` makes the child what the policy says a tool is, in two steps: what needs
+/// opens, then what forbids calls. The run ends early when `broker` is closed at its other end.
 pub fn run(
     program: &Program,
-    disk: &OwnedFd,
-    watched: &OwnedFd,
+    broker: &OwnedFd,
     restrict: impl FnOnce() -> io::Result<()>,
     filter: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<Report> {
@@ -52,26 +56,19 @@ pub fn run(
     let child = match sys::fork()? {
         Fork::Child => {
             drop(ours);
-            let error = become_tool(
-                program,
-                disk,
-                &input,
-                &output_end,
-                theirs,
-                parent,
-                restrict,
-                filter,
-            );
-            let _ = rustix::io::write(
-                &failure_end,
-                &error.raw_os_error().unwrap_or(0).to_le_bytes(),
-            );
+            let ends = Ends {
+                input,
+                output: output_end,
+                failure: failure_end,
+                listener_goes_to: theirs,
+            };
+            become_tool(program, &ends, parent, restrict, filter);
             std::process::exit(NOT_BECOME);
         }
         Fork::Parent(pid) => Pid::from_raw(pid).ok_or(io::ErrorKind::Other)?,
     };
     drop((theirs, output_end, failure_end, input));
-    let outcome = attend(program, disk, watched, child, &ours, &output);
+    let outcome = attend(program, broker, child, &ours, &output);
     if outcome.is_err() {
         kill(child);
         let _ = waitpid(Some(child), WaitOptions::empty());
@@ -84,59 +81,89 @@ pub fn run(
     Ok(report)
 }
 
-#[allow(clippy::too_many_arguments)] // Everything that a child takes over from its parent.
+/// What a child takes over from its parent.
+struct Ends {
+    input: OwnedFd,
+    output: OwnedFd,
+    failure: OwnedFd,
+    listener_goes_to: OwnedFd,
+}
+
+/// Returns when it did not.
 fn become_tool(
     program: &Program,
-    disk: &OwnedFd,
-    input: &OwnedFd,
-    output: &OwnedFd,
-    listener_goes_to: OwnedFd,
+    ends: &Ends,
     parent: i32,
     restrict: impl FnOnce() -> io::Result<()>,
     filter: impl FnOnce() -> io::Result<()>,
-) -> io::Error {
+) {
+    // Out of the way of the numbers that are placed: what is written here must not go to the disk.
+    let Ok(failure) = sys::copy_above(&ends.failure, 10) else {
+        return;
+    };
     let steps = || -> io::Result<()> {
         sys::default_signals();
-        // Out of the way of the numbers that are placed now.
-        let socket = sys::copy_above(&listener_goes_to, 10)?;
-        let disk = sys::copy_above(disk, 10)?;
-        let input = sys::copy_above(input, 10)?;
-        let output = sys::copy_above(output, 10)?;
+        let socket = sys::copy_above(&ends.listener_goes_to, 10)?;
+        let input = sys::copy_above(&ends.input, 10)?;
+        let output = sys::copy_above(&ends.output, 10)?;
         sys::place_descriptor(&input, 0)?;
         sys::place_descriptor(&output, 1)?;
         sys::place_descriptor(&output, 2)?;
-        sys::place_descriptor(&disk, DISK_NUMBER)?;
-        sys::close_on_exec_from(4)?;
+        sys::close_on_exec_from(3)?;
         rustix::process::chdir("/")?;
         restrict()?;
         sys::die_with_parent(parent)?;
         let listener = sys::listen_for_opens()?;
         channel::send(&socket, b"l", &[listener.as_fd()])?;
         drop(listener);
-        filter()
+        filter()?;
+        // The answer waits until the broker has handed the disk over.
+        let disk = rustix::fs::open(DISK, OFlags::RDWR, Mode::empty())?.into_raw_fd();
+        if disk != DISK_NUMBER {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Err(sys::exec(
+            &program.path,
+            &program.arguments,
+            &program.environment,
+        ))
     };
-    match steps() {
-        Ok(()) => sys::exec(&program.path, &program.arguments, &program.environment),
-        Err(e) => e,
-    }
+    let errno = steps().err().and_then(|e| e.raw_os_error()).unwrap_or(0);
+    let _ = rustix::io::write(&failure, &errno.to_le_bytes());
+}
+
+/// The first open of a child, by which it asks for the disk.
+enum First {
+    /// It has not asked.
+    Awaited,
+    /// It has, and waits.
+    Asked(OpenAsked),
+    /// It has the disk.
+    Answered,
 }
 
 fn attend(
     program: &Program,
-    disk: &OwnedFd,
-    watched: &OwnedFd,
+    broker: &OwnedFd,
     child: Pid,
     listener_comes_from: &OwnedFd,
     output: &OwnedFd,
 ) -> io::Result<Report> {
     let process = pidfd_open(child, PidfdFlags::empty())?;
-    let end = Instant::now() + program.deadline;
+    let mut end = Instant::now() + program.deadline;
     let mut listener: Option<OwnedFd> = None;
     let mut listening = true;
+    let mut disk: Option<OwnedFd> = None;
+    let mut first = First::Awaited;
     let mut reading = true;
     let mut tail = Vec::new();
     let mut killed = None;
     loop {
+        if let (Some(listener), First::Asked(open), Some(disk)) = (&listener, &first, &disk) {
+            sys::answer_open_with(listener, open.id, disk.as_fd(), Some(DISK_NUMBER))?;
+            first = First::Answered;
+            fault_point::reached("tool-started");
+        }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() && killed.is_none() {
             kill(child);
@@ -146,38 +173,53 @@ fn attend(
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
         };
-        let timeout = if killed.is_some() {
-            None
-        } else {
-            Some(&timeout)
+        let timeout = killed.is_none().then_some(&timeout);
+        let wanted = |yes: bool| {
+            if yes {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            }
         };
-        let nothing = PollFlags::empty();
-        let input = |wanted: bool| if wanted { PollFlags::IN } else { nothing };
         let questions = listener.as_ref().unwrap_or(listener_comes_from);
-        let (ended, gone, printed, asked) = {
+        // A child that asks for the disk asks nothing else until it has it.
+        let listening_now = listening && !matches!(first, First::Asked(_));
+        let (ended, told, printed, asked) = {
             let mut fds = vec![
                 PollFd::new(&process, PollFlags::IN),
-                PollFd::new(watched, nothing),
+                PollFd::new(broker, wanted(disk.is_none())),
             ];
             if reading {
                 fds.push(PollFd::new(output, PollFlags::IN));
             }
-            if listening {
-                fds.push(PollFd::new(questions, input(true)));
+            if listening_now {
+                fds.push(PollFd::new(questions, wanted(true)));
             }
             match poll(&mut fds, timeout) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(e) => return Err(e.into()),
             }
-            let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+            let flags = |index: usize| fds.get(index).map_or(PollFlags::empty(), PollFd::revents);
             (
-                ready(0),
-                ready(1),
-                reading && ready(2),
-                listening.then(|| fds.last().map(PollFd::revents)).flatten(),
+                !flags(0).is_empty(),
+                flags(1),
+                reading && !flags(2).is_empty(),
+                listening_now
+                    .then(|| fds.last().map(PollFd::revents))
+                    .flatten(),
             )
         };
+        let mut gone = told.intersects(PollFlags::HUP | PollFlags::ERR);
+        if told.contains(PollFlags::IN) && !gone {
+            let (word, mut descriptors) = channel::receive(broker)?;
+            match descriptors.pop() {
+                Some(claimed) if word == DISK_IS_HERE => disk = Some(claimed),
+                _ => gone = true,
+            }
+            // Its time begins with the disk.
+            end = Instant::now() + program.deadline;
+        }
         // The broker is gone or has given up: the tool must not go on alone.
         if gone && killed.is_none() {
             kill(child);
@@ -193,19 +235,18 @@ fn attend(
             continue;
         }
         if let Some(flags) = asked.filter(|flags| !flags.is_empty()) {
-            if flags.contains(PollFlags::IN) {
-                match &listener {
-                    None => {
-                        let (_, mut descriptors) = channel::receive(listener_comes_from)?;
-                        listener = descriptors.pop();
-                        listener.iter().for_each(sys::wake_in_step);
-                        listening = listener.is_some();
-                        fault_point::reached("tool-started");
-                    }
-                    Some(listener) => answer(listener, disk)?,
+            match &listener {
+                _ if !flags.contains(PollFlags::IN) => listening = false,
+                None => {
+                    let (_, mut descriptors) = channel::receive(listener_comes_from)?;
+                    listener = descriptors.pop();
+                    listener.iter().for_each(sys::wake_in_step);
+                    listening = listener.is_some();
                 }
-            } else {
-                listening = false;
+                Some(listener) => match (&first, &disk) {
+                    (First::Answered, Some(disk)) => answer(listener, disk)?,
+                    _ => first = sys::next_open(listener)?.map_or(First::Awaited, First::Asked),
+                },
             }
             continue;
         }
@@ -238,7 +279,7 @@ fn answer(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
         .is_ok_and(|length| length == name.len() && name[..DISK.len()] == *DISK.as_bytes())
         && name[DISK.len()] == 0;
     if is_disk {
-        sys::answer_open_with(listener, asked.id, disk.as_fd())
+        sys::answer_open_with(listener, asked.id, disk.as_fd(), None)
     } else {
         sys::let_open_go_on(listener, asked.id)
     }

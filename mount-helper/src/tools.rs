@@ -3,8 +3,10 @@ use crate::confinement;
 use crate::job::{End, Job, Report};
 use crate::journal;
 use crate::outcome::{At, Done, broken, failed, tool_failed};
+use crate::runners::Waiting;
 use crate::tool::{self, Program};
 use crate::world::World;
+use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Arguments, Meaning, Tool, ToolId};
 use ebs_csi_wire::{
@@ -40,18 +42,27 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     bytes
 }
 
-/// Make the file system that a request asks for on a claimed disk. It notes `time`, in seconds since 1970, as its beginning.
+/// A runner that waits with the format that a request asks for: it notes `time`, in seconds since 1970, as its beginning. None when it
+/// cannot be had now.
+pub fn start_format<'w>(world: &'w World, asked: &Stage, time: u64) -> Option<Waiting<'w>> {
+    let mut job = format_job(asked, time);
+    job.deadline = world.rules.deadline(job.tool.tool()?).as_secs();
+    world.runners.start_early(&job)
+}
+
+/// Make the file system that a request asks for on a claimed disk, by the runner that waits for it or else by one that is told `time`.
 pub fn format(
     world: &World,
     permit: &Authorized<StageDisk>,
     asked: &Stage,
     claim: &OwnedFd,
+    waiting: Option<Waiting<'_>>,
     time: u64,
 ) -> Done<()> {
     if permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
-    made(world, asked, claim, time)
+    made(world, asked, claim, waiting, time)
 }
 
 /// Make the ext file system of a request once more, in memory that is as large as the disk: what a format that began at
@@ -60,20 +71,29 @@ pub fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<Ow
     journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);
     let memory = memfd_create("reference", MemfdFlags::CLOEXEC).at(Step::Format)?;
     ftruncate(&memory, bytes).at(Step::Format)?;
-    made(world, asked, &memory, time)?;
+    made(world, asked, &memory, None, time)?;
     Ok(memory)
 }
 
-fn made(world: &World, asked: &Stage, on: &OwnedFd, time: u64) -> Done<()> {
-    let job = Job {
+fn format_job(asked: &Stage, time: u64) -> Job {
+    Job {
         tool: ToolId::formats(asked.fs),
         fs: asked.fs,
         uuid: identifier(&asked.disk.volume),
         format: asked.format,
         time,
         deadline: 0,
-    };
-    match ask(world, job, on, Step::Format)? {
+    }
+}
+
+fn made(
+    world: &World,
+    asked: &Stage,
+    on: &OwnedFd,
+    waiting: Option<Waiting<'_>>,
+    time: u64,
+) -> Done<()> {
+    match ask(world, format_job(asked, time), on, waiting, Step::Format)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Format)),
     }
@@ -92,7 +112,7 @@ pub fn check(
     } else {
         ToolId::E2fsck
     };
-    match ask(world, plain(tool), claim, Step::Check)? {
+    match ask(world, plain(tool), claim, None, Step::Check)? {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
         Meaning::Uncorrectable => {
@@ -112,7 +132,7 @@ pub fn sound(
     tool: ToolId,
     disk: &OwnedFd,
 ) -> Done<bool> {
-    match ask(world, plain(tool), disk, Step::Check)? {
+    match ask(world, plain(tool), disk, None, Step::Check)? {
         Meaning::Clean | Meaning::Done => Ok(true),
         Meaning::Repaired | Meaning::Uncorrectable => Ok(false),
     }
@@ -120,7 +140,7 @@ pub fn sound(
 
 /// Grow ext3 or ext4 that is not mounted to the size of its disk.
 pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<()> {
-    match ask(world, plain(ToolId::Resize2fs), claim, Step::Grow)? {
+    match ask(world, plain(ToolId::Resize2fs), claim, None, Step::Grow)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Grow)),
     }
@@ -142,11 +162,22 @@ fn plain(tool: ToolId) -> Job {
     }
 }
 
-fn ask(world: &World, mut job: Job, claim: &OwnedFd, step: Step) -> Done<Meaning> {
+/// Have a job done, by the runner that waits with it or else by a new one.
+fn ask(
+    world: &World,
+    mut job: Job,
+    claim: &OwnedFd,
+    waiting: Option<Waiting<'_>>,
+    step: Step,
+) -> Done<Meaning> {
     let tool = job.tool.tool().ok_or_else(|| broken(step))?;
     let deadline = world.rules.deadline(tool);
     job.deadline = deadline.as_secs();
-    let report = match world.runners.run(&job, claim, deadline) {
+    let ran = match waiting {
+        Some(waiting) => waiting.go(claim, deadline),
+        None => world.runners.run(&job, claim, deadline),
+    };
+    let report = match ran {
         Ok(report) => report,
         Err(e) => {
             journal::error("runner", &[("tool", tool.key), ("why", &e.to_string())]);
@@ -192,11 +223,11 @@ fn signalled(signal: i32) -> Option<ToolEnd> {
     NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
 }
 
-/// In the runner: run the tool of a job on a disk, confined, and watch over it until it has ended.
+/// In the runner: run the tool of a job, confined, on the disk that comes from `broker`, and watch over it until it has ended.
 pub fn run(
     job: &Job,
-    disk: &OwnedFd,
-    watched: &OwnedFd,
+    broker: &OwnedFd,
+    filters: &Filters,
     allow_missing_landlock: bool,
 ) -> io::Result<Report> {
     let tool = job.tool.tool().ok_or(io::ErrorKind::InvalidInput)?;
@@ -206,10 +237,9 @@ pub fn run(
     let program = program(tool, job)?;
     tool::run(
         &program,
-        disk,
-        watched,
+        broker,
         || confinement::tool_files(job.tool, allow_missing_landlock),
-        || confinement::tool_calls(job.tool),
+        || confinement::tool_calls(filters, job.tool),
     )
 }
 

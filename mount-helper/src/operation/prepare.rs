@@ -37,7 +37,15 @@ pub(super) fn prepare(
     facts: &DiskFacts,
 ) -> Done<Prepared> {
     let mut claim = claim(world, device, asked)?;
-    let content = look(&claim)?;
+    // A blank disk will want a format, whose runner starts while the rest of the disk is read.
+    let mut format = None;
+    let content = directly(&claim, || {
+        content::look_and(&claim, now(), || {
+            if !asked.read_only && asked.disk.origin != Origin::Copy {
+                format = tools::start_format(world, asked, now());
+            }
+        })
+    })?;
     let evidence = evidence(world, asked, device, &content, &claim)?;
     fault_point::reached("stage-looked");
     let mut prepared = Prepared {
@@ -53,7 +61,7 @@ pub(super) fn prepare(
         Preparation::Format => {
             world.verify(device)?;
             // The tool writes back what it wrote before it reports success, and the look reads it from the disk.
-            tools::format(world, &prepared.permit, asked, &claim, now())?;
+            tools::format(world, &prepared.permit, asked, &claim, format, now())?;
             made(asked, &look(&claim)?)?;
             fault_point::reached("stage-made");
             world.verify(device)?;

@@ -70,19 +70,11 @@ fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
             let tools = children(runner);
             assert_eq!(tools.len(), 1);
             holds(tools[0], NOBODY, 0, 0);
-            assert_eq!(status(tools[0], "Name"), "mke2fs");
-            let mut open: Vec<_> = fs::read_dir(format!("/proc/{}/fd", tools[0]))
-                .expect("fd")
-                .map(|entry| {
-                    let entry = entry.expect("entry");
-                    let to = fs::read_link(entry.path()).expect("link");
-                    (
-                        entry.file_name().to_string_lossy().into_owned(),
-                        to.to_string_lossy().into_owned(),
-                    )
-                })
-                .collect();
-            open.sort();
+            // It has its disk, and is about to become the program.
+            while status(tools[0], "Name") != "mke2fs" {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let open = descriptors(tools[0]);
             let numbers: Vec<_> = open.iter().map(|(number, _)| number.as_str()).collect();
             assert_eq!(numbers, ["0", "1", "2", "3"], "{open:?}");
             assert!(open[3].1.ends_with(&attached.name), "{open:?}");
@@ -100,6 +92,49 @@ fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
                 String::from_utf8_lossy(&environment)
             );
         }
+    }
+}
+
+/// Numbers of the open descriptors of a process, and what they are.
+fn descriptors(pid: u32) -> Vec<(String, String)> {
+    let mut open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("fd")
+        .map(|entry| {
+            let entry = entry.expect("entry");
+            let to = fs::read_link(entry.path()).expect("link");
+            (
+                entry.file_name().to_string_lossy().into_owned(),
+                to.to_string_lossy().into_owned(),
+            )
+        })
+        .collect();
+    open.sort();
+    open
+}
+
+#[test]
+fn a_format_that_waits_for_the_look_has_no_disk_and_no_program() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 << 20);
+    let mut client = rig.client();
+    client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
+    rig.wait_for("fault-point name=stage-looked");
+    let runner = rig.part("runner");
+    while children(runner).is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for pid in [runner, children(runner)[0]] {
+        holds(pid, NOBODY, 0, 0);
+        assert_eq!(status(pid, "Name"), status(rig.pid(), "Name"));
+        let open = descriptors(pid);
+        assert!(
+            open.iter().all(|(_, to)| !to.ends_with(&attached.name)),
+            "{open:?}"
+        );
     }
 }
 

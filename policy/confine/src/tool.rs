@@ -1,12 +1,13 @@
 //! Confinement of a tool, between the fork and the exec.
 //!
 //! The child is in the runner's domain and has the runner's filter already. It calls [`restrict`], hands out the
-//! listener of its opens, and calls [`filter`] last.
+//! listener of its opens, and calls [`Filters::install`] last.
 
 use std::path::Path;
 
 use ebs_csi_policy::profile;
 use ebs_csi_policy::tool::{Tool, ToolId};
+use seccompiler::BpfProgram;
 
 use crate::files::open_path;
 use crate::{Fault, LandlockState, Places, answer, files, limits};
@@ -33,18 +34,47 @@ pub fn restrict(
     files::restrict(&profile.landlock, &places, allow_missing_landlock)
 }
 
-/// The system call filter of a tool: first the commands that it is told have worked, then the list.
-///
-/// # Errors
-/// [`Fault`]: the child must end.
-pub fn filter(id: ToolId) -> Result<(), Fault> {
-    let (profile, tool) = found(id)?;
-    let mut programs = Vec::new();
-    if !tool.pretended.is_empty() {
-        programs.push(answer::pretended(tool.pretended)?);
+/// The system call filters of all tools, as programs for the kernel: compiled once, by the process that forks, and installed by each
+/// child for itself.
+#[derive(Debug)]
+pub struct Filters {
+    /// The list, which is the same for all.
+    list: Vec<BpfProgram>,
+    /// The commands that a tool is told have worked.
+    pretended: Vec<(ToolId, BpfProgram)>,
+}
+
+impl Filters {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// [`Fault`]: nothing can be confined as a tool.
+    pub fn compile() -> Result<Self, Fault> {
+        let mut pretended = Vec::new();
+        for id in ToolId::ALL {
+            let (_, tool) = found(id)?;
+            if !tool.pretended.is_empty() {
+                pretended.push((id, answer::pretended(tool.pretended)?));
+            }
+        }
+        Ok(Self {
+            list: answer::programs(profile::TOOL.calls)?,
+            pretended,
+        })
     }
-    programs.extend(answer::programs(profile.calls)?);
-    answer::apply(&programs, answer::Threads::This)
+
+    /// Binds the calling process to the filters of a tool.
+    ///
+    /// # Errors
+    /// [`Fault`]: the child must end.
+    pub fn install(&self, id: ToolId) -> Result<(), Fault> {
+        // First what is answered with success, then the list, which forbids to install another.
+        let pretended = self.pretended.iter().filter(|(of, _)| *of == id);
+        for (_, program) in pretended {
+            answer::apply(std::slice::from_ref(program), answer::Threads::This)?;
+        }
+        answer::apply(&self.list, answer::Threads::This)
+    }
 }
 
 fn found(id: ToolId) -> Result<(&'static profile::Profile, &'static Tool), Fault> {

@@ -302,5 +302,5 @@ fn confine(number: &str, device: &str) -> Result<(), Fault> {
         .files(&outer)?
         .calls()?;
     tool::restrict(id, held, false)?;
-    tool::filter(id)
+    tool::Filters::compile()?.install(id)
 }
