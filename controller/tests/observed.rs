@@ -127,6 +127,12 @@ fn put(from: &str, to: &Path) {
     std::fs::rename(&beside, to).expect("in its place");
 }
 
+/// The controller gives up root, and the directory of a test is its owner's alone. The folder of the checkout may be, too.
+fn open(directory: &Path) {
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory, open).expect("readable");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_are_served_by_tls_with_a_certificate_that_may_rotate() {
     let world = World::new().await;
@@ -137,9 +143,7 @@ async fn metrics_are_served_by_tls_with_a_certificate_that_may_rotate() {
     );
     put("one.crt", &chain);
     put("one.key", &key);
-    // The controller gives up root, and the directory of a test is its owner's alone.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), open).expect("readable");
+    open(directory.path());
     let flags = [
         format!("--metrics-cert-file={}", chain.display()),
         format!("--metrics-key-file={}", key.display()),
@@ -164,12 +168,16 @@ async fn metrics_are_served_by_tls_with_a_certificate_that_may_rotate() {
 #[test]
 fn a_certificate_that_cannot_be_used_ends_it_with_78() {
     let dir = tempfile::tempdir().expect("a directory");
+    open(dir.path());
+    for file in ["README.md", "two.crt", "one.key"] {
+        put(file, &dir.path().join(file));
+    }
     let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
     let http = format!("--http-endpoint={}", program::port());
-    let key = format!("--metrics-key-file={}", certificate("one.key").display());
+    let key = format!("--metrics-key-file={}/one.key", dir.path().display());
     for (file, word) in [
-        (certificate("README.md"), "holds no certificate"),
-        (certificate("two.crt"), "two.crt"),
+        (dir.path().join("README.md"), "holds no certificate"),
+        (dir.path().join("two.crt"), "two.crt"),
         (
             PathBuf::from("/nonexistent/tls.crt"),
             "/nonexistent/tls.crt",
