@@ -9,6 +9,7 @@ pub mod reference;
 mod remains;
 pub mod signature;
 pub mod xfs;
+pub mod xfs_reference;
 
 use crate::sys;
 use ebs_csi_policy::blank;

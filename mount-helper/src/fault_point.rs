@@ -15,6 +15,7 @@ mod armed {
     use std::time::Duration;
 
     static GO_ON: AtomicBool = AtomicBool::new(false);
+    static PASSED: AtomicBool = AtomicBool::new(false);
     static HELD_AT: OnceLock<String> = OnceLock::new();
 
     /// Hold every process of the tree that comes to this step.
@@ -25,11 +26,14 @@ mod armed {
 
     /// The process has come to this step.
     pub fn reached(name: &str) {
-        if HELD_AT.get().is_some_and(|held| held == name) {
+        let armed = HELD_AT.get().is_some_and(|held| held == name);
+        // A process that was let go on is not held a second time.
+        if armed && !PASSED.load(Ordering::Relaxed) {
             crate::journal::warn("fault-point", &[("name", name)]);
-            while !GO_ON.swap(false, Ordering::Relaxed) {
+            while !GO_ON.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(2));
             }
+            PASSED.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn format(
     made(world, asked, claim, waiting, time)
 }
 
-/// Make the ext file system of a request once more, in memory that is as large as the disk: what a format that began at
+/// Make the file system of a request once more, in memory that is as large as the disk: what a format that began at
 /// `time` writes.
 pub fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<OwnedFd> {
     journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);

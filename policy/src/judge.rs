@@ -191,7 +191,11 @@ fn by_content(
         Content::Foreign(_) => Err(Refusal::ForeignContent),
         // All that stands there was written by the format that never finished.
         Content::Unknown { .. } if evidence.unfinished => format(),
-        Content::Damaged(signature) if evidence.unfinished && is_ext(*signature) => format(),
+        Content::Damaged(signature)
+            if evidence.unfinished && is_ext(*signature) == (asked.fs != FsType::Xfs) =>
+        {
+            format()
+        }
         Content::Unknown { .. } => Err(Refusal::UnknownContent),
         Content::Damaged(signature) if is_ext(*signature) == (asked.fs != FsType::Xfs) => {
             Err(Refusal::FilesystemErrors)
@@ -203,8 +207,8 @@ fn by_content(
             if asked.fs != FsType::Xfs {
                 Err(Refusal::ForeignContent)
             } else if facts.in_progress {
-                // Only mkfs.xfs sets this mark, and only our own format writes this identifier.
-                if facts.uuid == evidence.uuid {
+                // Only mkfs.xfs sets this mark, and only our own format writes this identifier and what else is there.
+                if facts.uuid == evidence.uuid && evidence.unfinished {
                     format()
                 } else {
                     Err(Refusal::UnknownContent)

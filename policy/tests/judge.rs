@@ -396,7 +396,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
     for (asked, content, expected) in rows {
         let evidence = Evidence {
             uuid: OURS,
-            unfinished: false,
+            unfinished: matches!(&content, Content::Xfs(xfs) if xfs.in_progress),
             examined: false,
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence, UntrustedImages::Check);
@@ -499,6 +499,35 @@ fn a_format_that_never_finished_is_made_again() {
         ),
     ] {
         let judged = judge::stage_disk(&asked, &DISK, &content, beside, UntrustedImages::Check);
+        assert_eq!(
+            judged.map(judge::Authorized::into_act),
+            expected,
+            "{content:?}"
+        );
+    }
+    // The mark of mkfs.xfs and this volume's identifier are not enough when one byte is strange.
+    let on_xfs = stage(|s| s.fs = FsType::Xfs);
+    for (evidence, content, expected) in [
+        (evidence, xfs(|x| x.in_progress = true), Ok(FORMAT)),
+        (evidence, Content::Damaged(Signature::Xfs), Ok(FORMAT)),
+        (evidence, Content::Unknown { at: 3 }, Ok(FORMAT)),
+        (
+            evidence,
+            Content::Damaged(Signature::Ext4),
+            Err(Refusal::ForeignContent),
+        ),
+        (
+            beside,
+            xfs(|x| x.in_progress = true),
+            Err(Refusal::UnknownContent),
+        ),
+        (
+            beside,
+            Content::Damaged(Signature::Xfs),
+            Err(Refusal::FilesystemErrors),
+        ),
+    ] {
+        let judged = judge::stage_disk(&on_xfs, &DISK, &content, evidence, UntrustedImages::Check);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
@@ -989,9 +1018,13 @@ proptest! {
         });
         let evidence = Evidence { uuid: OURS, unfinished, examined: false };
         let excused = match &content {
-            Content::Xfs(x) => x.in_progress && x.uuid == OURS && fs == FsType::Xfs,
+            Content::Xfs(x) => {
+                x.in_progress && x.uuid == OURS && fs == FsType::Xfs && evidence.unfinished
+            }
             Content::Unknown { .. } => evidence.unfinished,
-            Content::Damaged(signature) => evidence.unfinished && *signature != Signature::Xfs,
+            Content::Damaged(signature) => {
+                evidence.unfinished && (*signature == Signature::Xfs) == (fs == FsType::Xfs)
+            }
             _ => false,
         };
         let disk = DiskFacts { bytes, device: DEVICE };

@@ -26,8 +26,7 @@ const PIECE: usize = 64 << 10;
 /// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
 pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<bool, Errno> {
     let loose = Loose::of(&memory)?;
-    let mut areas = blank::ranges(size);
-    areas.extend(written(&memory, size)?);
+    let areas = areas(&memory, size)?;
     let (mut all, mut set) = (true, 0);
     side_by_side(disk, memory, &areas, |at, found, expected| {
         set += found.iter().filter(|byte| **byte != 0).count();
@@ -37,6 +36,13 @@ pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<bool, E
         all
     })?;
     Ok(all && set >= LEAST)
+}
+
+/// Where anything may stand that is compared: where the format in `memory` has anything, and where a blank disk must be zero.
+pub(super) fn areas(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
+    let mut areas = blank::ranges(size);
+    areas.extend(written(memory, size)?);
+    Ok(areas)
 }
 
 /// The times that the disk has where the format in `memory`, made at `time`, has that one. All in seconds since 1970.
@@ -59,7 +65,7 @@ pub fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result
 }
 
 /// Show both to `look`, piece by piece, each with its offset, until it has seen enough.
-fn side_by_side(
+pub(super) fn side_by_side(
     disk: impl AsFd,
     memory: impl AsFd,
     areas: &[(u64, u64)],
@@ -98,7 +104,7 @@ fn written(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
     }
 }
 
-fn fill(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Errno> {
+pub(super) fn fill(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Errno> {
     let mut filled = 0;
     while filled < into.len() {
         match rustix::io::pread(&memory, &mut into[filled..], at + filled as u64)? {

@@ -1,15 +1,16 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
 use super::examine;
-use crate::content::{self, reference};
+use crate::content::xfs_reference::{self, Verdict};
+use crate::content::{self, reference as ext_reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
-use crate::outcome::{At, Done, broken};
+use crate::outcome::{At, Done, Stop, broken};
 use crate::tools;
 use crate::world::World;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
-use ebs_csi_wire::{FsType, Origin, Refusal, Refused, Stage, Step};
+use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Refused, Stage, Step, ToolEnd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -154,33 +155,69 @@ fn evidence(
     content: &Content,
     claim: &OwnedFd,
 ) -> Done<Evidence> {
-    // A disk of which it cannot matter is not compared.
-    let could_be = matches!(content, Content::Unknown { .. } | Content::Damaged(_))
-        && asked.fs != FsType::Xfs
-        && !asked.read_only
-        && asked.disk.origin != Origin::Copy
-        && device.bytes() <= reference::LARGEST;
-    Ok(Evidence {
-        uuid: tools::identifier(&asked.disk.volume),
-        unfinished: could_be && explained(world, asked, claim, device.bytes())?,
+    let uuid = tools::identifier(&asked.disk.volume);
+    let marked = matches!(content, Content::Xfs(facts) if facts.in_progress && facts.uuid == uuid);
+    let as_it_is = |unfinished| Evidence {
+        uuid,
+        unfinished,
         examined: world.examined.has(device.sequence()),
-    })
+    };
+    // A disk of which it cannot matter is not compared.
+    let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
+        && !asked.read_only
+        && asked.disk.origin != Origin::Copy;
+    let bytes = device.bytes();
+    let unfinished = match asked.fs {
+        _ if !could_be => false,
+        FsType::Ext3 | FsType::Ext4 => {
+            bytes <= ext_reference::LARGEST && explained(world, asked, claim, bytes)?
+        }
+        // Too large to be made again in memory: the mark and the identifier have to do.
+        FsType::Xfs if bytes > xfs_reference::LARGEST => marked,
+        FsType::Xfs => {
+            let Some(memory) = reference(world, asked, bytes, now())? else {
+                return Ok(as_it_is(false));
+            };
+            let verdict = directly(claim, || xfs_reference::explains(claim, &memory, bytes))?;
+            match verdict {
+                Verdict::Explained => true,
+                Verdict::Strange => false,
+                Verdict::Incomparable => marked,
+            }
+        }
+    };
+    Ok(as_it_is(unfinished))
 }
 
-/// All that stands on the disk was written by a format of this volume.
+/// The format of a request in memory; None when its tool makes none on such a disk, and so never began one there.
+fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<Option<OwnedFd>> {
+    match tools::reference(world, asked, bytes, time) {
+        Ok(memory) => Ok(Some(memory)),
+        Err(Stop::Failed(Failed {
+            tool: Some(ToolEnd::Exited(_)),
+            ..
+        })) => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// All that stands on the disk was written by an ext format of this volume.
 fn explained(world: &World, asked: &Stage, claim: &OwnedFd, bytes: u64) -> Done<bool> {
     let time = now();
     let times = {
-        let memory = tools::reference(world, asked, bytes, time)?;
-        let times = directly(claim, || reference::times(claim, &memory, bytes, time))?;
+        let Some(memory) = reference(world, asked, bytes, time)? else {
+            return Ok(false);
+        };
+        let times = directly(claim, || ext_reference::times(claim, &memory, bytes, time))?;
         if times.is_empty() {
-            return directly(claim, || reference::explains(claim, &memory, bytes));
+            return directly(claim, || ext_reference::explains(claim, &memory, bytes));
         }
         times
     };
     for time in times {
-        let memory = tools::reference(world, asked, bytes, time)?;
-        if directly(claim, || reference::explains(claim, &memory, bytes))? {
+        if let Some(memory) = reference(world, asked, bytes, time)?
+            && directly(claim, || ext_reference::explains(claim, &memory, bytes))?
+        {
             return Ok(true);
         }
     }

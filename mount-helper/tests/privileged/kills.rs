@@ -1,20 +1,32 @@
-//! Every step of every operation, and every process killed there: the retry finds its way.
-use crate::rig::{LONG, Rig, able, block_target, children, done, staged, staging, target, volume};
+//! Every named step of every operation, and every process killed there: the retry finds its way. Printed as a table.
+use crate::rig::{
+    Attached, LONG, Rig, able, block_target, children, done, shell, staged, staging, target, volume,
+};
 use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Unpublish, Unstage, VolumeId};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-fn kill(pid: u32) {
+fn send(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
-    kill_process(pid, Signal::KILL).expect("kill");
+    kill_process(pid, signal).expect("kill");
+}
+
+fn kill(pid: u32) {
+    send(pid, Signal::KILL);
 }
 
 /// What is asked, as a path through the life of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ask {
     Stage(FsType),
+    /// Of an ext4 that was not unmounted in order.
+    Check,
+    /// Of an ext4 whose disk has grown.
+    Grow,
     Publish,
     PublishBlock,
     Unpublish,
@@ -25,6 +37,7 @@ enum Ask {
 fn operation(rig: &Rig, ask: Ask, volume: &VolumeId) -> Operation {
     match ask {
         Ask::Stage(fs) => Operation::Stage(rig.staging(volume, fs)),
+        Ask::Check | Ask::Grow => Operation::Stage(rig.staging(volume, FsType::Ext4)),
         Ask::Publish => Operation::PublishFilesystem(rig.publishing(volume, "p")),
         Ask::PublishBlock => Operation::PublishBlock(PublishBlock {
             disk: crate::rig::disk(volume),
@@ -52,6 +65,7 @@ fn operation(rig: &Rig, ask: Ask, volume: &VolumeId) -> Operation {
 fn around(ask: Ask) -> (Vec<Ask>, usize) {
     match ask {
         Ask::Stage(_) => (vec![], 1),
+        Ask::Check | Ask::Grow => (vec![Ask::Stage(FsType::Ext4), Ask::Unstage], 1),
         Ask::Publish => (vec![Ask::Stage(FsType::Ext4)], 2),
         Ask::PublishBlock => (vec![], 0),
         Ask::Unpublish => (vec![Ask::Stage(FsType::Ext4), Ask::Publish], 1),
@@ -61,14 +75,48 @@ fn around(ask: Ask) -> (Vec<Ask>, usize) {
 }
 
 #[track_caller]
-fn succeeded(outcome: &Outcome) {
+fn succeeded(what: &str, outcome: &Outcome) {
     assert!(
         !matches!(
             outcome,
             Outcome::Refused(_) | Outcome::Failed(_) | Outcome::Pending
         ),
-        "{outcome:?}"
+        "{what}: {outcome:?}"
     );
+}
+
+/// Who dies. The agent's death is the end of its connection, after which the work goes on.
+const VICTIMS: [&str; 6] = [
+    "agent",
+    "supervisor",
+    "broker",
+    "directories",
+    "runner",
+    "tool",
+];
+
+/// A tool is at work at these steps; at the others there is no runner.
+fn in_a_runner(point: &str) -> bool {
+    matches!(point, "runner-started" | "tool-started" | "runner-finished")
+}
+
+fn there(point: &str, victim: &str) -> bool {
+    match victim {
+        "runner" => in_a_runner(point),
+        "tool" => point == "tool-started",
+        _ => true,
+    }
+}
+
+/// Bring the disk into the state that the step needs.
+fn prepare(ask: Ask, attached: &Attached) {
+    match ask {
+        Ask::Check => {
+            shell("debugfs", &["-w", "-R", "ssv state 0", &attached.path()]);
+        }
+        Ask::Expand | Ask::Grow => attached.resize(512 * MIB),
+        _ => {}
+    }
 }
 
 /// Hold the operation at a step, kill one process there, and ask again, of a new helper where the tree has ended.
@@ -76,29 +124,37 @@ fn survives(ask: Ask, point: &str, victim: &str) {
     let (before, mounts) = around(ask);
     let mut rig = Rig::start();
     let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    // XFS has no smaller ones.
+    let attached = rig.attach(&volume, 320 * MIB);
     for earlier in before {
-        succeeded(&rig.ask(operation(&rig, earlier, &volume)));
+        succeeded("before", &rig.ask(operation(&rig, earlier, &volume)));
     }
-    if ask == Ask::Expand {
-        attached.resize(1024 * MIB);
-    }
+    prepare(ask, &attached);
     rig.stop();
     rig.run(&["--fault-point", point]);
     let mut client = rig.client();
     client.send(operation(&rig, ask, &volume), LONG);
     rig.wait_for(&format!("fault-point name={point}"));
+    let runner = in_a_runner(point).then(|| rig.part("runner"));
     match victim {
-        "broker" | "directories" => {
-            kill(rig.part(victim));
-            assert_ne!(rig.ended(), Some(0));
+        "agent" => {
+            drop(client);
+            send(runner.unwrap_or_else(|| rig.part("broker")), Signal::USR1);
         }
-        "supervisor" => {
-            kill(rig.pid());
-            rig.ended();
+        "supervisor" | "broker" | "directories" => {
+            kill(if victim == "supervisor" {
+                rig.pid()
+            } else {
+                rig.part(victim)
+            });
+            assert_ne!(rig.ended(), Some(0));
+            // A runner that is let go on finds nobody there, and ends. Those of a broker the supervisor has ended.
+            if let Some(runner) = runner.filter(|_| victim == "supervisor") {
+                send(runner, Signal::USR1);
+            }
         }
         _ => {
-            let runner = rig.part("runner");
+            let runner = runner.expect("a step of a runner");
             kill(if victim == "tool" {
                 children(runner)[0]
             } else {
@@ -113,70 +169,135 @@ fn survives(ask: Ask, point: &str, victim: &str) {
             rig.stop();
         }
     }
-    rig.run(&[]);
-    succeeded(&rig.ask(operation(&rig, ask, &volume)));
-    assert_eq!(rig.mounts(&attached), mounts, "{ask:?} {point} {victim}");
+    if victim == "agent" {
+        // The step was passed; a new agent comes, and finds what was done or joins what goes on.
+        assert!(matches!(
+            rig.ask(Operation::Inspect(ebs_csi_wire::Inspect::default())),
+            Outcome::Inventory(_)
+        ));
+    } else {
+        rig.run(&[]);
+    }
+    let what = format!("{ask:?} {point} {victim}");
+    succeeded(&what, &rig.ask(operation(&rig, ask, &volume)));
+    assert_eq!(rig.mounts(&attached), mounts, "{what}");
     // Whatever was done twice, all of it can be undone.
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);
-    println!("{ask:?} {point} {victim}: converged");
 }
 
 const STAGE: Ask = Ask::Stage(FsType::Ext4);
+const XFS: Ask = Ask::Stage(FsType::Xfs);
 
+/// Every fault point of `src`, with an operation that comes by it.
+const STEPS: [(Ask, &str); 25] = [
+    (STAGE, "stage-found"),
+    (STAGE, "stage-looked"),
+    (STAGE, "runner-started"),
+    (STAGE, "tool-started"),
+    (STAGE, "runner-finished"),
+    (STAGE, "stage-made"),
+    (STAGE, "stage-formatted"),
+    (STAGE, "stage-prepared"),
+    (STAGE, "stage-created"),
+    (STAGE, "stage-attached"),
+    (XFS, "runner-started"),
+    (XFS, "tool-started"),
+    (XFS, "runner-finished"),
+    (XFS, "stage-formatted"),
+    (Ask::Check, "tool-started"),
+    (Ask::Check, "stage-checked"),
+    (Ask::Grow, "stage-grown"),
+    (Ask::Publish, "publish-made"),
+    (Ask::Publish, "publish-attached"),
+    (Ask::PublishBlock, "publish-block-made"),
+    (Ask::PublishBlock, "publish-block-attached"),
+    (Ask::Expand, "expand-grown"),
+    (Ask::Unpublish, "unpublish-unmounted"),
+    (Ask::Unstage, "unstage-synced"),
+    (Ask::Unstage, "unstage-unmounted"),
+];
+
+/// Whoever is killed at whatever step, asking again ends where it would have ended.
 #[test]
-fn a_broker_may_die_at_every_step() {
+fn every_process_may_die_at_every_step() {
     if !able() {
         return;
     }
-    for (ask, point) in [
-        (STAGE, "stage-found"),
-        (STAGE, "stage-looked"),
-        (STAGE, "stage-made"),
-        (STAGE, "stage-formatted"),
-        (STAGE, "stage-prepared"),
-        (STAGE, "stage-created"),
-        (STAGE, "stage-attached"),
-        (Ask::Stage(FsType::Xfs), "stage-formatted"),
-        (Ask::Publish, "publish-made"),
-        (Ask::Publish, "publish-attached"),
-        (Ask::PublishBlock, "publish-block-made"),
-        (Ask::PublishBlock, "publish-block-attached"),
-        (Ask::Expand, "expand-grown"),
-        (Ask::Unpublish, "unpublish-unmounted"),
-        (Ask::Unstage, "unstage-synced"),
-        (Ask::Unstage, "unstage-unmounted"),
-    ] {
-        survives(ask, point, "broker");
+    let todo: Vec<_> = STEPS
+        .iter()
+        .flat_map(|(ask, point)| VICTIMS.map(|victim| (*ask, *point, victim)))
+        .filter(|(_, point, victim)| there(point, victim))
+        .collect();
+    let todo = Mutex::new(todo);
+    let converged = Mutex::new(BTreeMap::new());
+    // Each waits for processes most of the time.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let next = todo.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                    let Some((ask, point, victim)) = next else {
+                        return;
+                    };
+                    survives(ask, point, victim);
+                    let mut converged = converged.lock().unwrap_or_else(PoisonError::into_inner);
+                    converged.insert((format!("{ask:?} {point}"), victim), "converged");
+                }
+            });
+        }
+    });
+    let converged = converged
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "{:<40}{}",
+        "killed at",
+        VICTIMS.map(|v| format!("{v:<12}")).concat()
+    );
+    for (ask, point) in &STEPS {
+        let name = format!("{ask:?} {point}");
+        let cells = VICTIMS.map(|victim| {
+            let cell = converged.get(&(name.clone(), victim)).unwrap_or(&"-");
+            format!("{cell:<12}")
+        });
+        println!("{name:<40}{}", cells.concat());
     }
+    let cells = STEPS.iter().flat_map(|(_, point)| {
+        VICTIMS
+            .into_iter()
+            .filter(move |victim| there(point, victim))
+    });
+    assert_eq!(converged.len(), cells.count());
 }
 
+/// No step is left out: the names are those that the program's own text has.
 #[test]
-fn a_supervisor_or_the_directories_process_may_die_in_the_middle() {
-    if !able() {
-        return;
+fn the_table_has_every_step_of_the_program() {
+    let src = std::path::PathBuf::from(
+        std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"),
+    )
+    .join("src");
+    let mut named = std::collections::BTreeSet::new();
+    let mut folders = vec![src];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("src") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(path).expect("a source");
+            for rest in text.split("fault_point::reached(\"").skip(1) {
+                named.insert(rest.split('"').next().unwrap_or_default().to_owned());
+            }
+        }
     }
-    for victim in ["supervisor", "directories"] {
-        survives(STAGE, "stage-prepared", victim);
-        survives(Ask::Publish, "publish-made", victim);
-        survives(Ask::Unstage, "unstage-unmounted", victim);
-    }
-}
-
-#[test]
-fn a_runner_or_its_tool_may_die() {
-    if !able() {
-        return;
-    }
-    for fs in [FsType::Ext4, FsType::Xfs] {
-        survives(Ask::Stage(fs), "runner-started", "runner");
-        survives(Ask::Stage(fs), "tool-started", "runner");
-        survives(Ask::Stage(fs), "tool-started", "tool");
-        survives(Ask::Stage(fs), "runner-finished", "runner");
-    }
-    survives(STAGE, "tool-started", "broker");
+    let listed: std::collections::BTreeSet<_> =
+        STEPS.iter().map(|(_, point)| (*point).to_owned()).collect();
+    assert_eq!(named, listed);
 }
 
 #[test]

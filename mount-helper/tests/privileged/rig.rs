@@ -238,6 +238,25 @@ impl Rig {
         }
     }
 
+    /// Take every mount of a disk away, as the end of a machine does.
+    pub(crate) fn forget_mounts(&self, attached: &Attached) {
+        while self.mounts(attached) > 0 {
+            let number = fs::metadata(attached.path()).expect("device").rdev();
+            let wanted = format!(
+                "{}:{}",
+                rustix::fs::major(number),
+                rustix::fs::minor(number)
+            );
+            let table = self.mountinfo();
+            let path = table
+                .lines()
+                .find(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
+                .and_then(|line| line.split(' ').nth(4))
+                .expect("a mount");
+            self.within(&["umount", path]);
+        }
+    }
+
     /// Run a command in the helper's mount namespace.
     pub(crate) fn within(&self, command: &[&str]) {
         let holder = self.holder.id().to_string();

@@ -1,11 +1,12 @@
 //! Formats that never finished: made again when they are this volume's own, refused when anything else is possible.
 use crate::rig::{Attached, LONG, Rig, able, children, done, role, shell, staged, staging, volume};
+use ebs_csi_mount_helper::content::checksum::crc32c;
 use ebs_csi_mount_helper::tools::identifier;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
 use ebs_csi_wire::{FormatOptions, FsType, Operation, Outcome, VolumeId};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 const SIZE: u64 = 512 << 20;
@@ -24,24 +25,39 @@ const BEGAN: u64 = 1_700_000_001;
 
 /// What the helper's own format of this volume writes, as its policy has the command line.
 fn make(attached: &Attached, volume: &VolumeId, fs: FsType) {
-    let tool = ToolId::Mke2fs.tool().expect("a row");
+    assert!(as_the_helper_does(attached, volume, fs, &[]).success());
+}
+
+/// The same, by another program that runs it: its name and arguments, the tool behind them.
+fn as_the_helper_does(
+    attached: &Attached,
+    volume: &VolumeId,
+    fs: FsType,
+    under: &[&str],
+) -> ExitStatus {
+    let tool = ToolId::formats(fs).tool().expect("a row");
     let arguments = tool.command_line(&Arguments {
         fs,
         format: &FormatOptions::default(),
         uuid: identifier(volume),
     });
     let path = attached.path();
-    let made = Command::new(tool.path)
-        .args(
-            arguments[1..]
-                .iter()
-                .map(|a| if a == DISK { &path } else { a }),
-        )
+    let own = arguments[1..]
+        .iter()
+        .map(|a| if a == DISK { path.as_str() } else { a });
+    let line: Vec<&str> = under
+        .iter()
+        .copied()
+        .chain([tool.path])
+        .chain(own)
+        .collect();
+    Command::new(line[0])
+        .args(&line[1..])
         .env("E2FSPROGS_FAKE_TIME", BEGAN.to_string())
         .stdin(Stdio::null())
+        .stderr(Stdio::null())
         .status()
-        .expect("mke2fs");
-    assert!(made.success());
+        .expect(line[0])
 }
 
 /// Whose bytes stand on the disk, and what a stage of the volume makes of them.
@@ -85,6 +101,107 @@ fn what_this_volumes_format_left_is_formatted_over_and_nothing_else() {
         put(&attached, 0, &[0; 4096]);
         refuses("a file system in use that lost its superblock");
     }
+}
+
+/// One byte of the disk.
+fn byte(attached: &Attached, at: u64) -> u8 {
+    sector(attached, at / 512 * 512)[(at % 512) as usize]
+}
+
+fn sector(attached: &Attached, at: u64) -> Vec<u8> {
+    let mut sector = vec![0; 512];
+    fs::File::open(attached.path())
+        .expect("device")
+        .read_exact_at(&mut sector, at)
+        .expect("read");
+    sector
+}
+
+/// The superblock as mkfs.xfs writes it first: "in progress", with a checksum that holds.
+fn unfinish(attached: &Attached) {
+    let mut superblock = sector(attached, 0);
+    superblock[126] = 1;
+    superblock[224..228].fill(0);
+    let sum = !crc32c(!0, &superblock);
+    superblock[224..228].copy_from_slice(&sum.to_le_bytes());
+    put(attached, 0, &superblock);
+}
+
+#[test]
+fn an_xfs_that_was_not_finished_is_made_again_unless_one_byte_is_strange() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (volume, other) = (volume(), volume());
+    let attached = rig.attach(&volume, SIZE);
+    let refuses = |what: &str| {
+        println!("xfs: {what}");
+        let told = rig.stage(&volume, FsType::Xfs);
+        assert!(matches!(told, Outcome::Refused(_)), "{what}: {told:?}");
+    };
+    make(&attached, &other, FsType::Xfs);
+    unfinish(&attached);
+    refuses("a format of another volume");
+    make(&attached, &volume, FsType::Xfs);
+    unfinish(&attached);
+    // Where it writes nothing, beside a header, in headers, in a tree, in an inode, in the log, at the end.
+    for at in [
+        100_000,
+        3000,
+        512 + 40,
+        4096 + 300,
+        65536 + 600,
+        SIZE / 4 + 512 + 60,
+        SIZE / 2 + (128 << 10),
+        SIZE - 1,
+    ] {
+        let own = byte(&attached, at);
+        put(&attached, at, &[own ^ 0x40]);
+        refuses(&format!("byte {at}"));
+        put(&attached, at, &[own]);
+    }
+    assert!(staged(rig.stage(&volume, FsType::Xfs)).formatted);
+    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    fs::write(root.join("data"), "precious").expect("write");
+    done(rig.unstage(&volume));
+    // In use since, whatever its superblock says or does not say.
+    let superblock = sector(&attached, 0);
+    put(&attached, 0, &[0; 512]);
+    refuses("a file system in use that lost its superblock");
+    put(&attached, 0, &superblock);
+    unfinish(&attached);
+    refuses("a file system in use that says that it is not finished");
+    put(&attached, 0, &superblock);
+    assert!(!staged(rig.stage(&volume, FsType::Xfs)).formatted);
+    done(rig.unstage(&volume));
+}
+
+/// The power goes between any two writes of mkfs.xfs.
+#[test]
+fn an_xfs_format_that_ended_between_any_two_writes_is_made_again() {
+    if !able() {
+        return;
+    }
+    if !std::path::Path::new("/usr/bin/strace").exists() {
+        println!("skipped: strace is not installed");
+        return;
+    }
+    let rig = Rig::start();
+    let mut cut_short = 0;
+    for write in (1..24).step_by(2).chain((24..160).step_by(17)) {
+        let volume = volume();
+        let attached = rig.attach(&volume, SIZE);
+        let inject = format!("inject=pwrite64:signal=SIGKILL:when={write}");
+        let under = ["strace", "-f", "-o", "/dev/null", "-e", &inject];
+        let finished = as_the_helper_does(&attached, &volume, FsType::Xfs, &under).success();
+        cut_short += usize::from(!finished);
+        let result = staged(rig.stage(&volume, FsType::Xfs));
+        assert_eq!(result.formatted, !finished, "write {write}: {result:?}");
+        done(rig.unstage(&volume));
+    }
+    println!("{cut_short} formats were cut short");
+    assert!(cut_short > 12);
 }
 
 /// A part of what was written reached the disk before the power went: any part, but for the superblock.

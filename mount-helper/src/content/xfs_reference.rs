@@ -1,0 +1,180 @@
+//! What an unfinished `mkfs.xfs` of this very volume can have left on its disk, compared with the same format made in memory.
+//!
+//! mkfs.xfs writes a superblock that says "in progress" first and another one last, and no kernel mounts what says so. Between the two
+//! it writes the headers of each allocation group more than once. A sector that is neither zero nor as the finished format has it
+//! must therefore be the same structure, at the same place, with this volume's identifier and a checksum that holds: nobody
+//! but this format writes that beneath such a superblock. Where the superblock itself did not reach the disk nothing is excused but times.
+use super::checksum::crc32c;
+use super::field::{be16, be32, be64, id, le32};
+use super::reference::{areas, fill, side_by_side};
+use super::xfs;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+/// Largest disk whose format is made again in memory, in bytes: up to this size its log, which is filled with zeros, takes 128 MiB.
+pub const LARGEST: u64 = 256 << 30;
+
+/// So many bytes must agree: fewer may be anybody's.
+const LEAST: usize = 16;
+const SECTOR: usize = 512;
+const BLOCK: usize = 4096;
+
+/// What the comparison came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of it was written by this format.
+    Explained,
+    /// At least one byte was not.
+    Strange,
+    /// The format in memory has another geometry (a disk may have other sectors): nothing can be compared.
+    Incomparable,
+}
+
+/// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
+pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
+    let mut made = vec![0; BLOCK];
+    fill(&memory, 0, &mut made)?;
+    let mut layout = Layout::of(&made);
+    if layout.sector != SECTOR || layout.block != BLOCK {
+        return Ok(Verdict::Incomparable);
+    }
+    let (mut all, mut set, mut comparable) = (true, 0, true);
+    side_by_side(
+        disk,
+        &memory,
+        &areas(&memory, size)?,
+        |at, found, expected| {
+            if at == 0
+                && let Some(facts) = xfs::read(found)
+            {
+                layout.unfinished = facts.sound && facts.in_progress && facts.uuid == layout.uuid;
+                comparable = Layout::of(found).same_geometry(&layout);
+            }
+            set += found.iter().filter(|byte| **byte != 0).count();
+            all = layout.explains(at, found, expected);
+            all && comparable
+        },
+    )?;
+    Ok(if !comparable {
+        Verdict::Incomparable
+    } else if all && set >= LEAST {
+        Verdict::Explained
+    } else {
+        Verdict::Strange
+    })
+}
+
+/// What the superblock of a format says of all else, and whether the one on the disk says "in progress".
+#[derive(Debug, Clone)]
+struct Layout {
+    uuid: [u8; 16],
+    block: usize,
+    sector: usize,
+    inode: usize,
+    /// Blocks, blocks of a group, groups, start and length of the log.
+    numbers: [u64; 5],
+    unfinished: bool,
+}
+
+impl Layout {
+    fn of(superblock: &[u8]) -> Self {
+        let size = |number: u32| usize::try_from(number).unwrap_or(0);
+        Self {
+            uuid: id(superblock, 32),
+            block: size(be32(superblock, 4)),
+            sector: usize::from(be16(superblock, 102)),
+            inode: usize::from(be16(superblock, 104)),
+            numbers: [
+                be64(superblock, 8),
+                be32(superblock, 84).into(),
+                be32(superblock, 88).into(),
+                be64(superblock, 48),
+                be32(superblock, 96).into(),
+            ],
+            unfinished: false,
+        }
+    }
+
+    fn same_geometry(&self, other: &Self) -> bool {
+        (self.block, self.sector, self.inode, self.numbers)
+            == (other.block, other.sector, other.inode, other.numbers)
+    }
+
+    /// Both slices begin at a whole block of the disk.
+    fn explains(&self, at: u64, found: &[u8], expected: &[u8]) -> bool {
+        let pairs = found.chunks(SECTOR).zip(expected.chunks(SECTOR));
+        pairs.enumerate().all(|(index, (there, made))| {
+            there == made || {
+                let start = index * SECTOR;
+                there.iter().zip(made).all(|(a, b)| *a == 0 || a == b)
+                    || self.is_same_inode(found, expected, start)
+                    || (self.unfinished && is_same_header(there, made, self.uuid))
+                    || (self.unfinished && self.is_same_node(at, found, expected, start))
+            }
+        })
+    }
+
+    /// A root inode (directory, or one of the real-time section), made at another time.
+    fn is_same_inode(&self, found: &[u8], expected: &[u8], within: usize) -> bool {
+        /// Offsets of access, modification and change, of the checksum, and of creation (`xfs_dinode`).
+        const OF_TIME: [std::ops::Range<usize>; 3] = [32..56, 100..104, 144..152];
+        let size = self.inode.clamp(256, 2048);
+        let start = within / size * size;
+        let (Some(there), Some(made)) = (
+            found.get(start..start + size),
+            expected.get(start..start + size),
+        ) else {
+            return false;
+        };
+        let same = |index: usize| {
+            there[index] == made[index]
+                || there[index] == 0
+                || OF_TIME.iter().any(|range| range.contains(&index))
+        };
+        made.starts_with(b"IN") && (0..size).all(same) && holds(there, 100)
+    }
+
+    /// A node of a tree of free space or inodes.
+    fn is_same_node(&self, at: u64, found: &[u8], expected: &[u8], within: usize) -> bool {
+        let start = within / BLOCK * BLOCK;
+        let (Some(there), Some(made)) = (
+            found.get(start..start + BLOCK),
+            expected.get(start..start + BLOCK),
+        ) else {
+            return false;
+        };
+        let kinds: [&[u8]; 6] = [b"AB3B", b"AB3C", b"IAB3", b"FIB3", b"RMB3", b"R3FC"];
+        kinds.iter().any(|kind| made.starts_with(kind))
+            && there[..4] == made[..4]
+            // Its place on the disk, in sectors, and its group.
+            && be64(there, 16) == (at + start as u64) / SECTOR as u64
+            && be32(there, 48) == be32(made, 48)
+            && id(there, 32) == self.uuid
+            && holds(there, 52)
+    }
+}
+
+/// The superblock or a header of an allocation group, as it was before it was written for the last time.
+fn is_same_header(there: &[u8], made: &[u8], uuid: [u8; 16]) -> bool {
+    // Magic; offsets of the group's number, of the identifier and of the checksum.
+    let kinds: [(&[u8], Option<usize>, usize, usize); 4] = [
+        (b"XFSB", None, 32, 224),
+        (b"XAGF", Some(8), 64, 216),
+        (b"XAGI", Some(8), 296, 312),
+        (b"XAFL", Some(4), 8, 32),
+    ];
+    kinds.iter().any(|(magic, group, identifier, checksum)| {
+        made.starts_with(magic)
+            && there.starts_with(magic)
+            && group.is_none_or(|at| be32(there, at) == be32(made, at))
+            && id(there, *identifier) == uuid
+            && holds(there, *checksum)
+    })
+}
+
+/// The checksum over a structure, which itself counts as zero, holds.
+fn holds(bytes: &[u8], at: usize) -> bool {
+    let before = crc32c(!0, &bytes[..at]);
+    let without = crc32c(before, &[0; 4]);
+    !crc32c(without, &bytes[at + 4..]) == le32(bytes, at)
+}
