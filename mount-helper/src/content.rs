@@ -23,7 +23,7 @@ pub const HEAD: usize = 320 << 10;
 /// Bytes read first: both superblocks and the boot area beside them.
 const FIRST: usize = 8 << 10;
 /// Bytes read at the end of a disk to recognise what it holds.
-const TAIL: u64 = 128 << 10;
+const TAIL: usize = 128 << 10;
 /// Alignment of direct reads, in bytes; the largest logical block of any disk.
 const ALIGNMENT: usize = 4096;
 /// Most bytes read in one call. A direct read waits for the disk once, however long it is: few long ones prove a disk blank
@@ -36,33 +36,36 @@ pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
     look_and(disk, now, || ())
 }
 
-/// As [`look`], and `seems_blank` is called as soon as the disk seems to be: when nothing stands in its first bytes. The proof takes a while
-/// longer.
-pub fn look_and(disk: impl AsFd, now: u64, seems_blank: impl FnOnce()) -> Result<Content, Errno> {
+/// As [`look`], and `meanwhile` is called between one read and the next as long as nothing was found: from the first bytes on, where
+/// everything known leaves a trace, the disk seems to be blank. The proof takes a while longer.
+pub fn look_and(disk: impl AsFd, now: u64, mut meanwhile: impl FnMut()) -> Result<Content, Errno> {
     let size = bytes_of(&disk)?;
-    let mut reader = Reader::new(disk);
+    let mut memory = Memory::new();
+    let (head, tail, piece) = memory.areas();
+    let mut reader = Reader { disk, piece };
     // A sound superblock is all that is needed of a disk that was used before: the rest is read only for the others.
-    let mut head = reader.read_all(0, size.min(FIRST as u64))?;
-    if let Some(content) = recognise(&head, now) {
+    let first = reader.read_into(head, 0, size.min(FIRST as u64))?.len();
+    if let Some(content) = recognise(&head[..first], now) {
         return Ok(content);
     }
-    if position_set(&head).is_none() {
-        seems_blank();
+    if position_set(&head[..first]).is_none() {
+        meanwhile();
     }
-    let read = head.len() as u64;
-    head.extend(reader.read_all(read, size.min(HEAD as u64) - read)?);
-    if let Some(content) = recognise(&head, now) {
+    let whole = size.min(HEAD as u64);
+    reader.read_into(&mut head[first..], first as u64, whole - first as u64)?;
+    let head = &head[..usize::try_from(whole).unwrap_or(HEAD)];
+    if let Some(content) = recognise(head, now) {
         return Ok(content);
     }
-    let end = size.saturating_sub(TAIL) & !(ALIGNMENT as u64 - 1);
-    let tail = reader.read_all(end, size - end)?;
-    if let Some(kind) = signature::partition_table_at_end(&tail) {
+    let end = size.saturating_sub(TAIL as u64) & !(ALIGNMENT as u64 - 1);
+    let tail = reader.read_into(tail, end, size - end)?;
+    if let Some(kind) = signature::partition_table_at_end(tail) {
         return Ok(Content::PartitionTable(kind));
     }
-    if let Some(kind) = signature::foreign_at_end(&tail) {
+    if let Some(kind) = signature::foreign_at_end(tail) {
         return Ok(Content::Foreign(kind));
     }
-    if let Some(at) = first_set(&mut reader, size, &head, &tail)? {
+    if let Some(at) = first_set(&mut reader, size, head, tail, meanwhile)? {
         return Ok(match remains::look(&mut reader, size)? {
             Some(signature) => Content::Damaged(signature),
             None => Content::Unknown { at },
@@ -74,16 +77,18 @@ pub fn look_and(disk: impl AsFd, now: u64, seems_blank: impl FnOnce()) -> Result
 /// Offset of the first byte that is not zero where a blank disk must be. `head` and `tail` have been read already, and are
 /// not read a second time.
 fn first_set(
-    reader: &mut Reader<impl AsFd>,
+    reader: &mut Reader<'_, impl AsFd>,
     size: u64,
     head: &[u8],
     tail: &[u8],
+    mut meanwhile: impl FnMut(),
 ) -> Result<Option<u64>, Errno> {
     let (after_head, before_tail) = (head.len() as u64, size - tail.len() as u64);
     if let Some(at) = position_set(head) {
         return Ok(Some(at as u64));
     }
     for (start, length) in blank::ranges(size) {
+        meanwhile();
         let from = start.max(after_head);
         let to = (start + length).min(before_tail);
         if from < to
@@ -147,28 +152,39 @@ fn position_set(bytes: &[u8]) -> Option<usize> {
     Some(start + within)
 }
 
-/// Reads at aligned places into one aligned buffer.
-struct Reader<D> {
-    disk: D,
-    buffer: Vec<u8>,
+/// What a look needs, allocated once and aligned for direct reads.
+struct Memory {
+    all: Vec<u8>,
     start: usize,
 }
 
-impl<D: AsFd> Reader<D> {
-    fn new(disk: D) -> Self {
-        let buffer = vec![0; PIECE + ALIGNMENT];
-        let start = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self {
-            disk,
-            buffer,
-            start,
-        }
+impl Memory {
+    fn new() -> Self {
+        let all = vec![0; HEAD + TAIL + ALIGNMENT + PIECE + ALIGNMENT];
+        let start = all.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { all, start }
     }
 
-    /// At most [`PIECE`] bytes. A short read is an error: what was not read was not seen.
-    fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
-        let length = usize::try_from(length).unwrap_or(PIECE).min(PIECE);
-        let area = &mut self.buffer[self.start..self.start + length];
+    /// For the first bytes of a disk, for its last, and for a piece of what is between.
+    fn areas(&mut self) -> (&mut [u8], &mut [u8], &mut [u8]) {
+        let (head, rest) = self.all[self.start..].split_at_mut(HEAD);
+        // The last bytes begin at an aligned place, which may be before their time.
+        let (tail, piece) = rest.split_at_mut(TAIL + ALIGNMENT);
+        (head, tail, &mut piece[..PIECE])
+    }
+}
+
+/// Reads at aligned places.
+struct Reader<'m, D> {
+    disk: D,
+    piece: &'m mut [u8],
+}
+
+impl<D: AsFd> Reader<'_, D> {
+    /// `length` bytes to the beginning of `area`. A short read is an error: what was not read was not seen.
+    fn read_into<'a>(&self, area: &'a mut [u8], at: u64, length: u64) -> Result<&'a [u8], Errno> {
+        let length = usize::try_from(length).map_err(|_| Errno::INVAL)?;
+        let area = area.get_mut(..length).ok_or(Errno::INVAL)?;
         let mut filled = 0;
         while filled < length {
             match rustix::io::pread(&self.disk, &mut area[filled..], at + filled as u64) {
@@ -181,14 +197,14 @@ impl<D: AsFd> Reader<D> {
         Ok(area)
     }
 
-    fn read_all(&mut self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
-        let mut all = Vec::new();
-        while (all.len() as u64) < length {
-            let done = all.len() as u64;
-            let piece = self.read(at + done, (length - done).min(PIECE as u64))?;
-            all.extend_from_slice(piece);
-        }
-        Ok(all)
+    /// At most [`PIECE`] bytes.
+    fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
+        let piece = std::mem::take(&mut self.piece);
+        let read = self
+            .read_into(piece, at, length.min(PIECE as u64))
+            .map(<[u8]>::len);
+        self.piece = piece;
+        Ok(&self.piece[..read?])
     }
 
     /// Offset of the first byte that is not zero, within `length` bytes from `at`.

@@ -23,7 +23,9 @@ pub const DISK_IS_HERE: &[u8] = b"disk";
 /// The socket to the supervisor.
 #[derive(Debug)]
 pub struct Runners {
-    supervisor: Mutex<OwnedFd>,
+    supervisor: OwnedFd,
+    /// Held by who takes an answer of the supervisor.
+    answers: Mutex<()>,
     places: Places,
     waiting: Places,
 }
@@ -73,30 +75,75 @@ impl Places {
     }
 }
 
-/// A runner that has its job and waits for the disk. Its tool is confined, and starts when the disk has come; when this is dropped, it
-/// never does.
+/// What the supervisor answered.
+#[derive(Debug)]
+enum Answer {
+    /// Nothing yet.
+    Awaited,
+    /// The socket of a runner, which has its job.
+    Employed(OwnedFd),
+    /// None that could be used.
+    Lost,
+}
+
+/// A runner that is asked for, gets its job, confines its tool, and waits for the disk: the tool starts when that has come. When this is
+/// dropped, it never does.
 #[derive(Debug)]
 pub struct Waiting<'r> {
     runners: &'r Runners,
-    socket: OwnedFd,
+    job: Job,
+    runner: Answer,
     _place: Option<Place<'r>>,
 }
 
 impl Waiting<'_> {
+    /// Give the runner its job when it is there.
+    pub fn go_on(&mut self) {
+        if matches!(self.runner, Answer::Awaited) && self.runners.answered() {
+            // What goes wrong here goes wrong when the runner is needed, too, and is told then.
+            let _ = self.employ();
+        }
+    }
+
     /// Hand over a claimed disk and wait for the tool's end. A runner that is lost is an error: whether the tool did its work is then
     /// unknown, and the disk is looked at again before anything else happens.
-    pub fn go(self, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
+    pub fn run(mut self, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
         let _place = self.runners.places.take();
-        match channel::send(&self.socket, DISK_IS_HERE, &[disk.as_fd()]) {
+        let socket = self.employ()?;
+        match channel::send(socket, DISK_IS_HERE, &[disk.as_fd()]) {
             // It has ended before: its report says why.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        if !readable(&self.socket, deadline + PATIENCE)? {
+        if !readable(socket, deadline + PATIENCE)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let (answer, _) = channel::receive(&self.socket)?;
+        let (answer, _) = channel::receive(socket)?;
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// The runner's socket; its job is on the way.
+    fn employ(&mut self) -> io::Result<&OwnedFd> {
+        if matches!(self.runner, Answer::Awaited) {
+            // Whatever comes of it, the answer is taken.
+            self.runner = Answer::Lost;
+            let socket = self.runners.receive()?;
+            channel::send(&socket, &self.job.encode(), &[])?;
+            self.runner = Answer::Employed(socket);
+        }
+        match &self.runner {
+            Answer::Employed(socket) => Ok(socket),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if matches!(self.runner, Answer::Awaited) {
+            // It was asked for: nobody else expects it.
+            let _ = self.runners.receive();
+        }
     }
 }
 
@@ -104,44 +151,47 @@ impl Runners {
     /// Ask the supervisor at the other end of `socket`.
     pub fn new(socket: OwnedFd) -> Self {
         Self {
-            supervisor: Mutex::new(socket),
+            supervisor: socket,
+            answers: Mutex::new(()),
             places: Places::new(TOOLS),
             waiting: Places::new(WAITING),
         }
     }
 
-    /// Run one job on a claimed disk; see [`Waiting::go`].
+    /// Run one job on a claimed disk; see [`Waiting::run`].
     pub fn run(&self, job: &Job, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
-        self.start(job, None)?.go(disk, deadline)
+        self.ask(job, None)?.run(disk, deadline)
     }
 
-    /// Start a runner for a job that may be wanted: its start takes as long as the look at a disk. None when there is none to spare.
-    pub fn start_early(&self, job: &Job) -> Option<Waiting<'_>> {
+    /// Ask for a runner for a job that may be wanted: its start takes as long as the look at a disk. None when there is none to spare.
+    pub fn ask_early(&self, job: &Job) -> Option<Waiting<'_>> {
         let place = self.waiting.take_now()?;
         // What prevents it prevents the run, too, which tells.
-        self.start(job, Some(place)).ok()
+        self.ask(job, Some(place)).ok()
     }
 
-    fn start<'r>(&'r self, job: &Job, place: Option<Place<'r>>) -> io::Result<Waiting<'r>> {
-        let socket = self.take()?;
-        channel::send(&socket, &job.encode(), &[])?;
+    fn ask<'r>(&'r self, job: &Job, place: Option<Place<'r>>) -> io::Result<Waiting<'r>> {
+        channel::send(&self.supervisor, RUNNER_WANTED, &[])?;
         Ok(Waiting {
             runners: self,
-            socket,
+            job: *job,
+            runner: Answer::Awaited,
             _place: place,
         })
     }
 
-    fn take(&self) -> io::Result<OwnedFd> {
-        let supervisor = self
-            .supervisor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        channel::send(&*supervisor, RUNNER_WANTED, &[])?;
-        if !readable(&supervisor, PATIENCE)? {
+    /// An answer of the supervisor is there, unless another takes it.
+    fn answered(&self) -> bool {
+        readable(&self.supervisor, Duration::ZERO).unwrap_or(false)
+    }
+
+    /// The supervisor's next answer. One runner is like another: it does not matter whose request it answers.
+    fn receive(&self) -> io::Result<OwnedFd> {
+        let _one_at_a_time = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !readable(&self.supervisor, PATIENCE)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let (_, mut descriptors) = channel::receive(&*supervisor)?;
+        let (_, mut descriptors) = channel::receive(&self.supervisor)?;
         descriptors
             .pop()
             .ok_or_else(|| io::ErrorKind::BrokenPipe.into())
@@ -159,5 +209,86 @@ fn readable(fd: &OwnedFd, patience: Duration) -> io::Result<bool> {
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::End;
+    use ebs_csi_policy::tool::ToolId;
+    use ebs_csi_wire::{FormatOptions, FsType};
+
+    fn job() -> Job {
+        Job {
+            tool: ToolId::Mke2fs,
+            fs: FsType::Ext4,
+            uuid: [1; 16],
+            format: FormatOptions::default(),
+            time: 0,
+            deadline: 60,
+        }
+    }
+
+    /// With the supervisor's end of the socket.
+    fn runners() -> (Runners, OwnedFd) {
+        let (supervisor, broker) = channel::pair().expect("pair");
+        (Runners::new(broker), supervisor)
+    }
+
+    /// Answer one request as the supervisor does; the runner's end.
+    fn answer(supervisor: &OwnedFd) -> OwnedFd {
+        let (request, _) = channel::receive(supervisor).expect("request");
+        assert_eq!(request, RUNNER_WANTED);
+        let (ours, theirs) = channel::pair().expect("pair");
+        channel::send(supervisor, RUNNER_WANTED, &[ours.as_fd()]).expect("answer");
+        theirs
+    }
+
+    #[test]
+    fn a_runner_gets_its_job_first_and_its_disk_when_it_is_run() {
+        let (runners, supervisor) = runners();
+        let mut waiting = runners.ask_early(&job()).expect("asked");
+        waiting.go_on();
+        let runner = answer(&supervisor);
+        waiting.go_on();
+        let (sent, descriptors) = channel::receive(&runner).expect("job");
+        assert_eq!((Job::decode(&sent), descriptors.len()), (Some(job()), 0));
+        let nothing_more = readable(&runner, Duration::ZERO);
+        assert!(!nothing_more.expect("poll"), "the disk came by itself");
+        let done = Report {
+            end: End::Exited(0),
+            tail: String::new(),
+        };
+        channel::send(&runner, &done.encode(), &[]).expect("report");
+        let disk = std::fs::File::open("/dev/null").expect("open").into();
+        assert_eq!(waiting.run(&disk, PATIENCE).expect("report"), done);
+        let (word, descriptors) = channel::receive(&runner).expect("disk");
+        assert_eq!((word.as_slice(), descriptors.len()), (DISK_IS_HERE, 1));
+    }
+
+    #[test]
+    fn a_runner_that_is_not_wanted_is_let_go_and_leaves_no_answer_behind() {
+        let (runners, supervisor) = runners();
+        let waiting = runners.ask_early(&job()).expect("asked");
+        let runner = answer(&supervisor);
+        drop(waiting);
+        let (sent, _) = channel::receive(&runner).expect("the end");
+        assert!(sent.is_empty(), "it got a job");
+        assert!(!runners.answered());
+    }
+
+    #[test]
+    fn only_so_many_wait_for_a_look() {
+        let (runners, supervisor) = runners();
+        let mut all: Vec<_> = (0..WAITING)
+            .map(|_| runners.ask_early(&job()).expect("asked"))
+            .collect();
+        assert!(runners.ask_early(&job()).is_none());
+        let ends: Vec<_> = all.iter().map(|_| answer(&supervisor)).collect();
+        all.pop();
+        let again = runners.ask_early(&job());
+        assert!(again.is_some());
+        drop((answer(&supervisor), ends));
     }
 }

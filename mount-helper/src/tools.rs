@@ -42,12 +42,12 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     bytes
 }
 
-/// A runner that waits with the format that a request asks for: it notes `time`, in seconds since 1970, as its beginning. None when it
+/// A runner for the format that a request asks for, which waits for the disk: it notes `time`, in seconds since 1970, as its beginning. None when it
 /// cannot be had now.
-pub fn start_format<'w>(world: &'w World, asked: &Stage, time: u64) -> Option<Waiting<'w>> {
+pub fn ask_for_format<'w>(world: &'w World, asked: &Stage, time: u64) -> Option<Waiting<'w>> {
     let mut job = format_job(asked, time);
     job.deadline = world.rules.deadline(job.tool.tool()?).as_secs();
-    world.runners.start_early(&job)
+    world.runners.ask_early(&job)
 }
 
 /// Make the file system that a request asks for on a claimed disk, by the runner that waits for it or else by one that is told `time`.
@@ -174,7 +174,7 @@ fn ask(
     let deadline = world.rules.deadline(tool);
     job.deadline = deadline.as_secs();
     let ran = match waiting {
-        Some(waiting) => waiting.go(claim, deadline),
+        Some(waiting) => waiting.run(claim, deadline),
         None => world.runners.run(&job, claim, deadline),
     };
     let report = match ran {

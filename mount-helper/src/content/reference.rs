@@ -5,7 +5,7 @@
 //! either of the two has anything and where a blank disk must be zero, has to be zero or the reference's. One other
 //! byte, and somebody else was here.
 use super::field::{le16, le32};
-use super::{ALIGNMENT, Reader, ext};
+use super::{ALIGNMENT, Memory, Reader, ext};
 use ebs_csi_policy::blank;
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
@@ -71,7 +71,9 @@ pub(super) fn side_by_side(
     areas: &[(u64, u64)],
     mut look: impl FnMut(u64, &[u8], &[u8]) -> bool,
 ) -> Result<(), Errno> {
-    let mut reader = Reader::new(disk);
+    let mut own = Memory::new();
+    let (.., piece) = own.areas();
+    let mut reader = Reader { disk, piece };
     let mut expected = vec![0; PIECE];
     for (start, length) in areas {
         let mut done = 0;

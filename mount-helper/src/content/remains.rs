@@ -9,7 +9,10 @@ use rustix::io::Errno;
 const EXT_BACKUPS: [(u64, usize); 3] = [(8 << 20, 1024), (32 << 20, 0), (128 << 20, 0)];
 
 /// Look for a backup on a disk of `size` bytes that is neither blank nor recognised.
-pub(super) fn look(reader: &mut Reader<impl AsFd>, size: u64) -> Result<Option<Signature>, Errno> {
+pub(super) fn look(
+    reader: &mut Reader<'_, impl AsFd>,
+    size: u64,
+) -> Result<Option<Signature>, Errno> {
     for (at, into) in EXT_BACKUPS {
         if at + ALIGNMENT as u64 > size {
             continue;

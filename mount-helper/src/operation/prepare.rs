@@ -6,6 +6,7 @@ use crate::content::{self, reference as ext_reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
 use crate::outcome::{At, Done, Stop, broken};
+use crate::runners::Waiting;
 use crate::tools;
 use crate::world::World;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
@@ -38,12 +39,15 @@ pub(super) fn prepare(
     facts: &DiskFacts,
 ) -> Done<Prepared> {
     let mut claim = claim(world, device, asked)?;
-    // A blank disk will want a format, whose runner starts while the rest of the disk is read.
-    let mut format = None;
+    // A blank disk will want a format, whose runner gets ready while the rest of the disk is read.
+    let mut wanted = !asked.read_only && asked.disk.origin != Origin::Copy;
+    let mut format: Option<Waiting<'_>> = None;
     let content = directly(&claim, || {
         content::look_and(&claim, now(), || {
-            if !asked.read_only && asked.disk.origin != Origin::Copy {
-                format = tools::start_format(world, asked, now());
+            if let Some(waiting) = &mut format {
+                waiting.go_on();
+            } else if std::mem::take(&mut wanted) {
+                format = tools::ask_for_format(world, asked, now());
             }
         })
     })?;
