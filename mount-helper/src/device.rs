@@ -118,6 +118,18 @@ impl DiskRoots {
         format!("dev/block/{}:{}", major(device), minor(device))
     }
 
+    /// Errors that the kernel has met in the ext file system on the disk of this kernel name since it was last checked; 0 where
+    /// nothing counts them.
+    pub fn ext_errors(&self, name: &str) -> u64 {
+        if !self.recognition.is_disk(name) {
+            return 0;
+        }
+        self.read_sysfs(&format!("fs/ext4/{name}/errors_count"))
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    }
+
     /// Wait until the disk with this serial is there, at most `patience`, and hold it.
     pub fn find(
         &self,

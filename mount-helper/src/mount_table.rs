@@ -18,6 +18,10 @@ pub struct Mount {
     pub read_only: bool,
     /// The superblock itself is read-only.
     pub superblock_read_only: bool,
+    /// The kernel takes no more writes to the file system after an error.
+    pub turned_read_only: bool,
+    /// The kernel takes nothing from and for the file system after an error.
+    pub shut_down: bool,
     /// Kernel's name of the file system.
     pub fs_type: String,
     /// Source as the mount call named it.
@@ -117,6 +121,10 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         path,
         read_only: has(options, "ro"),
         superblock_read_only: has(superblock_options, "ro"),
+        // ext4 of kernel 6.15 and newer says so in words; before, the superblock becomes read-only beneath writable mounts.
+        turned_read_only: has(superblock_options, "emergency_ro")
+            || (has(superblock_options, "ro") && !has(options, "ro")),
+        shut_down: has(superblock_options, "shutdown"),
         fs_type,
         source,
     })
@@ -166,6 +174,26 @@ mod tests {
         assert!(mount.superblock_read_only);
         assert_eq!(mount.fs_type, "ext4");
         assert_eq!(mount.source, "/dev/ro\\ot");
+    }
+
+    #[test]
+    fn a_file_system_that_the_kernel_stopped_is_told_from_one_that_was_mounted_read_only() {
+        for (options, superblock, read_only, down) in [
+            ("rw", "rw,errors=remount-ro", false, false),
+            ("rw", "rw,errors=remount-ro,emergency_ro", true, false),
+            ("rw,noatime", "ro,errors=remount-ro", true, false),
+            ("ro", "ro", false, false),
+            ("ro", "rw", false, false),
+            ("rw", "rw,shutdown", false, true),
+        ] {
+            let line = format!("36 35 98:5 / / {options} - ext4 /dev/x {superblock}");
+            let mount = parse_line(line.as_bytes()).expect("a mount");
+            assert_eq!(
+                (mount.turned_read_only, mount.shut_down),
+                (read_only, down),
+                "{line}"
+            );
+        }
     }
 
     #[test]

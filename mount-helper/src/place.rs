@@ -57,7 +57,15 @@ impl Root {
             Err(Errno::NOENT) => return Ok(PathFacts::Missing),
             Err(errno) => return at_path(Err(errno)),
         };
-        let facts = fstat(&held).at(Step::ResolvePath)?;
+        let facts = match fstat(&held) {
+            Ok(facts) => facts,
+            // A file system that the kernel has shut down answers nothing; its mount is still there, to be taken away.
+            Err(errno @ (Errno::IO | Errno::STALE | Errno::NOTCONN | Errno::NODEV)) => {
+                let by_name = self.by_name(relative, table)?;
+                return by_name.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok);
+            }
+            Err(errno) => return Err(errno).at(Step::ResolvePath),
+        };
         let kind = FileType::from_raw_mode(facts.st_mode);
         let Some(id) = mount_id_at(&held).at(Step::ResolvePath)? else {
             return Ok(match kind {
@@ -81,6 +89,23 @@ impl Root {
         }))
     }
 
+    /// The mount that the table has at a relative path, where nothing can be asked of the path itself. The last one covers the
+    /// others.
+    fn by_name(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
+        let mounts = table.read().at(Step::ReadMountTable)?;
+        let top = mounts
+            .iter()
+            .rfind(|mount| self.relative(mount).as_deref() == Some(relative));
+        Ok(top.map(|mount| {
+            PathFacts::Mounted(MountFacts {
+                device: mount.device,
+                block: false,
+                whole: mount.root == "/",
+                read_only: mount.read_only || mount.superblock_read_only,
+            })
+        }))
+    }
+
     /// Every place where the file system of a device is mounted.
     pub fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
@@ -92,6 +117,13 @@ impl Root {
                 read_only: mount.read_only || mount.superblock_read_only,
             })
             .collect())
+    }
+
+    /// Every mount of a device, wherever it is.
+    pub fn all_of(&self, device: u64, table: &MountTable) -> Done<Vec<Mount>> {
+        let mut mounts = table.read().at(Step::ReadMountTable)?;
+        mounts.retain(|mount| mount.device == device);
+        Ok(mounts)
     }
 
     /// A place other than `relative` where the file system of a device is mounted, for a refusal that names it. None when

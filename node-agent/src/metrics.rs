@@ -22,6 +22,7 @@ struct Counted {
     facts: Vec<(&'static str, String)>,
     registered: Option<bool>,
     hung: BTreeSet<String>,
+    damaged: BTreeSet<String>,
     unanswered: u64,
 }
 
@@ -72,6 +73,16 @@ impl Metrics {
     /// A volume's file system answers again, or is gone.
     pub fn filesystem_answers(&self, volume: &str) {
         self.counted().hung.remove(volume);
+    }
+
+    /// The kernel has met errors in a volume's file system, or not (any more). True when that is news.
+    pub fn filesystem_damaged(&self, volume: &str, damaged: bool) -> bool {
+        let known = &mut self.counted().damaged;
+        if damaged {
+            known.insert(volume.to_owned())
+        } else {
+            known.remove(volume)
+        }
     }
 
     /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
@@ -148,6 +159,13 @@ impl Counted {
         for volume in &self.hung {
             writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
         }
+        let name = "ebs_csi_node_agent_filesystem_damaged";
+        let help =
+            "File systems in which the kernel met errors, which it made read-only or shut down.";
+        head(page, name, "gauge", help)?;
+        for volume in &self.damaged {
+            writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
+        }
         let name = "ebs_csi_node_agent_usage_unanswered_total";
         let help = "Questions how full a file system is that it did not answer in time.";
         head(page, name, "counter", help)?;
@@ -188,11 +206,16 @@ mod tests {
         metrics.filesystem_hangs("vol-1");
         metrics.filesystem_hangs("vol-2");
         metrics.filesystem_answers("vol-2");
+        assert!(metrics.filesystem_damaged("vol-3", true));
+        assert!(!metrics.filesystem_damaged("vol-3", true));
+        assert!(metrics.filesystem_damaged("vol-4", true));
+        assert!(metrics.filesystem_damaged("vol-4", false));
         let page = metrics.page();
         for line in [
             r#"ebs_csi_node_agent_info{version="1\"2\\3\n"} 1"#,
             "ebs_csi_node_agent_kubelet_registered 1",
             r#"ebs_csi_node_agent_filesystem_hung{volume_id="vol-1"} 1"#,
+            r#"ebs_csi_node_agent_filesystem_damaged{volume_id="vol-3"} 1"#,
             "ebs_csi_node_agent_usage_unanswered_total 2",
             r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.001"} 0"#,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ebs_csi_proto::csi::{self, volume_usage::Unit};
 use ebs_csi_wire::{
     Done, Failed, HeldVolume, Inventory, KubeletPath, Operation, Outcome, Refusal, Staged, Step,
-    VolumeId,
+    Usage, VolumeId,
 };
 use scripted_helper::{Act, Greeting, ScriptedHelper};
 use tonic::Code;
@@ -460,6 +460,41 @@ async fn volume_health_tells_what_a_look_runs_into() {
     let entries = answer.into_inner().volume_health.unwrap().health_statuses;
     assert_eq!(entries[0].reason, "FilesystemFails");
     assert!(entries[0].message.contains("os error 5"), "{entries:?}");
+
+    for (usage, status, reason) in [
+        (
+            Usage {
+                turned_read_only: true,
+                errors: 2,
+                ..Usage::default()
+            },
+            csi::VolumeHealthErrorType::Degraded,
+            "FilesystemReadOnly",
+        ),
+        (
+            Usage {
+                shut_down: true,
+                ..Usage::default()
+            },
+            csi::VolumeHealthErrorType::Inaccessible,
+            "FilesystemShutDown",
+        ),
+        (
+            Usage {
+                errors: 1,
+                ..Usage::default()
+            },
+            csi::VolumeHealthErrorType::Degraded,
+            "FilesystemErrors",
+        ),
+    ] {
+        world.helper.then([Act::Answer(Outcome::Usage(usage))]);
+        let answer = node.node_get_volume_health(health_asked()).await.unwrap();
+        let entries = answer.into_inner().volume_health.unwrap().health_statuses;
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].status, status as i32);
+        assert_eq!(entries[0].reason, reason);
+    }
 
     // Published nowhere, staged and well; then staged nowhere either.
     for acts in [vec![elsewhere()], vec![elsewhere(), elsewhere()]] {

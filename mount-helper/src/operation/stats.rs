@@ -2,9 +2,10 @@
 use crate::device::Access;
 use crate::outcome::{At, Done};
 use crate::world::World;
+use ebs_csi_policy::facts::PathFacts;
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Stats, Step, Usage};
-use rustix::fs::fstatfs;
+use rustix::fs::{fstat, fstatfs};
 use std::time::Duration;
 
 /// Carry the request out.
@@ -26,8 +27,11 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
         }
         Shown::Filesystem { .. } => {
             let held = world.root.hold(relative)?;
+            // How full it is can be told of an XFS that is shut down, too; its root cannot.
+            fstat(&held).at(Step::Stat)?;
             let found = fstatfs(&held).at(Step::Stat)?;
             let block = u64::try_from(found.f_frsize).unwrap_or(0);
+            let health = health(world, &place)?;
             let used_blocks = found.f_blocks.saturating_sub(found.f_bfree);
             Ok(Usage {
                 block: false,
@@ -37,7 +41,23 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
                 total_inodes: found.f_files,
                 used_inodes: found.f_files.saturating_sub(found.f_ffree),
                 available_inodes: found.f_ffree,
+                ..health
             })
         }
     }
+}
+
+/// What the kernel says of the file system that is mounted there, as far as it has stopped or counts errors.
+fn health(world: &World, place: &PathFacts) -> Done<Usage> {
+    let PathFacts::Mounted(mount) = place else {
+        return Ok(Usage::default());
+    };
+    let mounts = world.root.all_of(mount.device, &world.table)?;
+    let name = mounts.first().map_or("", |mount| mount.source.as_str());
+    Ok(Usage {
+        turned_read_only: mounts.iter().any(|mount| mount.turned_read_only),
+        shut_down: mounts.iter().any(|mount| mount.shut_down),
+        errors: world.disks.ext_errors(name.trim_start_matches("/dev/")),
+        ..Usage::default()
+    })
 }

@@ -3,6 +3,7 @@ use crate::beneath;
 use crate::device::{Access, DeviceError};
 use crate::directories::Act;
 use crate::fault_point;
+use crate::journal;
 use crate::mounts;
 use crate::outcome::{At, Done, failed};
 use crate::world::World;
@@ -37,7 +38,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                     return Err(refused.into());
                 }
                 already = false;
-                write_back(world, relative)?;
+                write_back(world, relative, &place)?;
                 fault_point::reached("unstage-synced");
                 unmount(world, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
@@ -109,16 +110,35 @@ fn empty(world: &World, relative: &str) -> Done<()> {
 
 /// Write the file system back while its errors can still be told. A root that the application closed to others
 /// cannot be opened; the unmount then writes back.
-fn write_back(world: &World, relative: &str) -> Done<()> {
+fn write_back(world: &World, relative: &str, place: &PathFacts) -> Done<()> {
     match beneath::open(
         world.root.held(),
         relative,
         OFlags::RDONLY | OFlags::DIRECTORY,
     ) {
-        Ok(root) => rustix::fs::syncfs(&root).at(Step::Sync),
+        Ok(root) => match rustix::fs::syncfs(&root) {
+            Ok(()) => Ok(()),
+            // What the kernel has stopped takes nothing more, however often it is asked. The next stage checks it.
+            Err(errno @ (Errno::ROFS | Errno::IO)) if stopped(world, place)? => {
+                journal::warn("not-written-back", &[("why", &errno.to_string())]);
+                Ok(())
+            }
+            Err(errno) => Err(failed(Step::Sync, errno)),
+        },
         Err(Errno::ACCESS | Errno::IO) => Ok(()),
         Err(errno) => Err(failed(Step::Sync, errno)),
     }
+}
+
+/// The kernel takes no more writes to the file system that is mounted there.
+fn stopped(world: &World, place: &PathFacts) -> Done<bool> {
+    let PathFacts::Mounted(mount) = place else {
+        return Ok(false);
+    };
+    let mounts = world.root.all_of(mount.device, &world.table)?;
+    Ok(mounts
+        .iter()
+        .any(|mount| mount.turned_read_only || mount.shut_down))
 }
 
 fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {

@@ -3,7 +3,8 @@ use crate::rig::{
     Attached, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
-    ContentState, FsType, MountFlag, Operation, Origin, Refusal, Refused, Seen, Signature, VolumeId,
+    ContentState, FsType, MountFlag, Operation, Origin, Outcome, Refusal, Refused, Seen, Signature,
+    Usage, VolumeId,
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -274,4 +275,81 @@ fn format_options_reach_the_file_system() {
     let digits: String = volume.as_str().chars().rev().take(12).collect();
     let digits: String = digits.chars().rev().collect();
     assert!(dump.contains(&digits), "{digits} in {dump}");
+}
+
+#[test]
+fn a_file_system_that_the_kernel_stopped_is_told() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for flags in ["errors=remount-ro", "errors=continue"] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 64 * MIB);
+        let mut asked = rig.staging(&volume, FsType::Ext4);
+        asked.flags = MountFlag::parse_all(flags).expect("flags");
+        staged(rig.ask(Operation::Stage(asked)));
+        done(rig.publish(&volume, "p"));
+        let places = [staging(&volume), target(&volume, "p")];
+        for place in &places {
+            let usage = usage(rig.stats(&volume, place));
+            assert!(!usage.turned_read_only && !usage.shut_down && usage.errors == 0);
+        }
+        let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", attached.name);
+        fs::write(&trigger, "made by a test").expect("the kernel's own way to provoke an error");
+        for place in &places {
+            let usage = usage(rig.stats(&volume, place));
+            assert_eq!(
+                (usage.turned_read_only, usage.errors),
+                (flags == "errors=remount-ro", 1),
+                "{flags}"
+            );
+        }
+        done(rig.unpublish(&volume, &target(&volume, "p")));
+        done(rig.unstage(&volume));
+        // The error stands in the superblock: the next stage checks, and it is gone.
+        assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
+        assert_eq!(usage(rig.stats(&volume, &staging(&volume))).errors, 0);
+        done(rig.unstage(&volume));
+    }
+}
+
+#[test]
+fn a_file_system_that_was_shut_down_is_told_and_can_be_taken_away() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for fs_type in [FsType::Xfs, FsType::Ext4] {
+        let (volume, attached) = in_use(&rig, fs_type);
+        done(rig.publish(&volume, "p"));
+        let place = rig.inside(&rig.kubelet(&staging(&volume)));
+        let place = place.to_str().expect("utf-8");
+        shell("xfs_io", &["-x", "-c", "shutdown", place]);
+        for path in [staging(&volume), target(&volume, "p")] {
+            // ext4 of kernel 6.15 and newer says so and still answers; XFS answers nothing.
+            match rig.stats(&volume, &path) {
+                Outcome::Usage(usage) => assert!(usage.shut_down, "{fs_type}: {usage:?}"),
+                Outcome::Failed(failed) => {
+                    assert_eq!(failed.errno.map(std::num::NonZeroI32::get), Some(5));
+                }
+                other => panic!("{fs_type}: {other:?}"),
+            }
+        }
+        done(rig.unpublish(&volume, &target(&volume, "p")));
+        done(rig.unstage(&volume));
+        assert_eq!(rig.mounts(&attached), 0);
+        assert!(!staged(rig.stage(&volume, fs_type)).formatted);
+        let kept = rig.inside(&rig.kubelet(&staging(&volume))).join("kept");
+        assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+        done(rig.unstage(&volume));
+    }
+}
+
+#[track_caller]
+fn usage(outcome: Outcome) -> Usage {
+    match outcome {
+        Outcome::Usage(usage) => usage,
+        other => panic!("{other:?}"),
+    }
 }

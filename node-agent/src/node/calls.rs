@@ -86,6 +86,7 @@ impl Calls {
         if self.known.gone(&volume) {
             self.metrics.filesystem_answers(volume.as_str());
         }
+        self.metrics.filesystem_damaged(volume.as_str(), false);
         Ok(done)
     }
 

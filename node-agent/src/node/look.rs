@@ -71,7 +71,10 @@ impl Calls {
                 continue;
             };
             match self.look(&volume, &place.path, deadline).await {
-                Ok(Look::Answered(_)) => break,
+                Ok(Look::Answered(usage)) => {
+                    health_statuses.extend(stopped_entry(&place.path, &usage));
+                    break;
+                }
                 Ok(Look::Hung(_)) => {
                     health_statuses.push(hung_entry(&place.path));
                     break;
@@ -172,6 +175,17 @@ impl Calls {
                     tracing::info!(volume.id = %volume, %path, "the file system answers again");
                     self.metrics.filesystem_answers(volume.as_str());
                 }
+                let damaged = usage.turned_read_only || usage.shut_down || usage.errors > 0;
+                if self.metrics.filesystem_damaged(volume.as_str(), damaged) && damaged {
+                    tracing::warn!(
+                        volume.id = %volume,
+                        %path,
+                        turned_read_only = usage.turned_read_only,
+                        shut_down = usage.shut_down,
+                        errors = usage.errors,
+                        "the kernel has met errors in the file system"
+                    );
+                }
                 Ok(Look::Answered(usage))
             }
             // The helper is well and waits for the kernel.
@@ -186,6 +200,45 @@ impl Calls {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The file system answers, but the kernel has met errors in it.
+fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealthEntry> {
+    use csi::VolumeHealthErrorType::{Degraded, Inaccessible};
+    let way_out = "its application has to end; the next stage checks the file system, and repairs what needs no person";
+    let (status, reason, message) = match usage {
+        wire::Usage {
+            shut_down: true, ..
+        } => (
+            Inaccessible,
+            "FilesystemShutDown",
+            format!("the kernel has shut the file system at {path} down after an error; {way_out}"),
+        ),
+        wire::Usage {
+            turned_read_only: true,
+            ..
+        } => (
+            Degraded,
+            "FilesystemReadOnly",
+            format!(
+                "the kernel takes no more writes to the file system at {path} after an error; {way_out}"
+            ),
+        ),
+        wire::Usage { errors: 1.., .. } => (
+            Degraded,
+            "FilesystemErrors",
+            format!(
+                "the kernel has met {} errors in the file system at {path} since it was last checked; {way_out}",
+                usage.errors
+            ),
+        ),
+        _ => return None,
+    };
+    Some(VolumeHealthEntry {
+        status: status as i32,
+        reason: reason.to_owned(),
+        message,
+    })
 }
 
 fn hung_entry(path: &KubeletPath) -> VolumeHealthEntry {

@@ -41,7 +41,7 @@ mod tests {
             total_inodes: 3,
             used_inodes: 1,
             available_inodes: 2,
-            block: false,
+            ..wire::Usage::default()
         };
         let both = entries(&usage);
         assert_eq!(both.len(), 2);

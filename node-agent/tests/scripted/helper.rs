@@ -203,7 +203,7 @@ fn good_day(operation: &Operation) -> Outcome {
             total_inodes: 100,
             used_inodes: 11,
             available_inodes: 89,
-            block: false,
+            ..Usage::default()
         }),
         Operation::Inspect(_) => Outcome::Inventory(Inventory::default()),
         Operation::NvmeStatistics(_) => Outcome::LogPage(LogPage {

@@ -112,6 +112,12 @@ pub struct Usage {
     pub used_inodes: u64,
     /// Inodes that can still be taken.
     pub available_inodes: u64,
+    /// After errors the kernel takes no more writes.
+    pub turned_read_only: bool,
+    /// After errors the kernel takes nothing at all.
+    pub shut_down: bool,
+    /// Errors that the kernel has met in the file system since it was last checked; 0 where it does not count them.
+    pub errors: u64,
 }
 
 /// To NvmeStatistics: log page 0xD0 as the device gave it, at most 4096 bytes.

@@ -200,15 +200,20 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             device_bytes: sizes[0],
             filesystem_bytes: sizes[1],
         })),
-        (any::<bool>(), any::<[u64; 6]>()).prop_map(|(block, n)| Outcome::Usage(Usage {
-            block,
-            total_bytes: n[0],
-            used_bytes: n[1],
-            available_bytes: n[2],
-            total_inodes: n[3],
-            used_inodes: n[4],
-            available_inodes: n[5],
-        })),
+        (any::<[bool; 3]>(), any::<[u64; 7]>()).prop_map(
+            |([block, turned_read_only, shut_down], n)| Outcome::Usage(Usage {
+                block,
+                total_bytes: n[0],
+                used_bytes: n[1],
+                available_bytes: n[2],
+                total_inodes: n[3],
+                used_inodes: n[4],
+                available_inodes: n[5],
+                turned_read_only,
+                shut_down,
+                errors: n[6],
+            })
+        ),
         proptest::collection::vec(any::<u8>(), 0..=4096)
             .prop_map(|page| Outcome::LogPage(LogPage { page })),
         (

@@ -275,6 +275,14 @@ pub struct Usage {
     pub used_inodes: u64,
     #[prost(uint64, tag = "7")]
     pub available_inodes: u64,
+    /// After errors the kernel takes no more writes, or nothing at all. A helper of the release before does not say.
+    #[prost(bool, tag = "8")]
+    pub turned_read_only: bool,
+    #[prost(bool, tag = "9")]
+    pub shut_down: bool,
+    /// Errors that the kernel has met in the file system since it was last checked; 0 where it does not count them.
+    #[prost(uint64, tag = "10")]
+    pub errors: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogPage {

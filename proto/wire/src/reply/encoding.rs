@@ -48,6 +48,9 @@ impl TryFrom<pb::Reply> for Reply {
                 total_inodes: answer.total_inodes,
                 used_inodes: answer.used_inodes,
                 available_inodes: answer.available_inodes,
+                turned_read_only: answer.turned_read_only,
+                shut_down: answer.shut_down,
+                errors: answer.errors,
             }),
             Wire::LogPage(answer) => {
                 bounded(answer.page.len(), LOG_PAGE_LIMIT, "page")?;
@@ -98,6 +101,9 @@ impl From<Reply> for pb::Reply {
                 total_inodes: answer.total_inodes,
                 used_inodes: answer.used_inodes,
                 available_inodes: answer.available_inodes,
+                turned_read_only: answer.turned_read_only,
+                shut_down: answer.shut_down,
+                errors: answer.errors,
             }),
             Outcome::LogPage(answer) => Wire::LogPage(pb::LogPage { page: answer.page }),
             Outcome::Inventory(answer) => Wire::Inventory(answer.into()),
