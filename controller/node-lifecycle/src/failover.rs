@@ -125,7 +125,7 @@ impl Failover {
     ) -> Vec<&'static str> {
         let now = Timestamp::now();
         let journal = self.leader.journal().await;
-        let seen: Vec<Seen> = self
+        let mut seen: Vec<Seen> = self
             .tables
             .for_brake(suspects)
             .into_iter()
@@ -136,6 +136,20 @@ impl Failover {
                 seen
             })
             .collect();
+        // One whose object has gone since still counts.
+        let gone: Vec<&str> = journal
+            .nodes(now)
+            .filter(|node| seen.iter().all(|seen| seen.node != *node))
+            .collect();
+        for node in gone {
+            seen.push(Seen {
+                node: node.to_owned(),
+                zone: String::new(),
+                suspect: false,
+                acted: true,
+                wanted: false,
+            });
+        }
         let admitted = admit(&seen);
         let mut reasons = Vec::new();
         let stopped = match steps.iter().any(|step| !step.intents.is_empty()) {

@@ -1,0 +1,248 @@
+//! Volumes, pods and attachments, and what is waited for.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::driver::Driver;
+use crate::nodes::Nodes;
+
+/// What the scenarios share.
+pub(crate) struct World<'a> {
+    pub(crate) admin: Client,
+    pub(crate) nodes: Nodes,
+    pub(crate) driver: &'a Driver,
+}
+
+pub(crate) type Outcome = Result<(), String>;
+
+fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object of that kind")
+}
+
+/// Looks until it is so.
+pub(crate) async fn until<F, A>(what: &str, seconds: u64, mut look: F) -> Outcome
+where
+    F: FnMut() -> A,
+    A: Future<Output = Result<bool, String>>,
+{
+    let begun = Instant::now();
+    loop {
+        let seen = look().await;
+        match seen {
+            Ok(true) => return Ok(()),
+            _ if begun.elapsed() < Duration::from_secs(seconds) => {}
+            Ok(false) => return Err(format!("{what}: not within {seconds} s")),
+            Err(why) => return Err(format!("{what}: {why}")),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Fails when it is not so.
+pub(crate) fn must(holds: bool, what: &str) -> Outcome {
+    match holds {
+        true => Ok(()),
+        false => Err(format!("not so: {what}")),
+    }
+}
+
+impl World<'_> {
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.admin.clone(), "default")
+    }
+
+    pub(crate) fn all_nodes(&self) -> Api<Node> {
+        Api::all(self.admin.clone())
+    }
+
+    pub(crate) fn attachments(&self) -> Api<VolumeAttachment> {
+        Api::all(self.admin.clone())
+    }
+
+    /// A volume in EC2, and a claim of that name that is bound to it.
+    pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
+        let handle = self.driver.volume(name).await?;
+        let capacity = json!({"storage": "1Gi"});
+        let volume: PersistentVolume = made(json!({
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "ebs.csi.aws.com"}},
+            "spec": {"capacity": capacity, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": "default", "name": name},
+                "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": handle, "fsType": "ext4"}},
+        }));
+        let claim: PersistentVolumeClaim = made(json!({
+            "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": {"requests": capacity}},
+        }));
+        let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.admin.clone(), "default");
+        let how = PostParams::default();
+        volumes
+            .create(&how, &volume)
+            .await
+            .map_err(|e| e.to_string())?;
+        claims
+            .create(&how, &claim)
+            .await
+            .map_err(|e| e.to_string())?;
+        until(&format!("{name} is bound"), 60, || async {
+            let claim = claims.get(name).await.map_err(|e| e.to_string())?;
+            let phase = claim.status.and_then(|status| status.phase);
+            Ok(phase.as_deref() == Some("Bound"))
+        })
+        .await?;
+        Ok(handle)
+    }
+
+    /// A running pod with these claims on a node, and its volumes attached and in use there.
+    pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+        let volumes: Vec<Value> = claims
+            .iter()
+            .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
+            .collect();
+        let pod: Pod = made(json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "volumes": volumes},
+        }));
+        let created = self.pods().create(&PostParams::default(), &pod).await;
+        created.map_err(|e| format!("pod {name}: {e}"))?;
+        for claim in claims {
+            until(&format!("{claim} is attached to {node}"), 60, || async {
+                let attachment = self.attachment(claim, node).await?;
+                let status = attachment.and_then(|attachment| attachment.status);
+                Ok(status.is_some_and(|status| status.attached))
+            })
+            .await?;
+        }
+        let running = json!({"status": {"phase": "Running", "containerStatuses": [
+            {"name": "main", "image": "none", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}]}});
+        let how = PatchParams::default();
+        let patched = self
+            .pods()
+            .patch_status(name, &how, &Patch::Strategic(running))
+            .await;
+        patched.map_err(|e| e.to_string())?;
+        let mut handles = Vec::new();
+        for claim in claims {
+            handles.push(self.handle(claim).await?);
+        }
+        let handles: Vec<&str> = handles.iter().map(String::as_str).collect();
+        self.nodes.in_use(node, &handles).await
+    }
+
+    async fn handle(&self, volume: &str) -> Result<String, String> {
+        let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
+        let volume = volumes.get(volume).await.map_err(|e| e.to_string())?;
+        let csi = volume.spec.and_then(|spec| spec.csi);
+        csi.map(|csi| csi.volume_handle)
+            .ok_or_else(|| "no CSI volume".to_owned())
+    }
+
+    /// The attachment of a volume to a node.
+    pub(crate) async fn attachment(
+        &self,
+        volume: &str,
+        node: &str,
+    ) -> Result<Option<VolumeAttachment>, String> {
+        let all = self.attachments().list(&ListParams::default()).await;
+        let all = all.map_err(|e| e.to_string())?;
+        Ok(all.into_iter().find(|attachment| {
+            attachment.spec.node_name == node
+                && attachment.spec.source.persistent_volume_name.as_deref() == Some(volume)
+        }))
+    }
+
+    /// Waits until the volume is neither attached in Kubernetes nor in EC2.
+    pub(crate) async fn is_detached(
+        &self,
+        claim: &str,
+        node: &str,
+        handle: &str,
+        instance: &str,
+    ) -> Outcome {
+        until(&format!("{claim} is off {node}"), 90, || async {
+            Ok(self.attachment(claim, node).await?.is_none())
+        })
+        .await?;
+        must(
+            !self.driver.is_attached(handle, instance)?,
+            "EC2 shows no attachment once Kubernetes has none",
+        )
+    }
+
+    /// The out-of-service taints of a node, by value.
+    pub(crate) async fn taints(&self, node: &str) -> Result<Vec<String>, String> {
+        let node = self
+            .all_nodes()
+            .get_opt(node)
+            .await
+            .map_err(|e| e.to_string())?;
+        let taints = node.and_then(|node| node.spec).and_then(|spec| spec.taints);
+        let ours = taints.unwrap_or_default().into_iter();
+        Ok(ours
+            .filter(|taint| taint.key == "node.kubernetes.io/out-of-service")
+            .map(|taint| taint.value.unwrap_or_default())
+            .collect())
+    }
+
+    pub(crate) async fn is_ready(&self, node: &str) -> Result<bool, String> {
+        let node = self
+            .all_nodes()
+            .get(node)
+            .await
+            .map_err(|e| e.to_string())?;
+        let conditions = node.status.and_then(|status| status.conditions);
+        Ok(conditions
+            .unwrap_or_default()
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+    }
+
+    /// Waits until Kubernetes calls the node not Ready.
+    pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
+        until(&format!("{node} is not Ready"), 60, || async {
+            Ok(!self.is_ready(node).await?)
+        })
+        .await
+    }
+
+    /// The notes of the events of that reason about a node.
+    pub(crate) async fn events(&self, node: &str, reason: &str) -> Result<Vec<String>, String> {
+        let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
+        let all = events
+            .list(&ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?;
+        let about = all.into_iter().filter(|event| {
+            event.reason.as_deref() == Some(reason)
+                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(node)
+        });
+        Ok(about.map(|event| event.note.unwrap_or_default()).collect())
+    }
+
+    pub(crate) async fn is_told(&self, node: &str, reason: &str) -> Outcome {
+        until(&format!("the event {reason} about {node}"), 60, || async {
+            Ok(!self.events(node, reason).await?.is_empty())
+        })
+        .await
+    }
+
+    pub(crate) async fn pod_is_gone(&self, name: &str) -> Outcome {
+        until(&format!("pod {name} is gone"), 90, || async {
+            let pod = self.pods().get_opt(name).await.map_err(|e| e.to_string())?;
+            Ok(pod.is_none())
+        })
+        .await
+    }
+
+    pub(crate) async fn uid(&self, pod: &str) -> Result<String, String> {
+        let pod = self.pods().get(pod).await.map_err(|e| e.to_string())?;
+        Ok(pod.uid().unwrap_or_default())
+    }
+}

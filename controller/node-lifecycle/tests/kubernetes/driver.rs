@@ -1,0 +1,258 @@
+//! The simulator, the real controller in `enforce`, and the real node-lifecycle.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use serde_json::{Value, json};
+use tonic::transport::Endpoint;
+
+use crate::process::{Process, port};
+
+/// The user ids of node-lifecycle: its own, and the test's where it cannot change.
+const PEERS: &str = "65527,0,1000";
+
+pub(crate) struct Driver {
+    directory: PathBuf,
+    control: PathBuf,
+    pub(crate) csi: PathBuf,
+    pub(crate) safe_detach: PathBuf,
+    http: u16,
+    simulator: Process,
+    pub(crate) controller: Process,
+    pub(crate) lifecycle: Option<Process>,
+}
+
+/// Beside the test's own binary.
+fn program(name: &str) -> Result<PathBuf, String> {
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let directory = me.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let path = directory.join(name);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(format!(
+            "{} is not there; cargo build --workspace --bins builds it",
+            path.display()
+        )),
+    }
+}
+
+/// Whether the driver's programs are there; `Err` says which is missing.
+pub(crate) fn programs() -> Result<(), String> {
+    program("ec2-sim")?;
+    program("ebs-csi-node-lifecycle")?;
+    let help = Command::new(program("ebs-csi-controller")?)
+        .arg("--help")
+        .output();
+    let help = help.map_err(|e| e.to_string())?.stdout;
+    match String::from_utf8_lossy(&help).contains("--safe-detach-endpoint") {
+        true => Ok(()),
+        false => Err("the controller does not serve SafeDetach".to_owned()),
+    }
+}
+
+impl Driver {
+    /// Starts the simulator with instances of these ids, and the controller.
+    pub(crate) async fn start(directory: &Path, instances: &[String]) -> Result<Self, String> {
+        let scenario = directory.join("scenario.json");
+        let instances: Vec<Value> = instances
+            .iter()
+            .map(|id| json!({"id": id, "zone": "us-east-1a"}))
+            .collect();
+        let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": instances,
+            "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
+        std::fs::write(&scenario, world.to_string()).map_err(|e| e.to_string())?;
+        let state = directory.join("ec2");
+        let ec2 = port();
+        let arguments = [
+            "serve".to_owned(),
+            format!("--state-dir={}", state.display()),
+            format!("--scenario={}", scenario.display()),
+            "--devices=none".to_owned(),
+            format!("--listen=127.0.0.1:{ec2}"),
+        ];
+        let simulator =
+            Process::start(directory, "ec2-sim", &program("ec2-sim")?, &arguments, &[])?;
+        let control = state.join("control.sock");
+        wait_for(&control).await?;
+
+        let (csi, safe_detach) = (directory.join("csi.sock"), directory.join("detach.sock"));
+        let arguments = [
+            format!("--endpoint=unix://{}", csi.display()),
+            "--safe-detach=enforce".to_owned(),
+            "--feature-gates=NonGracefulFailover=true".to_owned(),
+            format!("--safe-detach-endpoint=unix://{}", safe_detach.display()),
+            format!("--safe-detach-peers={PEERS}"),
+        ];
+        let url = format!("http://127.0.0.1:{ec2}");
+        let environment = [
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", url.as_str()),
+            ("AWS_ACCESS_KEY_ID", "AKIATEST"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+        ];
+        let program = program("ebs-csi-controller")?;
+        let mut controller =
+            Process::start(directory, "controller", &program, &arguments, &environment)?;
+        for socket in [&csi, &safe_detach] {
+            if let Err(why) = wait_for(socket).await {
+                return Err(controller.ended().unwrap_or(why));
+            }
+            // In a pod both containers are in the group that owns the socket; here their users differ.
+            let all = std::fs::Permissions::from_mode(0o777);
+            std::fs::set_permissions(socket, all).map_err(|e| e.to_string())?;
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+            control,
+            csi,
+            safe_detach,
+            http: port(),
+            simulator,
+            controller,
+            lifecycle: None,
+        })
+    }
+
+    /// Starts node-lifecycle, or starts it again.
+    pub(crate) fn start_lifecycle(&mut self, kubeconfig: &Path) -> Result<(), String> {
+        self.lifecycle = None;
+        let arguments = [
+            format!(
+                "--safe-detach-endpoint=unix://{}",
+                self.safe_detach.display()
+            ),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--http-endpoint=127.0.0.1:{}", self.http),
+            "--namespace=kube-system".to_owned(),
+            "--identity=rig".to_owned(),
+            "--lease-duration-seconds=5".to_owned(),
+            "--query-interval-seconds=1".to_owned(),
+        ];
+        let program = program("ebs-csi-node-lifecycle")?;
+        self.lifecycle = Some(Process::start(
+            &self.directory,
+            "node-lifecycle",
+            &program,
+            &arguments,
+            &[],
+        )?);
+        Ok(())
+    }
+
+    /// Whether everything still runs.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        let all = [&mut self.simulator, &mut self.controller];
+        let all = all.into_iter().chain(self.lifecycle.as_mut());
+        match all.filter_map(|process| process.ended()).next() {
+            Some(end) => Err(end),
+            None => Ok(()),
+        }
+    }
+
+    /// What node-lifecycle counts under that name, all labels of the line included.
+    pub(crate) fn metric(&self, line: &str) -> Option<f64> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).ok()?;
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        let found = page.lines().find(|found| found.starts_with(line))?;
+        found.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// A call of the simulator's control socket.
+    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        let call = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(&self.control)?;
+            let body = body.to_string();
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = call().map_err(|e| format!("{method} {path}: {e}"))?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        if head.split(' ').nth(1) != Some("200") {
+            return Err(format!("{method} {path}: {answer}"));
+        }
+        serde_json::from_str(body).map_err(|e| format!("{method} {path}: {e}: {body}"))
+    }
+
+    /// Stops, starts or terminates an instance.
+    pub(crate) fn power(&self, instance: &str, how: &str) -> Result<(), String> {
+        let path = format!("/v1/instances/{instance}/{how}");
+        self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
+    }
+
+    /// Whether EC2 shows the volume at the instance.
+    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Result<bool, String> {
+        let state = self.ec2("GET", "/v1/state", &json!({}))?;
+        let realms = state["realms"].as_array().into_iter().flatten();
+        let mut volumes =
+            realms.flat_map(|realm| realm["volumes"].as_array().into_iter().flatten());
+        let found = volumes.find(|found| found["id"] == volume);
+        let attachments =
+            found.ok_or_else(|| format!("EC2 has no {volume}"))?["attachments"].as_array();
+        let mut attachments = attachments.into_iter().flatten();
+        Ok(attachments.any(|attachment| attachment["instance"] == instance))
+    }
+
+    /// A volume that the controller makes in EC2.
+    pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
+        use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+        let address = format!("unix://{}", self.csi.display());
+        let endpoint = Endpoint::try_from(address).map_err(|e| e.to_string())?;
+        let channel = endpoint.connect().await.map_err(|e| e.to_string())?;
+        let request = csi::CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: 1 << 30,
+                limit_bytes: 0,
+            }),
+            volume_capabilities: vec![csi::VolumeCapability {
+                access_mode: Some(AccessMode {
+                    mode: Mode::SingleNodeWriter.into(),
+                }),
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+            }],
+            accessibility_requirements: Some(csi::TopologyRequirement {
+                requisite: vec![zone()],
+                preferred: vec![zone()],
+            }),
+            ..Default::default()
+        };
+        let made = ControllerClient::new(channel).create_volume(request).await;
+        let volume = made.map_err(|e| e.to_string())?.into_inner().volume;
+        volume
+            .map(|volume| volume.volume_id)
+            .ok_or_else(|| "no volume".to_owned())
+    }
+}
+
+fn zone() -> csi::Topology {
+    let key = "topology.ebs.csi.aws.com/zone".to_owned();
+    csi::Topology {
+        segments: [(key, "us-east-1a".to_owned())].into(),
+    }
+}
+
+async fn wait_for(socket: &Path) -> Result<(), String> {
+    let begun = Instant::now();
+    while UnixStream::connect(socket).is_err() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(format!("{} did not come", socket.display()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

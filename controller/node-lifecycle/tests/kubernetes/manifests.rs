@@ -1,0 +1,66 @@
+//! The manifests of `deploy/kubernetes`, as they are.
+
+use std::path::PathBuf;
+
+use kube::Client;
+use serde_json::Value;
+
+/// The objects of a file.
+pub(crate) fn read(name: &str) -> Vec<Value> {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let path = PathBuf::from(here)
+        .join("../../deploy/kubernetes")
+        .join(name);
+    let text = std::fs::read_to_string(&path).expect("a manifest");
+    text.split("\n---\n")
+        .map(|document| serde_saphyr::from_str(document).expect("YAML"))
+        .collect()
+}
+
+/// Where objects of a kind are made.
+fn collection(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let (group, plural) = match kind {
+        "ServiceAccount" => ("api/v1", "serviceaccounts"),
+        "ClusterRole" => ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+        "ClusterRoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+        "Role" => ("apis/rbac.authorization.k8s.io/v1", "roles"),
+        "RoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+        "CSIDriver" => ("apis/storage.k8s.io/v1", "csidrivers"),
+        "ValidatingAdmissionPolicy" => (
+            "apis/admissionregistration.k8s.io/v1",
+            "validatingadmissionpolicies",
+        ),
+        "ValidatingAdmissionPolicyBinding" => (
+            "apis/admissionregistration.k8s.io/v1",
+            "validatingadmissionpolicybindings",
+        ),
+        other => panic!("{other}: say where it is made"),
+    };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("/{group}/namespaces/{namespace}/{plural}"),
+        None => format!("/{group}/{plural}"),
+    }
+}
+
+/// Makes an object.
+pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), String> {
+    let body = serde_json::to_vec(object).map_err(|e| e.to_string())?;
+    let request = http::Request::post(collection(object))
+        .header("content-type", "application/json")
+        .body(body)
+        .map_err(|e| e.to_string())?;
+    let made: Result<Value, kube::Error> = client.request(request).await;
+    made.map(drop)
+        .map_err(|e| format!("{} {}: {e}", object["kind"], object["metadata"]["name"]))
+}
+
+/// Makes all objects of the files.
+pub(crate) async fn apply(client: &Client, files: &[&str]) -> Result<(), String> {
+    for file in files {
+        for object in read(file) {
+            create(client, &object).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Nodes without a kubelet: objects, and leases that are renewed while the node lives.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// The living nodes.
+#[derive(Clone)]
+pub(crate) struct Nodes {
+    client: Client,
+    alive: Arc<Mutex<BTreeSet<String>>>,
+}
+
+fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object of that kind")
+}
+
+impl Nodes {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            alive: Arc::default(),
+        }
+    }
+
+    /// A Ready node on that instance.
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        instance: &str,
+        zone: &str,
+    ) -> Result<(), String> {
+        let labels = json!({"topology.kubernetes.io/zone": zone, "topology.ebs.csi.aws.com/zone": zone, "kubernetes.io/hostname": name});
+        let node: Node = made(json!({
+            "metadata": {"name": name, "labels": labels, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+            "spec": {"providerID": format!("aws:///{zone}/{instance}")},
+        }));
+        let created = self.api().create(&PostParams::default(), &node).await;
+        created.map_err(|e| format!("node {name}: {e}"))?;
+        let csi: CSINode = made(json!({
+            "metadata": {"name": name},
+            "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": instance, "topologyKeys": ["topology.ebs.csi.aws.com/zone"]}]},
+        }));
+        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
+        let created = csi_nodes.create(&PostParams::default(), &csi).await;
+        created.map_err(|e| format!("CSINode {name}: {e}"))?;
+        self.boot(name, "boot-1").await
+    }
+
+    /// The node's kubelet says that it is Ready in that boot, and goes on renewing its lease.
+    pub(crate) async fn boot(&self, name: &str, boot: &str) -> Result<(), String> {
+        let now = jiff::Timestamp::now();
+        let status = json!({"status": {
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}],
+            "nodeInfo": {"bootID": boot, "architecture": "amd64", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.3", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": ""},
+        }});
+        self.status(name, status).await?;
+        self.renew(name).await;
+        self.alive
+            .lock()
+            .expect("not poisoned")
+            .insert(name.to_owned());
+        Ok(())
+    }
+
+    /// What kubelet says it uses.
+    pub(crate) async fn in_use(&self, name: &str, volumes: &[&str]) -> Result<(), String> {
+        let volumes: Vec<String> = volumes
+            .iter()
+            .map(|volume| format!("kubernetes.io/csi/ebs.csi.aws.com^{volume}"))
+            .collect();
+        self.status(name, json!({"status": {"volumesInUse": volumes}}))
+            .await
+    }
+
+    async fn status(&self, name: &str, status: Value) -> Result<(), String> {
+        let how = PatchParams::default();
+        let (api, patch) = (self.api(), Patch::Strategic(status));
+        let patched = api.patch_status(name, &how, &patch).await;
+        patched
+            .map(drop)
+            .map_err(|e| format!("status of {name}: {e}"))
+    }
+
+    /// It is not heard of any more.
+    pub(crate) fn silence(&self, name: &str) {
+        self.alive.lock().expect("not poisoned").remove(name);
+    }
+
+    /// Its object goes.
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), String> {
+        self.silence(name);
+        let deleted = self.api().delete(name, &DeleteParams::default()).await;
+        deleted.map(drop).map_err(|e| e.to_string())?;
+        // Its owner is the Node object; no garbage collector runs here.
+        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
+        let _ = csi_nodes.delete(name, &DeleteParams::default()).await;
+        Ok(())
+    }
+
+    /// Renews the leases of the living, for ever.
+    pub(crate) async fn run(self) {
+        loop {
+            let alive: Vec<String> = {
+                let alive = self.alive.lock().expect("not poisoned");
+                alive.iter().cloned().collect()
+            };
+            for name in alive {
+                self.renew(&name).await;
+            }
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+        }
+    }
+
+    async fn renew(&self, name: &str) {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now())},
+        });
+        let how = PatchParams::apply("rig").force();
+        if let Err(error) = api.patch(name, &how, &Patch::Apply(lease)).await {
+            println!("the lease of {name}: {error}");
+        }
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+}

@@ -1,0 +1,89 @@
+//! RBAC and the admission policy: enough, and no more.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::cluster::{Outcome, World, must};
+use crate::control_plane::ControlPlane;
+use crate::manifests;
+
+/// What the scenarios before made node-lifecycle use is exactly what the manifest grants: each verb is needed, and (since the API server asks
+/// RBAC) none is missing.
+pub(crate) async fn each_is_needed(plane: &ControlPlane) -> Outcome {
+    let mut granted = BTreeSet::new();
+    for object in manifests::read("node-lifecycle-rbac.yaml") {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let texts = |key: &str| -> Vec<String> {
+                let all = rule[key].as_array().into_iter().flatten();
+                all.filter_map(Value::as_str).map(str::to_owned).collect()
+            };
+            for resource in texts("resources") {
+                for verb in texts("verbs") {
+                    granted.insert((verb, resource.clone()));
+                }
+            }
+        }
+    }
+    let used = plane.used()?;
+    let idle: Vec<_> = granted.difference(&used).collect();
+    must(
+        idle.is_empty(),
+        &format!("every verb is used; not: {idle:?}"),
+    )
+}
+
+/// As node-lifecycle's user: its own taint may come and go, nothing else of a Node may change.
+pub(crate) async fn only_our_taint(_world: &World<'_>, lifecycle: Client) -> Outcome {
+    let nodes: Api<Node> = Api::all(lifecycle);
+    let ours = json!({"key": "node.kubernetes.io/out-of-service", "value": "ebs-safe-detach", "effect": "NoExecute"});
+    let persons = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+    let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule"});
+    let rows = [
+        ("our taint", json!({"spec": {"taints": [ours]}}), true),
+        ("no taint", json!({"spec": {"taints": []}}), true),
+        (
+            "a person's taint",
+            json!({"spec": {"taints": [persons]}}),
+            false,
+        ),
+        (
+            "another taint",
+            json!({"spec": {"taints": [ours, other]}}),
+            false,
+        ),
+        ("cordon", json!({"spec": {"unschedulable": true}}), false),
+        (
+            "a label",
+            json!({"metadata": {"labels": {"x": "y"}}}),
+            false,
+        ),
+        (
+            "an annotation",
+            json!({"metadata": {"annotations": {"x": "y"}}}),
+            false,
+        ),
+        (
+            "our annotation",
+            json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": "y"}}}),
+            true,
+        ),
+        (
+            "our annotation's end",
+            json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": null}}}),
+            true,
+        ),
+    ];
+    for (what, patch, allowed) in rows {
+        let how = PatchParams::default();
+        let patched = nodes.patch("node-2", &how, &Patch::Merge(patch)).await;
+        must(
+            patched.is_ok() == allowed,
+            &format!("{what}: allowed is {allowed}; {patched:?}"),
+        )?;
+    }
+    Ok(())
+}

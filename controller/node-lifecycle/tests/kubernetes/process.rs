@@ -1,0 +1,79 @@
+//! Processes that end with the test.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A child that is killed when it is dropped; its log stays until the test's directory goes.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts it with this environment and no other.
+    pub(crate) fn start<A: AsRef<OsStr>>(
+        directory: &Path,
+        name: &str,
+        program: &Path,
+        arguments: &[A],
+        environment: &[(&str, &str)],
+    ) -> Result<Self, String> {
+        let log = directory.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.map_err(|e| format!("{}: {e}", log.display()))?;
+        let both = file.try_clone().map_err(|e| e.to_string())?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(both);
+        let child = command
+            .spawn()
+            .map_err(|e| format!("{}: {e}", program.display()))?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            log,
+        })
+    }
+
+    /// Its end, if it has ended, with what it said last.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        Some(format!("{} ended: {status}\n{}", self.name, self.tail()))
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let from = lines.len().saturating_sub(25);
+        lines[from..].join("\n")
+    }
+
+    /// The whole log.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A free port; taken by the process a moment later.
+pub(crate) fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
