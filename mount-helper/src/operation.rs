@@ -6,6 +6,7 @@ mod inspect;
 mod nvme;
 mod prepare;
 mod publish;
+mod raw;
 mod stage;
 mod stats;
 mod withdraw;

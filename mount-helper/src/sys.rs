@@ -68,6 +68,8 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
 }
 
 const BLKGETSIZE64: u32 = 0x8008_1272;
+const BLKROSET: u32 = 0x125d;
+const BLKROGET: u32 = 0x125e;
 const BLKGETDISKSEQ: u32 = 0x8008_1280;
 const XFS_IOC_FSGEOMETRY_V1: u32 = 0x8070_5864;
 const XFS_IOC_FSGROWFSDATA: u32 = 0x4010_586e;
@@ -89,6 +91,22 @@ pub fn block_bytes(device: impl AsFd) -> io::Result<u64> {
 /// Number that the kernel gives to each attach of a disk (`BLKGETDISKSEQ`); never used twice until a reboot.
 pub fn disk_sequence(device: impl AsFd) -> io::Result<u64> {
     read_number(device.as_fd(), BLKGETDISKSEQ)
+}
+
+/// The kernel refuses writes to the device, through whatever descriptor (`BLKROGET`).
+pub fn is_read_only(device: impl AsFd) -> io::Result<bool> {
+    let mut value: c_int = 0;
+    // SAFETY: the command writes exactly one int behind the pointer.
+    checked(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKROGET as _, &raw mut value) })?;
+    Ok(value != 0)
+}
+
+/// Have the kernel refuse writes to the device, or take them again (`BLKROSET`).
+pub fn set_read_only(device: impl AsFd, read_only: bool) -> io::Result<()> {
+    let value = c_int::from(read_only);
+    // SAFETY: the command reads exactly one int behind the pointer.
+    checked(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKROSET as _, &raw const value) })?;
+    Ok(())
 }
 
 /// Geometry of a mounted XFS: (block size in bytes, data blocks, maximum percentage of inodes).

@@ -338,15 +338,24 @@ pub fn publish_filesystem(
     }
 }
 
-/// Show a disk itself at a target. `mounts` are the places where a file system of it is mounted.
+/// Show a disk itself at a target. `mounts` are the places where a file system of it is mounted, `others` those where the disk
+/// itself is shown already.
 pub fn publish_block(
     asked: &PublishBlock,
     disk: &DiskFacts,
     target: &PathFacts,
     mounts: &[VolumeMount],
+    others: &[VolumeMount],
 ) -> Result<Authorized<Publish>, Refusal> {
     // A raw writer beside a mounted file system destroys it.
     if !mounts.is_empty() {
+        return Err(Refusal::StillHeld);
+    }
+    // Only the disk as a whole can be made read-only: what is shown of it is all writable, or nothing is.
+    if others
+        .iter()
+        .any(|other| other.read_only != asked.read_only)
+    {
         return Err(Refusal::StillHeld);
     }
     match target {

@@ -821,12 +821,27 @@ fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
             Err(Refusal::StillHeld),
         ),
     ] {
-        let judged = judge::publish_block(&block(read_only), &DISK, &target, &mounts);
+        let judged = judge::publish_block(&block(read_only), &DISK, &target, &mounts, &[]);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
             "{target:?} {mounts:?}"
         );
+    }
+    // Shown at another place already: in the same way only.
+    for (read_only, shown_read_only, expected) in [
+        (false, false, Ok(Publish::Bind { make: true })),
+        (true, true, Ok(Publish::Bind { make: true })),
+        (true, false, Err(Refusal::StillHeld)),
+        (false, true, Err(Refusal::StillHeld)),
+    ] {
+        let shown = [VolumeMount {
+            path: Some("there".to_owned()),
+            read_only: shown_read_only,
+        }];
+        let missing = PathFacts::Missing;
+        let judged = judge::publish_block(&block(read_only), &DISK, &missing, &[], &shown);
+        assert_eq!(judged.map(judge::Authorized::into_act), expected);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Inspect: which volumes are mounted beneath the kubelet root, as the mount table has it.
+use super::raw;
 use crate::outcome::{At, Done};
 use crate::world::World;
 use ebs_csi_wire::{HeldVolume, KubeletPath, Step, VolumeId};
-use rustix::fs::{FileType, fstat};
 use std::collections::HashMap;
 
 /// Every staged and published volume, in the order of the mount table.
@@ -23,7 +23,7 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
         let device = match disks.get(&mount.device) {
             Some(_) => mount.device,
             // A bound device node: the mount table names the file system that holds the node.
-            None => match bound_node(world, &relative) {
+            None => match raw::bound_node(world, &relative) {
                 Some(device) => device,
                 None => continue,
             },
@@ -39,12 +39,6 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
         });
     }
     Ok(held)
-}
-
-fn bound_node(world: &World, relative: &str) -> Option<u64> {
-    let held = world.root.hold(relative).ok()?;
-    let facts = fstat(&held).ok()?;
-    (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
 }
 
 /// A serial is a volume id without its hyphen.

@@ -1,4 +1,5 @@
 //! Publish: show a staged file system, or a disk itself, at a target.
+use super::raw;
 use crate::device::Access;
 use crate::fault_point;
 use crate::mounts;
@@ -78,11 +79,19 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     identified(&asked.disk, &facts)?;
     let target = world.look(target_path)?;
     let mounts = world.root.mounts_of(facts.device, &world.table)?;
-    let permit =
-        judge::publish_block(asked, &facts, &target, &mounts).map_err(|reason| match reason {
-            Refusal::StillHeld => world.in_use(reason, facts.device, target_path),
-            _ => reason.into(),
-        })?;
+    let shown = raw::publications(world, &device)?;
+    let others: Vec<_> = shown
+        .into_iter()
+        .filter(|mount| mount.path.as_deref() != Some(target_path))
+        .collect();
+    let judged = judge::publish_block(asked, &facts, &target, &mounts, &others);
+    let permit = judged.map_err(|reason| match (reason, others.first()) {
+        (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw::held_at(world, other),
+        (Refusal::StillHeld, _) => world.in_use(reason, facts.device, target_path),
+        _ => reason.into(),
+    })?;
+    // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.
+    raw::switch(&device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true });
     };

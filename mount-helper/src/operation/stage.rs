@@ -1,6 +1,7 @@
 //! Stage: find the volume's disk, make it fit to be mounted, mount it at the staging path.
 use super::grow;
 use super::prepare::{self, Prepared};
+use super::raw;
 use crate::device::Access;
 use crate::fault_point;
 use crate::mounts::{self, Parameter};
@@ -68,6 +69,9 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         StagePlace::Fresh { make } => make,
     };
 
+    if !asked.read_only {
+        raw::writable(world, &device)?;
+    }
     let Prepared {
         permit,
         formatted,

@@ -1,4 +1,5 @@
 //! Unstage and unpublish: unmount what is the volume's, remove the empty target, leave everything else alone.
+use super::raw;
 use crate::beneath;
 use crate::device::{Access, DeviceError};
 use crate::directories::Act;
@@ -78,6 +79,8 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
             Withdraw::RemoveDirectory => Act::RemoveDirectory,
             Withdraw::RemoveFile => {
                 empty(world, relative)?;
+                // Before the file goes: who is killed here finds it, and comes by again.
+                raw::released(world, &asked.volume)?;
                 Act::RemoveFile
             }
             Withdraw::Already => return Ok(wire::Done { already }),

@@ -1,9 +1,12 @@
 //! The life of a volume on a node, for each file system and for a raw device.
-use crate::rig::{Rig, able, block_target, done, refused, staged, staging, target, volume};
-use ebs_csi_wire::{Expanded, FsType, Outcome, Refusal, Step, Usage};
+use crate::rig::{
+    Rig, able, block_target, done, refused, shell, staged, staging, target, told, volume,
+};
+use ebs_csi_wire::{Expanded, FsType, Operation, Outcome, Refusal, Step, Usage};
 use std::fs;
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
 
 const MIB: u64 = 1 << 20;
 
@@ -266,4 +269,76 @@ fn ext4_grows_when_it_is_staged_again() {
     let again = staged(rig.stage(&volume, FsType::Ext4));
     assert!(!again.grown && !again.checked, "{again:?}");
     done(rig.unstage(&volume));
+}
+
+#[test]
+fn a_raw_disk_that_is_published_read_only_takes_no_write_from_anybody() {
+    use ebs_csi_wire::PublishBlock;
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let publish = |pod: &str, read_only| {
+        rig.ask(Operation::PublishBlock(PublishBlock {
+            disk: crate::rig::disk(&volume),
+            target: rig.kubelet(&block_target(&volume, pod)),
+            read_only,
+        }))
+    };
+    let unpublish = |pod: &str| done(rig.unpublish(&volume, &block_target(&volume, pod)));
+    let write = |path: &std::path::Path| -> std::io::Result<()> {
+        let mut device = fs::File::options().write(true).open(path)?;
+        device.write_all(&[7; 4096])?;
+        device.sync_all()
+    };
+    let inside = |pod: &str| rig.inside(&rig.kubelet(&block_target(&volume, pod)));
+    let kernels: PathBuf = attached.path().into();
+    assert!(!done(publish("one", true)));
+    assert!(done(publish("one", true)));
+    assert!(!done(publish("two", true)));
+    for path in [inside("one"), inside("two"), kernels.clone()] {
+        let error = write(&path).expect_err("read-only");
+        assert!(
+            matches!(error.raw_os_error(), Some(1 | 13 | 30)),
+            "{}: {error}",
+            path.display()
+        );
+    }
+    // One kind at a time: a writer would write to what a reader was promised to be still.
+    let told = told(publish("three", false));
+    assert_eq!(told.reason, Refusal::StillHeld);
+    assert!(matches!(told.seen, Some(ebs_csi_wire::Seen::MountedAt(_))));
+    unpublish("one");
+    write(&kernels).expect_err("two is still there");
+    // Nor is it staged beside it.
+    assert_eq!(
+        refused(rig.stage(&volume, FsType::Ext4)),
+        Refusal::StillHeld
+    );
+    unpublish("two");
+    write(&kernels).expect("as it was before");
+    assert!(!done(publish("three", false)));
+    write(&inside("three")).expect("writable");
+    assert_eq!(refused(publish("one", true)), Refusal::StillHeld);
+    unpublish("three");
+    // A helper that was killed before it had switched the disk back.
+    for again in ["publish", "stage"] {
+        shell("blockdev", &["--setro", &attached.path()]);
+        if again == "publish" {
+            assert!(!done(publish("three", false)));
+            write(&inside("three")).expect("writable");
+            unpublish("three");
+            let zeros = fs::File::options()
+                .write(true)
+                .open(&kernels)
+                .expect("open");
+            zeros.write_all_at(&[0; 4096], 0).expect("write");
+            zeros.sync_all().expect("sync");
+        } else {
+            assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
+            done(rig.unstage(&volume));
+        }
+    }
 }

@@ -1,0 +1,90 @@
+//! A disk that is published raw: where, and whether the kernel takes writes to it.
+//!
+//! A read-only bind of a device node stops no write: the node is only a name of the disk. The disk itself is switched (`BLKROSET`),
+//! which holds for everybody on the node, so that all raw publications of a disk are of one kind.
+use crate::device::{Access, Device, DeviceError};
+use crate::outcome::{At, Done};
+use crate::sys;
+use crate::world::World;
+use ebs_csi_policy::facts::VolumeMount;
+use ebs_csi_wire::{KubeletPath, Refusal, Refused, Seen, Step, VolumeId};
+use rustix::fs::{FileType, fstat};
+use std::time::Duration;
+
+/// The device whose node is bound at a relative path.
+pub(super) fn bound_node(world: &World, relative: &str) -> Option<u64> {
+    let held = world.root.hold(relative).ok()?;
+    let facts = fstat(&held).ok()?;
+    (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
+}
+
+/// Every place beneath the kubelet root where the disk's own node is bound.
+pub(super) fn publications(world: &World, device: &Device) -> Done<Vec<VolumeMount>> {
+    let path = device.path();
+    let name = path.trim_start_matches("/dev/");
+    let mounts = world.table.read().at(Step::ReadMountTable)?;
+    Ok(mounts
+        .iter()
+        // The table names the node within the file system that holds it.
+        .filter(|mount| mount.root.rsplit('/').next() == Some(name))
+        .filter_map(|mount| {
+            let relative = world.root.relative(mount)?;
+            (bound_node(world, &relative) == Some(device.number())).then_some(VolumeMount {
+                path: Some(relative),
+                read_only: mount.read_only,
+            })
+        })
+        .collect())
+}
+
+/// Have the kernel refuse or take writes before the disk is shown.
+pub(super) fn switch(device: &Device, read_only: bool) -> Done<()> {
+    if sys::is_read_only(device).at(Step::ReadDevice)? == read_only {
+        return Ok(());
+    }
+    // A disk that cannot be made read-only is not shown as one.
+    sys::set_read_only(device, read_only).map_err(|_| Refusal::Unsupported)?;
+    if sys::is_read_only(device).at(Step::ReadDevice)? == read_only {
+        Ok(())
+    } else {
+        Err(Refusal::Unsupported.into())
+    }
+}
+
+/// A helper that was killed may have left the disk switched to read-only: whoever is to write to it finds it writable, unless
+/// it is still published so.
+pub(super) fn writable(world: &World, device: &Device) -> Done<()> {
+    if !sys::is_read_only(device).at(Step::ReadDevice)? {
+        return Ok(());
+    }
+    if let Some(other) = publications(world, device)?.first() {
+        return Err(held_at(world, other).into());
+    }
+    switch(device, false)
+}
+
+/// The last raw publication is gone: the disk is as it was. A disk that has left the node needs nothing.
+pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
+    let found = world
+        .disks
+        .find(&volume.serial(), Access::ReadOnly, Duration::ZERO);
+    let device = match found {
+        Err(DeviceError::Absent) => return Ok(()),
+        other => other.at(Step::FindDevice)?,
+    };
+    if sys::is_read_only(&device).at(Step::ReadDevice)? && publications(world, &device)?.is_empty()
+    {
+        switch(&device, false)?;
+    }
+    Ok(())
+}
+
+/// The refusal because of another raw publication.
+pub(super) fn held_at(world: &World, other: &VolumeMount) -> Refused {
+    let place = other.path.as_deref().unwrap_or_default();
+    let seen = KubeletPath::parse(&format!("{}/{place}", world.root.path())).ok();
+    Refused {
+        reason: Refusal::StillHeld,
+        seen: seen.map(Seen::MountedAt),
+    }
+}
