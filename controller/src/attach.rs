@@ -25,7 +25,7 @@ use crate::ec2::{
 use crate::ec2_failure::failure;
 use crate::operations::{Conflict, Mandate, Operations};
 use crate::request::{Pair, Publish};
-use crate::safe_detach::Mode;
+use crate::safe_detach::{Mode, Testimony};
 use crate::tally::Tally;
 
 use attaching::{Attaching, Step};
@@ -79,12 +79,13 @@ pub struct Attachments {
     lately: Lately,
     tally: Tally,
     safe_detach: Mode,
+    testimony: Testimony,
     running: Operations<Key, Intent, Option<Attached>>,
 }
 
 impl Attachments {
     /// With nothing under way.
-    pub fn new(ec2: Ec2, safe_detach: Mode, tally: Tally) -> Self {
+    pub(crate) fn new(ec2: Ec2, safe_detach: Mode, testimony: Testimony, tally: Tally) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
@@ -94,6 +95,7 @@ impl Attachments {
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,
+            testimony,
         }
     }
 
@@ -124,7 +126,7 @@ impl Attachments {
     /// Detaches the volume, and waits until EC2 shows no attachment to the instance.
     ///
     /// # Errors
-    /// [`Condition::OperationPending`] while the guest still holds the device; and what EC2 says.
+    /// [`Condition::InUse`] when it may not leave; [`Condition::DeadlinePassed`] while the guest still holds the device; and what EC2 says.
     pub async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());
@@ -321,7 +323,7 @@ impl Attachments {
                 detaching::Step::Refuse(failure) => return Err(failure),
                 detaching::Step::Detach => {
                     mandate.check_wanted()?;
-                    match self.may_leave(&ec2, pair, mandate, deadline).await? {
+                    let force = match self.may_leave(&ec2, pair, mandate, deadline).await? {
                         Leave::Gone => {
                             step = detaching::Step::Gone;
                             continue;
@@ -330,9 +332,14 @@ impl Attachments {
                             step = detaching::Step::Wait;
                             continue;
                         }
-                        Leave::Now => {}
+                        Leave::Now(force) => force,
+                    };
+                    // The decision took its time.
+                    if mandate.is_superseded() {
+                        return Err(Mandate::superseded_failure());
                     }
-                    let answer = ec2.detach_volume(volume, node, Force::No).await;
+                    mandate.check_wanted()?;
+                    let answer = ec2.detach_volume(volume, node, force).await;
                     machine.sent(Instant::now());
                     match answer {
                         Ok(_) => {}
@@ -364,6 +371,12 @@ impl Attachments {
                         return ControlFlow::Continue(());
                     }
                     match machine.see(seen, Instant::now()) {
+                        // A person's order may have come since.
+                        detaching::Step::Wait
+                            if machine.is_leaving() && self.testimony.glasses.is_unused(pair) =>
+                        {
+                            ControlFlow::Break(detaching::Step::Detach)
+                        }
                         detaching::Step::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),
                     }

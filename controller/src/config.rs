@@ -19,7 +19,7 @@ use value::socket_address;
 
 use crate::ec2::{Action, Rate};
 use crate::http::CertificateFiles;
-use crate::safe_detach::Mode;
+use crate::safe_detach::{FenceLeave, FenceSettings, Mode};
 use crate::traces;
 
 /// The checked configuration.
@@ -57,6 +57,10 @@ pub struct Config {
     pub node_local_volumes: bool,
     /// `--safe-detach`.
     pub safe_detach: Mode,
+    /// Where SafeDetach is served, and to whom.
+    pub safe_detach_socket: Option<SafeDetachSocket>,
+    /// What a fence may do.
+    pub fence: FenceSettings,
     /// Whether the volume health calls are offered.
     pub volume_health: bool,
     /// Name in the user agent.
@@ -79,6 +83,15 @@ pub struct Config {
     pub profile_files: bool,
     /// Flags that were given and have no meaning, each with what stands in its place.
     pub without_meaning: Vec<(&'static str, &'static str)>,
+}
+
+/// The socket of SafeDetach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SafeDetachSocket {
+    /// A unix socket.
+    pub endpoint: Endpoint,
+    /// The user ids that may call.
+    pub peers: Vec<u32>,
 }
 
 /// Why the process ends before it starts.
@@ -123,6 +136,27 @@ impl Config {
                 "modes other than off are alpha: add --feature-gates=NonGracefulFailover=true",
             ));
         }
+        if flags.safe_detach == Mode::Off && flags.safe_detach_fence != FenceLeave::Off {
+            return Err(usage("safe-detach-fence", "needs --safe-detach"));
+        }
+        let safe_detach_socket = match flags.safe_detach_endpoint {
+            Some(Endpoint::Tcp(_)) => {
+                return Err(usage(
+                    "safe-detach-endpoint",
+                    "give unix:///path/safe-detach.sock",
+                ));
+            }
+            Some(_) if flags.safe_detach_peers.is_empty() => {
+                return Err(usage("safe-detach-endpoint", "needs --safe-detach-peers"));
+            }
+            Some(endpoint) if endpoint == flags.endpoint => {
+                return Err(usage("safe-detach-endpoint", "must not be the CSI socket"));
+            }
+            endpoint => endpoint.map(|endpoint| SafeDetachSocket {
+                endpoint,
+                peers: flags.safe_detach_peers,
+            }),
+        };
         let http = match flags.http_endpoint.as_str() {
             "" => None,
             address => Some(socket_address(address).map_err(|why| usage("http-endpoint", &why))?),
@@ -174,6 +208,12 @@ impl Config {
             modify_window: flags.modify_volume_request_handler_timeout,
             snapshot_takeover: flags.snapshot_takeover_wait,
             safe_detach: flags.safe_detach,
+            // Whoever takes the mode back leaves the rest of the command line as it is.
+            safe_detach_socket: safe_detach_socket.filter(|_| flags.safe_detach != Mode::Off),
+            fence: FenceSettings {
+                leave: flags.safe_detach_fence,
+                limit: flags.safe_detach_fence_limit,
+            },
             node_local_volumes: flags.enable_node_local_volumes,
             volume_health: flags.enable_volume_health,
             execution_environment,
@@ -195,6 +235,15 @@ impl Config {
             profile_files: profile_files(environment),
             without_meaning: flags.without_meaning.given(),
         })
+    }
+}
+
+impl Config {
+    /// Every socket of its own that the process removes when it ends.
+    pub fn sockets(&self) -> Vec<&Endpoint> {
+        let safe_detach = self.safe_detach_socket.as_ref();
+        let safe_detach = safe_detach.map(|socket| &socket.endpoint);
+        std::iter::once(&self.endpoint).chain(safe_detach).collect()
     }
 }
 
@@ -482,5 +531,51 @@ mod tests {
         assert!(
             matches!(read(&["--version"]), Err(Stop::Say(text)) if text.contains("driverVersion"))
         );
+    }
+
+    #[test]
+    fn the_socket_of_safe_detach_needs_its_mode_its_peers_and_a_unix_path() {
+        let gate = "--feature-gates=NonGracefulFailover=true";
+        let (on, off) = ("--safe-detach=enforce", "--safe-detach=off");
+        let socket = "--safe-detach-endpoint=unix:///csi/safe-detach.sock";
+        let peers = "--safe-detach-peers=65532,0";
+        let config = read(&[gate, on, socket, peers, "--safe-detach-fence=stop"]).unwrap();
+        let served = config.safe_detach_socket.clone().unwrap();
+        assert_eq!(served.peers, [65532, 0]);
+        assert_eq!(config.sockets().len(), 2);
+        assert_eq!(config.fence.leave, FenceLeave::Stop);
+        assert_eq!(config.fence.limit, 1);
+        // Who takes the mode back leaves the rest as it is.
+        assert_eq!(
+            read(&[off, socket, peers]).unwrap().safe_detach_socket,
+            None
+        );
+        let refused: &[(&[&str], &str)] = &[
+            (&[on], "NonGracefulFailover"),
+            (&[gate, on, socket], "--safe-detach-peers"),
+            (
+                &[gate, on, "--safe-detach-endpoint=tcp://127.0.0.1:1", peers],
+                "unix:///",
+            ),
+            (
+                &[
+                    gate,
+                    on,
+                    "--endpoint=unix:///csi/safe-detach.sock",
+                    socket,
+                    peers,
+                ],
+                "CSI socket",
+            ),
+            (&["--safe-detach-fence=stop"], "needs --safe-detach"),
+            (&[gate, on, "--safe-detach-fence=reboot"], "reboot"),
+            (&[gate, "--safe-detach=on"], "on"),
+        ];
+        for (arguments, word) in refused {
+            match read(arguments) {
+                Err(Stop::Usage(line)) => assert!(line.contains(word), "{arguments:?}: {line}"),
+                other => panic!("{arguments:?}: {other:?}"),
+            }
+        }
     }
 }

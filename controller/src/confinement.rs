@@ -43,7 +43,7 @@ const CREDENTIAL_FILES: [&str; 6] = [
 /// # Errors
 /// [`Fault`]: the process must end with [`Fault::EXIT`].
 pub fn enter(
-    endpoint: &Endpoint,
+    sockets: &[&Endpoint],
     environment: &BTreeMap<String, String>,
     certificate: Option<&CertificateFiles>,
 ) -> Result<Enforced, Fault> {
@@ -65,10 +65,12 @@ pub fn enter(
             places = places.with("credentials", place)?;
         }
     }
-    if let Endpoint::Unix(path) = endpoint
-        && let Some(directory) = path.parent().filter(|directory| directory.exists())
-    {
-        places = places.with("socket-directory", directory)?;
+    for socket in sockets {
+        if let Endpoint::Unix(path) = socket
+            && let Some(directory) = path.parent().filter(|directory| directory.exists())
+        {
+            places = places.with("socket-directory", directory)?;
+        }
     }
     ebs_csi_confine::enter(profile::CONTROLLER, &places)
 }

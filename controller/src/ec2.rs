@@ -52,7 +52,7 @@ pub use modification::{Modification, ModificationState, Performance};
 pub use random::Random;
 pub use request::{
     CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, ListPage, LockSnapshot, MaxIops,
-    ModifyVolume, OwnTags, Page, Tags,
+    ModifyVolume, OwnTags, Page, PowerOff, Tags,
 };
 pub use seen::Seen;
 pub use snapshot::{Snapshot, SnapshotState};

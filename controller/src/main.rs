@@ -76,6 +76,17 @@ fn begin() -> Result<(), End> {
         .endpoint
         .bind()
         .map_err(|error| end(1, format!("--endpoint {}: {error}", config.endpoint)))?;
+    let safe_detach = config
+        .safe_detach_socket
+        .as_ref()
+        .map(|socket| {
+            let refused = |error| {
+                let endpoint = &socket.endpoint;
+                end(1, format!("--safe-detach-endpoint {endpoint}: {error}"))
+            };
+            socket.endpoint.bind().map_err(refused)
+        })
+        .transpose()?;
     let http = config
         .http
         .map(|address| {
@@ -84,7 +95,7 @@ fn begin() -> Result<(), End> {
         })
         .transpose()?;
 
-    let enforced = confinement::enter(&config.endpoint, &environment, config.certificate.as_ref())
+    let enforced = confinement::enter(&config.sockets(), &environment, config.certificate.as_ref())
         .map_err(|fault| end(Fault::EXIT, fault))?;
     tracing::info!(%enforced, "confined");
 
@@ -96,6 +107,7 @@ fn begin() -> Result<(), End> {
         config,
         Sockets {
             csi,
+            safe_detach,
             http,
             traces: exporter,
         },

@@ -64,6 +64,12 @@ struct ByMode {
     mode: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByFence {
+    mode: &'static str,
+    result: &'static str,
+}
+
 type Seconds = fn() -> Histogram;
 
 /// All metrics of the process.
@@ -86,6 +92,9 @@ pub struct Metrics {
     usable: Gauge,
     safe_detach_mode: Family<ByMode, Gauge>,
     safe_detach_decisions: Family<ByVerdict, Counter>,
+    safe_detach_fences: Family<ByFence, Counter>,
+    safe_detach_observers: Gauge,
+    forced_detaches: Counter,
     scrapes: Counter,
     scrape_seconds: Histogram,
     detaches: Arc<Detaches>,
@@ -211,6 +220,24 @@ impl Metrics {
             "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
             safe_detach_decisions.clone(),
         );
+        let safe_detach_fences = Family::default();
+        registry.register(
+            "aws_ebs_csi_safe_detach_fences",
+            "Fences that were asked for, by mode and by what came of it",
+            safe_detach_fences.clone(),
+        );
+        let safe_detach_observers = Gauge::default();
+        registry.register(
+            "aws_ebs_csi_safe_detach_observers",
+            "Processes that are connected to answer what nodes say",
+            safe_detach_observers.clone(),
+        );
+        let forced_detaches = Counter::default();
+        registry.register(
+            "aws_ebs_csi_safe_detach_forced",
+            "Detaches that were forced by a person's order",
+            forced_detaches.clone(),
+        );
         let oldest = Family::default();
         registry.register(
             "aws_ebs_csi_ec2_lane_oldest_seconds",
@@ -269,6 +296,9 @@ impl Metrics {
             usable,
             safe_detach_mode,
             safe_detach_decisions,
+            safe_detach_fences,
+            safe_detach_observers,
+            forced_detaches,
             scrapes,
             scrape_seconds,
             detaches,
@@ -378,6 +408,21 @@ impl Metrics {
         self.safe_detach_decisions
             .get_or_create(&ByVerdict { verdict, evidence })
             .inc();
+    }
+
+    pub(crate) fn fenced(&self, mode: &'static str, result: &'static str) {
+        self.safe_detach_fences
+            .get_or_create(&ByFence { mode, result })
+            .inc();
+    }
+
+    /// Observers of nodes have come (1) or gone (-1).
+    pub(crate) fn observer(&self, change: i64) {
+        self.safe_detach_observers.inc_by(change);
+    }
+
+    pub(crate) fn forced_detach(&self) {
+        self.forced_detaches.inc();
     }
 
     pub(crate) fn usable(&self, usable: bool) {

@@ -169,6 +169,7 @@ mod tests {
             id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
             kind: "m5.large".to_owned(),
             state: InstanceState::Running,
+            launched: None,
             hibernation: crate::ec2::Hibernation::No,
             zone: "us-east-1a".to_owned(),
             zone_id: None,

@@ -1,5 +1,6 @@
 //! The process from its bound sockets to its end.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,6 +21,7 @@ use crate::http::{self, Pages};
 use crate::metrics::Metrics;
 use crate::probe::Probe;
 use crate::rpc;
+use crate::safe_detach::Mode;
 use crate::service::{self, Controller};
 use crate::traces::Exporter;
 
@@ -31,6 +33,8 @@ const LAST_TRACES: Duration = Duration::from_secs(2);
 pub struct Sockets {
     /// CSI.
     pub csi: Listener,
+    /// SafeDetach.
+    pub safe_detach: Option<Listener>,
     /// Metrics and health.
     pub http: Option<std::net::TcpListener>,
     /// Where the log's spans arrive, when they are exported.
@@ -105,7 +109,12 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
         credentials = config.credentials_from,
         "EC2"
     );
-    tracing::info!(mode = %config.safe_detach, "safe detach");
+    tracing::info!(
+        mode = %config.safe_detach,
+        gate = config.safe_detach != Mode::Off,
+        fence = %config.fence.leave,
+        "safe detach"
+    );
     let probe = Probe::new(config.probe_aws);
     tokio::spawn(Arc::clone(&probe).run(ec2.clone(), Arc::clone(&metrics)));
 
@@ -130,7 +139,21 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
             }
         })
     });
-    let routes = routes(&config, &ec2, &metrics, &probe)?;
+    let settings = service::Settings::read(&config).map_err(Ended::Setting)?;
+    let controller = Controller::new(ec2.clone(), settings, Arc::clone(&metrics));
+    if let (Some(listener), Some(socket)) = (sockets.safe_detach, &config.safe_detach_socket) {
+        let routes = controller.safe_detach().routes(socket.peers.clone());
+        let routes = rpc::guarded(routes, Arc::clone(&metrics));
+        tracing::info!(endpoint = %socket.endpoint, "serving SafeDetach");
+        // Its streams have no end of their own: it is served until the last CSI call has ended.
+        let serving = serve(listener, routes, std::future::pending(), config.drain);
+        tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "SafeDetach is served no more");
+            }
+        });
+    }
+    let routes = routes(&config, controller, &metrics, &probe);
     tracing::info!(endpoint = %config.endpoint, version = VERSION, "serving CSI");
     serve(sockets.csi, routes, stop, config.drain).await?;
     drop(ended);
@@ -143,18 +166,19 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
 }
 
 /// All services of the CSI socket.
-///
-/// # Errors
-/// [`Ended::Configuration`] for settings that a service refuses.
 fn routes(
     config: &Config,
-    ec2: &Ec2,
+    controller: Controller,
     metrics: &Arc<Metrics>,
     probe: &Arc<Probe>,
-) -> Result<Routes, Ended> {
-    let identity = Identity::new(VERSION, probe.readiness());
-    let settings = service::Settings::read(config).map_err(Ended::Setting)?;
-    let controller = Controller::new(ec2.clone(), settings, Arc::clone(metrics));
+) -> Routes {
+    let manifest = match config.safe_detach {
+        Mode::Off => HashMap::new(),
+        Mode::Ec2Only | Mode::Enforce => {
+            HashMap::from([("safe-detach".to_owned(), "v1".to_owned())])
+        }
+    };
+    let identity = Identity::new(VERSION, probe.readiness()).with_manifest(manifest);
     let ready = {
         let probe = Arc::clone(probe);
         Arc::new(move || probe.unready().is_none())
@@ -163,7 +187,7 @@ fn routes(
         .add_service(ModifyServer::new(controller.clone()))
         .add_service(ControllerServer::new(controller))
         .add_service(Health::new(ready));
-    Ok(rpc::guarded(routes, Arc::clone(metrics)))
+    rpc::guarded(routes, Arc::clone(metrics))
 }
 
 /// Jitter differs between two replicas that start at once.

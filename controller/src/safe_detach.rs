@@ -1,6 +1,19 @@
-//! Whether a volume may leave a node: the facts that EC2 shows, gathered after the call began, for the decision of `ebs-csi-safe-detach`.
+//! Whether a volume may leave a node: the facts for the decision of `ebs-csi-safe-detach`, gathered after the call began, and the socket on
+//! which node-lifecycle asks for it and hands in what EC2 does not show.
 
 mod evidence;
+mod fence;
+mod glass;
+mod peers;
+pub(crate) mod say;
+mod service;
+mod testimony;
+mod words;
 
-pub use ebs_csi_safe_detach::{Fact, Facts, Mode, Power, Refusal, Rung, Verdict, Waiting, decide};
+pub use ebs_csi_safe_detach::{
+    Fact, Facts, Mode, Phase, Power, Refusal, Rung, Verdict, Waiting, decide,
+};
 pub(crate) use evidence::gather;
+pub use fence::{FenceLeave, FenceSettings};
+pub use service::Service;
+pub(crate) use testimony::Testimony;

@@ -21,7 +21,7 @@ use crate::ec2::Ec2;
 use crate::iops::IopsCeilings;
 use crate::metrics::Metrics;
 use crate::modify::Modifications;
-use crate::safe_detach::Mode;
+use crate::safe_detach::{self, FenceSettings, Mode, Testimony};
 use crate::snapshot::Snapshots;
 use crate::tags::{TagSettings, Tags};
 use crate::tally::Tally;
@@ -40,6 +40,8 @@ pub struct Settings {
     pub node_local_volumes: bool,
     /// How much must be proved before a volume leaves a node.
     pub safe_detach: Mode,
+    /// What a fence may do.
+    pub fence: FenceSettings,
     /// Whether the health of volumes is told. The RPCs are alpha in the CSI specification.
     pub volume_health: bool,
 }
@@ -52,6 +54,7 @@ impl Default for Settings {
             snapshot_takeover: Duration::from_secs(10),
             node_local_volumes: false,
             safe_detach: Mode::Off,
+            fence: FenceSettings::default(),
             volume_health: false,
         }
     }
@@ -80,6 +83,7 @@ impl Settings {
             snapshot_takeover: config.snapshot_takeover,
             node_local_volumes: config.node_local_volumes,
             safe_detach: config.safe_detach,
+            fence: config.fence,
             volume_health: config.volume_health,
         })
     }
@@ -96,6 +100,7 @@ pub struct Controller {
     tags: Arc<TagSettings>,
     node_local_volumes: bool,
     volume_health: bool,
+    safe_detach: safe_detach::Service,
     tally: Tally,
 }
 
@@ -103,12 +108,24 @@ impl Controller {
     /// With nothing under way.
     pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
         metrics.safe_detach_mode(settings.safe_detach);
+        let testimony = Testimony::new(settings.fence);
+        let safe_detach = safe_detach::Service {
+            ec2: ec2.clone(),
+            mode: settings.safe_detach,
+            testimony: testimony.clone(),
+            metrics: Arc::clone(&metrics),
+        };
         let tally = Tally::shown_by(metrics);
         let tags = Arc::new(settings.tags);
         let ceilings = IopsCeilings::default();
         Self {
             volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone(), &tally),
-            attachments: Attachments::new(ec2.clone(), settings.safe_detach, tally.clone()),
+            attachments: Attachments::new(
+                ec2.clone(),
+                settings.safe_detach,
+                testimony,
+                tally.clone(),
+            ),
             modifications: Modifications::new(
                 ec2.clone(),
                 Arc::clone(&tags),
@@ -125,9 +142,15 @@ impl Controller {
             tags,
             node_local_volumes: settings.node_local_volumes,
             volume_health: settings.volume_health,
+            safe_detach,
             tally,
             ec2,
         }
+    }
+
+    /// The service of the SafeDetach socket, which shares what this one decides on.
+    pub fn safe_detach(&self) -> safe_detach::Service {
+        self.safe_detach.clone()
     }
 
     /// Operations under way, those whose callers have gone included.

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
+use ebs_csi_proto::csi::identity_client::IdentityClient;
+use ebs_csi_proto::safe_detach::QueryInstancesRequest;
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use program::{Controller, probe, program, run, volume};
 use serde_json::json;
 use tonic::Code;
@@ -294,7 +297,6 @@ async fn two_replicas_asked_for_the_same_at_once_make_it_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_one_call_harms_no_other() {
-    use ebs_csi_proto::csi::identity_client::IdentityClient;
     use ebs_csi_proto::csi::identity_server::IdentityServer;
     use ebs_csi_proto::identity::Identity;
 
@@ -353,4 +355,59 @@ async fn a_panic_in_one_call_harms_no_other() {
     go_on.notify_one();
     assert!(waiting.await.expect("no panic").expect("answered at last"));
     serving.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn safe_detach_is_served_confined_on_a_socket_of_its_own_to_its_peers_alone() {
+    let world = World::new().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("safe-detach.sock");
+    let serve = format!("--safe-detach-endpoint=unix://{}", socket.display());
+    let own = rustix::process::getuid().as_raw();
+    let gate = "--feature-gates=NonGracefulFailover=true";
+    // Mode, peer, and what a call on the socket ends with; `None`: there is no socket.
+    let rows = [
+        ("enforce", own, Some(Code::Ok)),
+        ("ec2-only", own + 1, Some(Code::PermissionDenied)),
+        ("off", own, None),
+    ];
+    for (mode, peer, want) in rows {
+        let (mode_flag, peers) = (
+            format!("--safe-detach={mode}"),
+            format!("--safe-detach-peers={peer}"),
+        );
+        let controller = Controller::start(
+            &world.server.ec2(),
+            false,
+            &[gate, &mode_flag, &serve, &peers],
+        );
+        let channel = controller.channel().await;
+        let info = IdentityClient::new(channel)
+            .get_plugin_info(csi::GetPluginInfoRequest {})
+            .await;
+        let manifest = info.expect("it answers").into_inner().manifest;
+        let advertised = manifest.get("safe-detach").map(String::as_str);
+        assert_eq!(advertised, want.map(|_| "v1"), "{mode}");
+        let address = format!("unix://{}", socket.display());
+        match (SafeDetachClient::connect(address).await, want) {
+            (Err(_), None) => assert!(!socket.exists()),
+            (Ok(mut client), Some(want)) => {
+                let request = QueryInstancesRequest {
+                    instance_ids: vec!["i-0eeeeeeeeeeeeeee5".to_owned()],
+                };
+                let code = client
+                    .query_instances(request)
+                    .await
+                    .map_or_else(|s| s.code(), |_| Code::Ok);
+                assert_eq!(code, want, "{mode}");
+            }
+            (connected, want) => {
+                panic!("{mode}: {:?} where {want:?} was wanted", connected.is_ok())
+            }
+        }
+        let (status, log) = controller.stop();
+        assert!(status.success(), "{log}");
+        assert!(log.contains(&format!("mode={mode}")), "{log}");
+        let _ = std::fs::remove_file(&socket);
+    }
 }

@@ -1,5 +1,6 @@
 //! The CSI Identity service, for the controller, the node-agent and the router alike.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub type Readiness =
 #[derive(Clone)]
 pub struct Identity {
     version: String,
+    manifest: HashMap<String, String>,
     readiness: Readiness,
 }
 
@@ -33,8 +35,15 @@ impl Identity {
     pub fn new(version: impl Into<String>, readiness: Readiness) -> Self {
         Self {
             version: version.into(),
+            manifest: HashMap::new(),
             readiness,
         }
+    }
+
+    /// With what the vendor says of this driver, as `GetPluginInfo` reports it.
+    #[must_use]
+    pub fn with_manifest(self, manifest: HashMap<String, String>) -> Self {
+        Self { manifest, ..self }
     }
 
     /// For a process that can serve as soon as it answers at all.
@@ -52,7 +61,7 @@ impl csi::identity_server::Identity for Identity {
         Ok(Response::new(csi::GetPluginInfoResponse {
             name: crate::DRIVER_NAME.to_owned(),
             vendor_version: self.version.clone(),
-            manifest: Default::default(),
+            manifest: self.manifest.clone(),
         }))
     }
 

@@ -7,9 +7,11 @@
 mod decide;
 mod facts;
 pub mod lifecycle;
+mod word;
 
 pub use decide::{Refusal, Rung, Verdict, Waiting, decide, decide_instance};
 pub use facts::{
     AttachTime, AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase,
     Power,
 };
+pub use word::{FRESH_LEASE, NodeReport, word};

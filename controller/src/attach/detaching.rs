@@ -43,6 +43,8 @@ pub(super) struct Detaching {
     held: u32,
     denial: Option<String>,
     busy: bool,
+    /// The last look showed it on its way off.
+    leaving: bool,
 }
 
 impl Detaching {
@@ -57,7 +59,13 @@ impl Detaching {
             held: 0,
             denial: None,
             busy: false,
+            leaving: false,
         }
+    }
+
+    /// Whether the last look showed the attachment on its way off.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving
     }
 
     /// DetachVolume was sent.
@@ -75,6 +83,10 @@ impl Detaching {
 
     /// The time of the operation has ended.
     pub(super) fn overdue(&self) -> Failure {
+        self.not_yet(Condition::DeadlinePassed)
+    }
+
+    fn not_yet(&self, condition: Condition) -> Failure {
         let why = match (self.busy, &self.denial) {
             (true, _) => {
                 "the node still uses the device: unmount it there; a node that is down must be stopped or terminated in EC2"
@@ -83,7 +95,7 @@ impl Detaching {
             (false, None) => "EC2 still works on it",
         };
         Failure::new(
-            Condition::OperationPending,
+            condition,
             format!(
                 "volume {} is not detached from node {} yet: {why}",
                 self.volume, self.node
@@ -101,6 +113,12 @@ impl Detaching {
                 .attachment(&self.node)
                 .filter(|attachment| attachment.state != AttachmentState::Detached),
         };
+        self.leaving = attachment.is_some_and(|attachment| {
+            matches!(
+                attachment.state,
+                AttachmentState::Detaching | AttachmentState::Busy
+            )
+        });
         let Some(attachment) = attachment else {
             // A single look may be late; EC2's answer to the request is not.
             self.absences += 1;
@@ -114,17 +132,15 @@ impl Detaching {
         if self.requests == 0 && is_boot_device(&attachment.device) {
             return Step::Refuse(detach_refused(&self.volume, &self.node, &attachment.device));
         }
-        match attachment.state {
-            AttachmentState::Detaching | AttachmentState::Busy => {
-                self.expected = true;
-                self.busy = attachment.state == AttachmentState::Busy;
-                // A detach that was asked for before goes on by itself.
-                self.last_sent.get_or_insert(now);
-                self.held = 0;
-                Step::Wait
-            }
-            _ => self.see_held(now),
+        if !self.leaving {
+            return self.see_held(now);
         }
+        self.expected = true;
+        self.busy = attachment.state == AttachmentState::Busy;
+        // A detach that was asked for before goes on by itself.
+        self.last_sent.get_or_insert(now);
+        self.held = 0;
+        Step::Wait
     }
 
     fn see_held(&mut self, now: Instant) -> Step {
@@ -138,7 +154,7 @@ impl Detaching {
         if self.requests < MOST_REQUESTS {
             return Step::Detach;
         }
-        Step::Refuse(self.overdue())
+        Step::Refuse(self.not_yet(Condition::OperationPending))
     }
 }
 

@@ -8,11 +8,14 @@ use tokio::time::Instant;
 
 use super::Attachments;
 use super::root::detach_refused;
-use crate::ec2::{Ec2, InstanceState, Seen};
+use crate::ec2::{Ec2, Force, InstanceState, Seen};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 use crate::request::Pair;
-use crate::safe_detach::{Fact, Facts, Mode, Refusal, Verdict, Waiting, decide, gather};
+use crate::safe_detach::say::refused;
+use crate::safe_detach::{
+    Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
+};
 
 /// From one look to the next, while looks may be late.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -21,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     /// Send DetachVolume.
-    Now,
+    Now(Force),
     /// A detach is under way: wait for it.
     Leaving,
     /// EC2 shows no attachment.
@@ -41,17 +44,23 @@ impl Attachments {
         deadline: Instant,
     ) -> Result<Leave, Failure> {
         if self.safe_detach == Mode::Off {
-            return Ok(Leave::Now);
+            return Ok(Leave::Now(Force::No));
         }
         loop {
             if mandate.is_superseded() {
                 return Err(Mandate::superseded_failure());
             }
-            let gathered = gather(ec2, self.safe_detach, pair, Fact::Unknown).await;
+            let mut gathered = gather(ec2, self.safe_detach, pair, &self.testimony).await;
             if let Some(device) = &gathered.root_device {
                 return Err(detach_refused(&pair.volume, &pair.node, device));
             }
-            let verdict = decide(&gathered.facts);
+            let facts = &mut gathered.facts;
+            let mut verdict = decide(facts);
+            if verdict == Verdict::Refuse(Refusal::NoWord) {
+                // The node is asked only where nothing else decides.
+                facts.word = self.testimony.words.of(pair).await;
+                verdict = decide(facts);
+            }
             self.tally.metrics().safe_detach_decided(verdict.label());
             match verdict {
                 // The look may be from before the attach.
@@ -59,9 +68,10 @@ impl Attachments {
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
                 Verdict::Done => return Ok(Leave::Gone),
+                Verdict::Safe(Rung::BrokenGlass) => return Ok(self.by_order(pair, &gathered.facts)),
                 Verdict::Safe(rung) => {
                     tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");
-                    return Ok(Leave::Now);
+                    return Ok(Leave::Now(Force::No));
                 }
                 Verdict::Wait(Waiting::Leaving) => return Ok(Leave::Leaving),
                 Verdict::Wait(Waiting::Transition) => {
@@ -71,28 +81,39 @@ impl Attachments {
                 Verdict::Refuse(why) => {
                     tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
                     return Err(match gathered.silence.filter(|_| why.is_silence()) {
-                        Some(error) => failure(&error).context(refused(why, pair, &gathered.facts)),
-                        None => Failure::new(Condition::InUse, refused(why, pair, &gathered.facts)),
+                        Some(error) => {
+                            failure(&error).context(refused(why, pair, &gathered.facts.instance))
+                        }
+                        None => Failure::new(
+                            Condition::InUse,
+                            refused(why, pair, &gathered.facts.instance),
+                        ),
                     });
                 }
             }
         }
     }
-}
 
-/// Without a time or a count: the text lands in the status of a VolumeAttachment.
-fn refused(why: Refusal, pair: &Pair, facts: &Facts) -> String {
-    let state = match &facts.instance {
-        Fact::Present(instance) => format!("is {}", instance.power.label()),
-        Fact::Absent => "is not known to EC2".to_owned(),
-        Fact::Unknown => "cannot be seen".to_owned(),
-    };
-    format!(
-        "SafeDetachRefused/{why}: volume {} stays at node {}, whose instance {state}; {}",
-        pair.volume,
-        pair.node,
-        why.next_step()
-    )
+    /// A person's order: a plain detach first, and Force once, for what is stuck on its way off.
+    fn by_order(&self, pair: &Pair, facts: &Facts) -> Leave {
+        let leaving = matches!(facts.attachment, Fact::Present(at) if at.phase == Phase::Leaving);
+        let leave = match leaving {
+            false => Leave::Now(Force::No),
+            true if self.testimony.glasses.use_up(pair) => Leave::Now(Force::Yes),
+            true => Leave::Leaving,
+        };
+        tracing::warn!(
+            volume.id = pair.volume.as_str(),
+            node.id = pair.node.as_str(),
+            ?leave,
+            ?facts,
+            "a detach by a person's order"
+        );
+        if leave == Leave::Now(Force::Yes) {
+            self.tally.metrics().forced_detach();
+        }
+        leave
+    }
 }
 
 async fn wait_for_transition(

@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
 
-use super::value::{Gates, Rates, boolean, duration, gates, metadata_sources, modes, rates};
-use crate::safe_detach::Mode;
+use super::value::{
+    Gates, Rates, boolean, duration, gates, leaves, metadata_sources, modes, rates,
+};
+use crate::safe_detach::{FenceLeave, Mode};
 
 /// What Probe says about AWS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,6 +81,18 @@ pub(super) struct Flags {
     /// How much must be proved before a volume leaves a node. Counts only with --feature-gates=NonGracefulFailover=true.
     #[arg(long, value_parser = modes(), value_name = "MODE", default_value = "off")]
     pub(super) safe_detach: Mode,
+    /// Serve SafeDetach for node-lifecycle here: unix:///path. Not served with --safe-detach=off.
+    #[arg(long, value_name = "URL")]
+    pub(super) safe_detach_endpoint: Option<Endpoint>,
+    /// User ids that may call SafeDetach, separated by commas.
+    #[arg(long, value_name = "UIDS", value_delimiter = ',')]
+    pub(super) safe_detach_peers: Vec<u32>,
+    /// What SafeDetach may do to an instance: nothing, stop it, or stop and terminate it.
+    #[arg(long, value_parser = leaves(), value_name = "LEAVE", default_value = "off")]
+    pub(super) safe_detach_fence: FenceLeave,
+    /// Instances that are fenced within ten minutes, at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(super) safe_detach_fence_limit: u32,
     /// Feature gates: NonGracefulFailover=true|false (alpha, default false).
     #[arg(long, value_name = "GATES", default_value = "", value_parser = gates)]
     pub(super) feature_gates: Gates,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::ec2::{Action, Rate};
-use crate::safe_detach::Mode;
+use crate::safe_detach::{FenceLeave, Mode};
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
@@ -23,6 +23,12 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 /// How much must be proved before a detach, by its word.
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
+}
+
+/// What a fence may do, by its word.
+pub(super) fn leaves() -> impl TypedValueParser<Value = FenceLeave> {
+    PossibleValuesParser::new(FenceLeave::ALL.map(FenceLeave::label))
+        .try_map(|text| text.parse::<FenceLeave>())
 }
 
 /// Feature gates that are on.

@@ -16,6 +16,8 @@ pub enum Action {
     DeleteSnapshot,
     EnableFastSnapshotRestores,
     LockSnapshot,
+    StopInstances,
+    TerminateInstances,
     CreateTags,
     DeleteTags,
     DescribeVolumes,
@@ -40,7 +42,7 @@ pub struct Rate {
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::CreateVolume,
         Self::CopyVolumes,
         Self::DeleteVolume,
@@ -51,6 +53,8 @@ impl Action {
         Self::DeleteSnapshot,
         Self::EnableFastSnapshotRestores,
         Self::LockSnapshot,
+        Self::StopInstances,
+        Self::TerminateInstances,
         Self::CreateTags,
         Self::DeleteTags,
         Self::DescribeVolumes,
@@ -77,6 +81,8 @@ impl Action {
             Self::DeleteSnapshot => "DeleteSnapshot",
             Self::EnableFastSnapshotRestores => "EnableFastSnapshotRestores",
             Self::LockSnapshot => "LockSnapshot",
+            Self::StopInstances => "StopInstances",
+            Self::TerminateInstances => "TerminateInstances",
             Self::CreateTags => "CreateTags",
             Self::DeleteTags => "DeleteTags",
             Self::DescribeVolumes => "DescribeVolumes",
@@ -120,14 +126,16 @@ impl Action {
             Self::CreateVolume
             | Self::DeleteVolume
             | Self::CreateSnapshot
-            | Self::DeleteSnapshot => (100.0, 5.0),
+            | Self::DeleteSnapshot
+            | Self::TerminateInstances => (100.0, 5.0),
             Self::CreateTags | Self::DeleteTags => (100.0, 10.0),
             Self::CopyVolumes
             | Self::AttachVolume
             | Self::DetachVolume
             | Self::ModifyVolume
             | Self::EnableFastSnapshotRestores
-            | Self::LockSnapshot => (50.0, 5.0),
+            | Self::LockSnapshot
+            | Self::StopInstances => (50.0, 5.0),
             // Non-mutating, filtered or paginated: the only way in which this crate asks.
             Self::DescribeVolumes
             | Self::DescribeVolumesModifications

@@ -16,6 +16,8 @@ pub struct Instance {
     pub kind: String,
     /// Whether it runs.
     pub state: InstanceState,
+    /// When it was last launched; a stop and a start change it, a reboot does not.
+    pub launched: Option<Timestamp>,
     /// Whether its memory was saved when it was stopped.
     pub hibernation: Hibernation,
     /// The name of its zone.
@@ -126,6 +128,7 @@ impl Instance {
                 sdk::InstanceStateName::Stopped => InstanceState::Stopped,
                 other => InstanceState::Other(other.as_str().to_owned()),
             },
+            launched: given.launch_time().map(Timestamp::from),
             hibernation: Hibernation::read(given),
             zone: placement
                 .and_then(|p| p.availability_zone())

@@ -33,6 +33,16 @@ impl Ec2 {
         self.pollers.instances.look(id, self.until()).await
     }
 
+    /// Each of the volumes, in their order, together in as few calls as EC2 takes. Not asked for again where EC2 fails.
+    pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<Seen<Volume>> {
+        self.pollers.volumes.look_all(ids, self.until()).await
+    }
+
+    /// As [`Ec2::look_volumes`], of instances.
+    pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<Seen<Instance>> {
+        self.pollers.instances.look_all(ids, self.until()).await
+    }
+
     /// The latest modification of the volume; absent when it was never modified, or does not exist.
     pub async fn look_modification(&self, id: &VolumeId) -> Seen<Modification> {
         self.pollers.modifications.look(id, self.until()).await

@@ -14,6 +14,7 @@ use super::request::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
 use super::volume::{Attachment, Volume};
 
 mod iops;
+mod power;
 mod snapshot;
 
 /// Sends one request within `Ec2::change`, turning the SDK's failure into ours.

@@ -69,6 +69,29 @@ struct State<S: Source> {
     paced: bool,
 }
 
+impl<S: Source> State<S> {
+    fn line_up(
+        &mut self,
+        key: S::Key,
+        due: Instant,
+        urgent: bool,
+    ) -> (u64, oneshot::Receiver<Seen<S::Value>>) {
+        let (asker, answer) = oneshot::channel();
+        self.turns += 1;
+        let next = self.turns;
+        let waiting = self.waiting.entry(key).or_insert_with(|| Waiting {
+            turn: next,
+            due,
+            urgent: false,
+            askers: Vec::new(),
+        });
+        waiting.due = waiting.due.min(due);
+        waiting.urgent |= urgent;
+        waiting.askers.push(asker);
+        (waiting.turn, answer)
+    }
+}
+
 struct Inner<S: Source> {
     source: S,
     core: Arc<Core>,
@@ -131,6 +154,29 @@ impl<S: Source> Poller<S> {
                 Ok(seen) => return seen,
             }
         }
+    }
+
+    /// One answer for each key, from calls that begin after this one; they line up together, so that as many as EC2 takes share a call. Not asked
+    /// for again: an answer that did not come is unknown.
+    pub(super) async fn look_all(&self, keys: &[S::Key], deadline: Instant) -> Vec<Seen<S::Value>> {
+        let now = Instant::now();
+        let asked: Vec<_> = {
+            let mut state = self.0.state();
+            let asked = keys
+                .iter()
+                .map(|key| state.line_up(key.clone(), now, true).1);
+            let asked = asked.collect();
+            self.wake(&mut state, true);
+            asked
+        };
+        let mut answers = Vec::with_capacity(asked.len());
+        for answer in asked {
+            answers.push(match tokio::time::timeout_at(deadline, answer).await {
+                Ok(seen) => seen.unwrap_or_else(|_| abandoned::<S>()),
+                Err(_) => Seen::Unknown(Ec2Error::deadline(S::ACTION, "an answer of EC2")),
+            });
+        }
+        answers
     }
 
     /// Hands each fresh answer to `judge` until it breaks; `None` when the deadline comes first.
@@ -196,20 +242,14 @@ impl<S: Source> Poller<S> {
         due: Instant,
         urgent: bool,
     ) -> (u64, oneshot::Receiver<Seen<S::Value>>) {
-        let (asker, answer) = oneshot::channel();
         let mut state = self.0.state();
-        state.turns += 1;
-        let next = state.turns;
-        let waiting = state.waiting.entry(key).or_insert_with(|| Waiting {
-            turn: next,
-            due,
-            urgent: false,
-            askers: Vec::new(),
-        });
-        waiting.due = waiting.due.min(due);
-        waiting.urgent |= urgent;
-        waiting.askers.push(asker);
-        let turn = waiting.turn;
+        let registered = state.line_up(key, due, urgent);
+        self.wake(&mut state, urgent);
+        registered
+    }
+
+    /// Somebody new waits.
+    fn wake(&self, state: &mut State<S>, urgent: bool) {
         if state.running {
             if urgent || !state.paced {
                 self.0.changed.notify_one();
@@ -218,7 +258,6 @@ impl<S: Source> Poller<S> {
             state.running = true;
             tokio::spawn(Arc::clone(&self.0).run());
         }
-        (turn, answer)
     }
 
     /// Whether those who lined up for the key at this turn have not been asked for yet.

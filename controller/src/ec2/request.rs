@@ -7,6 +7,25 @@ use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::timestamp::Timestamp;
 
+/// How an instance is taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerOff {
+    /// Stopped; its volumes stay.
+    Stop,
+    /// Ended for good.
+    Terminate,
+}
+
+impl PowerOff {
+    /// The word of metrics and log lines.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Terminate => "terminate",
+        }
+    }
+}
+
 /// Tags to put on a resource, sorted, so that the same request is the same bytes.
 pub type Tags = BTreeMap<String, String>;
 

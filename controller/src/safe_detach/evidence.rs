@@ -1,9 +1,10 @@
 //! What EC2 shows, read after the call began.
 
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeWord, Phase, Power,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, Mode, Phase, Power,
 };
 
+use super::testimony::Testimony;
 use crate::attach::root::root_device_of;
 use crate::ec2::{
     AttachmentState, Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Timestamp, Volume,
@@ -22,54 +23,92 @@ pub(crate) struct Gathered {
 ///
 /// One DescribeInstances shows the instance and what is attached to it: for an instance that runs and shows the volume that is enough where
 /// a running instance is trusted. Everything else is also asked of the volume, whose word about its attachments counts.
-pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, word: Fact<NodeWord>) -> Gathered {
+///
+/// The node itself is not asked: its word is unknown here.
+pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, testimony: &Testimony) -> Gathered {
     let instance = ec2.look_instance(&pair.node).await;
+    let volume = match is_enough(mode, pair, &instance) {
+        true => None,
+        false => Some(ec2.look_volume(&pair.volume).await),
+    };
+    weigh(mode, pair, instance, volume, testimony)
+}
+
+/// As [`gather`], for many at once: as few calls as EC2 takes.
+pub(super) async fn gather_all(
+    ec2: &Ec2,
+    mode: Mode,
+    pairs: &[Pair],
+    testimony: &Testimony,
+) -> Vec<Gathered> {
+    let nodes: Vec<_> = pairs.iter().map(|pair| pair.node.clone()).collect();
+    let volumes: Vec<_> = pairs.iter().map(|pair| pair.volume.clone()).collect();
+    let (nodes, volumes) = tokio::join!(ec2.look_instances(&nodes), ec2.look_volumes(&volumes));
+    let looks = pairs.iter().zip(nodes).zip(volumes);
+    looks
+        .map(|((pair, node), volume)| weigh(mode, pair, node, Some(volume), testimony))
+        .collect()
+}
+
+/// Whether the instance shows enough, so that the volume need not be asked.
+fn is_enough(mode: Mode, pair: &Pair, instance: &Seen<Instance>) -> bool {
+    let Some(instance) = instance.present() else {
+        return false;
+    };
+    let mapped = of_mapping(instance, pair);
+    mode == Mode::Ec2Only
+        && instance.state == InstanceState::Running
+        && mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
+}
+
+/// The facts that follow from the looks; without a look at the volume the instance's word stands for it.
+fn weigh(
+    mode: Mode,
+    pair: &Pair,
+    instance: Seen<Instance>,
+    volume: Option<Seen<Volume>>,
+    testimony: &Testimony,
+) -> Gathered {
     let mapped = instance
         .present()
         .and_then(|instance| of_mapping(instance, pair));
-    let enough = mode == Mode::Ec2Only
-        && instance
-            .present()
-            .is_some_and(|instance| instance.state == InstanceState::Running)
-        && mapped.is_some_and(|attachment| attachment.phase == Phase::Held);
     let mut silence = None;
-    let attachment = if enough {
-        mapped.map_or(Fact::Unknown, Fact::Present)
-    } else {
-        of_volume(
-            ec2.look_volume(&pair.volume).await,
-            pair,
-            mapped,
-            &mut silence,
-        )
+    let attachment = match volume {
+        None => mapped.map_or(Fact::Unknown, Fact::Present),
+        Some(volume) => of_volume(volume, pair, mapped, &mut silence),
     };
     let root_device = instance
         .present()
         .and_then(|instance| root_device_of(instance, &pair.volume))
         .map(str::to_owned);
-    let instance = match instance {
-        Seen::Present(instance) => Fact::Present(of_instance(&instance)),
-        Seen::Absent => Fact::Absent,
-        Seen::Unknown(error) => {
-            silence = Some(error);
-            Fact::Unknown
-        }
-    };
+    let fact = instance_seen(&instance);
+    if let Seen::Unknown(error) = instance {
+        silence = Some(error);
+    }
     Gathered {
         facts: Facts {
             mode,
             attachment,
-            instance,
-            word,
-            fence: Fact::Absent,
-            broken_glass: Fact::Absent,
+            instance: fact,
+            word: Fact::Unknown,
+            fence: testimony.fences.of(&pair.node),
+            broken_glass: testimony.glasses.of(pair),
         },
         silence,
         root_device,
     }
 }
 
-fn of_instance(instance: &Instance) -> InstanceFact {
+/// One look at an instance, as a fact.
+pub(super) fn instance_seen(seen: &Seen<Instance>) -> Fact<InstanceFact> {
+    match seen {
+        Seen::Present(instance) => Fact::Present(instance_fact(instance)),
+        Seen::Absent => Fact::Absent,
+        Seen::Unknown(_) => Fact::Unknown,
+    }
+}
+
+fn instance_fact(instance: &Instance) -> InstanceFact {
     InstanceFact {
         power: match instance.state {
             InstanceState::Pending => Power::Pending,

@@ -1,11 +1,13 @@
 //! The service on a unix socket, a client, and requests as sidecars send them.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::{Ec2, Settings as Ec2Settings};
-use ebs_csi_controller::safe_detach::Mode as SafeDetach;
+use ebs_csi_controller::metrics::Metrics;
+use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::Endpoint;
@@ -17,6 +19,7 @@ use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceTy
 use ebs_csi_proto::csi::{self};
 use ebs_csi_proto::modify::modify_client::ModifyClient;
 use ebs_csi_proto::modify::modify_server::ModifyServer;
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use serde_json::{Value, json};
 use tonic::service::Routes;
 use tonic::transport::Channel;
@@ -33,8 +36,10 @@ pub(crate) const NODE_B: &str = "i-0bbbbbbbbbbbbbbb1";
 pub(crate) struct Driver {
     pub(crate) world: Arc<World>,
     pub(crate) controller: Controller,
+    shown: Arc<Metrics>,
     pub(crate) client: ControllerClient<Channel>,
     pub(crate) modifier: ModifyClient<Channel>,
+    pub(crate) safe_detach: SafeDetachClient<Channel>,
     _stop: tokio::sync::oneshot::Sender<()>,
     _dir: tempfile::TempDir,
 }
@@ -52,6 +57,15 @@ impl Driver {
 
     /// As [`Driver::in_world`], under a mode of safe detach.
     pub(crate) async fn under(safe_detach: SafeDetach, scenario: Value) -> Self {
+        let settings = Settings {
+            safe_detach,
+            ..settings()
+        };
+        Self::with(settings, scenario).await
+    }
+
+    /// As [`Driver::in_world`], with settings of its own.
+    pub(crate) async fn with(settings: Settings, scenario: Value) -> Self {
         let mut whole = json!({
             "profile": "instant",
             "instances": [
@@ -65,10 +79,6 @@ impl Driver {
         }
         let world = Arc::new(World::with(whole, Ec2Settings::default()).await);
         let ec2 = world.ec2.clone();
-        let settings = Settings {
-            safe_detach,
-            ..settings()
-        };
         Self::over(world, ec2, settings).await
     }
 
@@ -93,7 +103,8 @@ impl Driver {
     }
 
     async fn over(world: Arc<World>, ec2: Ec2, settings: Settings) -> Self {
-        let controller = Controller::new(ec2, settings, Arc::default());
+        let shown = Arc::<Metrics>::default();
+        let controller = Controller::new(ec2, settings, Arc::clone(&shown));
         let dir = tempfile::tempdir().unwrap();
         let endpoint: Endpoint = format!("unix://{}/csi.sock", dir.path().display())
             .parse()
@@ -113,11 +124,14 @@ impl Driver {
         let url = format!("unix://{}/csi.sock", dir.path().display());
         let client = ControllerClient::connect(url.clone()).await.unwrap();
         let modifier = ModifyClient::connect(url).await.unwrap();
+        let safe_detach = served(&controller, dir.path(), rustix::process::getuid().as_raw()).await;
         Self {
             world,
             controller,
+            shown,
             client,
             modifier,
+            safe_detach,
             _stop: stop,
             _dir: dir,
         }
@@ -263,6 +277,11 @@ impl Driver {
         }
     }
 
+    /// The metrics as text.
+    pub(crate) fn metrics(&self) -> String {
+        self.shown.encode(&[]).unwrap()
+    }
+
     /// What lives in EC2, root volumes aside.
     pub(crate) fn live(&self, what: &str) -> u64 {
         self.world.command(|control| control.get("/v1/invariants"))["live"][what]
@@ -277,6 +296,23 @@ impl Driver {
     }
 }
 
+/// SafeDetach on a socket of its own in this folder, for this user id, until the runtime ends.
+pub(crate) async fn served(
+    controller: &Controller,
+    folder: &Path,
+    peer: u32,
+) -> SafeDetachClient<Channel> {
+    let url = format!("unix://{}/safe-detach-{peer}.sock", folder.display());
+    let listener = url.parse::<Endpoint>().unwrap().bind().unwrap();
+    tokio::spawn(ebs_csi_proto::serve::serve(
+        listener,
+        controller.safe_detach().routes(vec![peer]),
+        std::future::pending(),
+        Duration::ZERO,
+    ));
+    SafeDetachClient::connect(url).await.unwrap()
+}
+
 /// The settings of these tests: everything is offered, and nothing waits longer than it must.
 pub(crate) fn settings() -> Settings {
     Settings {
@@ -288,6 +324,7 @@ pub(crate) fn settings() -> Settings {
         snapshot_takeover: Duration::ZERO,
         node_local_volumes: true,
         safe_detach: SafeDetach::Off,
+        fence: FenceSettings::default(),
         volume_health: true,
     }
 }

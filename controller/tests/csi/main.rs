@@ -14,6 +14,7 @@ mod place;
 mod published;
 mod refuse;
 mod safe_detach;
+mod safe_detach_socket;
 mod slow;
 mod snapshot;
 #[path = "../world/mod.rs"]

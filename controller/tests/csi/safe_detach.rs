@@ -7,30 +7,30 @@ use tonic::{Code, Status};
 use crate::driver::{Driver, NODE_1, NODE_2, volume};
 
 /// A volume that is attached to the first node.
-async fn attached(driver: &Driver) -> String {
+pub(crate) async fn attached(driver: &Driver) -> String {
     let made = driver.create(volume("pvc-1", 1)).await.unwrap();
     driver.publish(&made.volume_id, NODE_1).await.unwrap();
     made.volume_id
 }
 
 async fn under(mode: Mode) -> Driver {
-    Driver::under(
-        mode,
-        json!({ "instances": [
-            { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hibernation": true },
-            { "id": NODE_2, "type": "m5.large", "zone": "us-east-1a" },
-        ] }),
-    )
-    .await
+    Driver::under(mode, two_nodes()).await
 }
 
-fn power(driver: &Driver, what: &str, how: Value) {
+pub(crate) fn two_nodes() -> Value {
+    json!({ "instances": [
+        { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hibernation": true },
+        { "id": NODE_2, "type": "m5.large", "zone": "us-east-1a" },
+    ] })
+}
+
+pub(crate) fn power(driver: &Driver, what: &str, how: Value) {
     driver
         .world
         .command(|control| control.post(&format!("/v1/instances/{NODE_1}/{what}"), &how));
 }
 
-fn refused(answer: Result<(), Status>, token: &str) -> String {
+pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
     let status = answer.expect_err("it is refused");
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     let start = format!("SafeDetachRefused/{token}: ");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::safe_detach::Mode as SafeDetach;
+use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi;
@@ -35,6 +35,7 @@ impl Slow {
             modify_window: Duration::from_secs(2),
             node_local_volumes: false,
             safe_detach: SafeDetach::Off,
+            fence: FenceSettings::default(),
             ..Settings::default()
         };
         let controller = Controller::new(world.access(1).await, settings, Arc::default());
@@ -138,6 +139,7 @@ async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
         modify_window: Duration::from_secs(2),
         node_local_volumes: false,
         safe_detach: SafeDetach::Off,
+        fence: FenceSettings::default(),
         ..Settings::default()
     };
     let controller = Controller::new(slow.world.access(2).await, settings, Arc::default());

@@ -6,6 +6,7 @@ mod iam_world;
 
 use std::collections::BTreeSet;
 
+use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
 use iam_world::{Feature, IamWorld, read_policies, repository};
 use serde_json::Value;
 use tonic::Code;
@@ -253,6 +254,20 @@ const NEEDED: &[Needed] = &[
         Shows::Refusal,
     ),
     (
+        "fence",
+        "FenceTaggedInstances",
+        "ec2:StopInstances",
+        Feature::FenceByStop,
+        Shows::Refusal,
+    ),
+    (
+        "fence",
+        "FenceTaggedInstances",
+        "ec2:TerminateInstances",
+        Feature::FenceByTermination,
+        Shows::Refusal,
+    ),
+    (
         "kms",
         "EncryptThroughEc2",
         "kms:Decrypt",
@@ -282,12 +297,13 @@ const AFTER_A_RESTART: [&str; 2] = [
 ];
 
 /// The policies that are one for each feature.
-const BY_FEATURE: [&str; 6] = [
+const BY_FEATURE: [&str; 7] = [
     "base",
     "modify",
     "snapshots",
     "clone",
     "fast-restore-and-lock",
+    "fence",
     "kms",
 ];
 
@@ -319,6 +335,9 @@ async fn every_feature_works_under_the_policies_and_each_action_of_them_is_used(
         assert_eq!(row["denied"], 0, "a call that no policy lists: {row}");
     }
     all_used(&report);
+    let refused = world.fence(iam_world::NODE, Fence::Stop, false).await;
+    let refused = refused.expect_err("an instance without the tag");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
     let made: BTreeSet<&str> = asked
         .iter()
         .filter_map(|row| row["action"].as_str())

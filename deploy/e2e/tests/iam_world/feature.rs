@@ -2,9 +2,10 @@
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as Source, VolumeSource};
+use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
 use tonic::Status;
 
-use super::{IamWorld, NODE, OTHER_TYPE, within};
+use super::{FENCEABLE, IamWorld, NODE, OTHER_TYPE, within};
 
 const KEY: &str = "arn:aws:kms:us-east-1:111122223333:key/k";
 const ENCRYPTED: [(&str, &str); 2] = [("encrypted", "true"), ("kmsKeyId", KEY)];
@@ -36,12 +37,14 @@ pub(crate) enum Feature {
     Clone,
     FastRestore,
     Lock,
+    FenceByStop,
+    FenceByTermination,
     Encrypt,
     RestoreEncrypted,
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Create,
         Self::Publish,
         Self::PublishToNewType,
@@ -62,6 +65,8 @@ impl Feature {
         Self::Clone,
         Self::FastRestore,
         Self::Lock,
+        Self::FenceByStop,
+        Self::FenceByTermination,
         Self::Encrypt,
         Self::RestoreEncrypted,
     ];
@@ -69,7 +74,7 @@ impl Feature {
     /// What the cluster-scoped policy has no statement for.
     pub(crate) fn beyond_cluster_scope(self) -> bool {
         let name = format!("{self:?}");
-        name.ends_with("Migrated") || name.contains("Encrypt")
+        name.ends_with("Migrated") || name.contains("Encrypt") || name.starts_with("Fence")
     }
 }
 
@@ -187,6 +192,15 @@ impl IamWorld {
                     _ => &[("fastSnapshotRestoreAvailabilityZones", "us-east-1a")],
                 };
                 self.snapshot(&id, parameters).await.map(drop)
+            }
+            // Dry runs: the instance stays for whoever comes next.
+            Feature::FenceByStop => {
+                self.last_step();
+                self.fence(FENCEABLE, Fence::Stop, true).await
+            }
+            Feature::FenceByTermination => {
+                self.last_step();
+                self.fence(FENCEABLE, Fence::Terminate, true).await
             }
             Feature::Encrypt => {
                 self.last_step();

@@ -7,6 +7,7 @@ pub(crate) use feature::Feature;
 pub(crate) use policies::{Policies, read_policies, repository};
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -19,6 +20,9 @@ use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use ebs_csi_proto::csi::volume_content_source::Type as Source;
+use ebs_csi_proto::safe_detach::FenceRequest;
+use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_sandbox::binaries::Binaries;
 use ec2_sim::{Scenario, Server, ServerOptions};
 use serde_json::{Value, json};
@@ -29,6 +33,8 @@ use tonic::{Request, Status};
 pub(crate) const NODE: &str = "i-0aaaaaaaaaaaaaaa1";
 /// A node of another type, which one feature alone uses.
 const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
+/// A node that bears the tag by which it may be fenced.
+const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
 const CLUSTER: &str = "test";
 
 /// A controller whose calls are judged.
@@ -36,6 +42,7 @@ pub(crate) struct IamWorld {
     server: Server,
     child: Child,
     client: ControllerClient<Channel>,
+    fences: SafeDetachClient<Channel>,
     policies: Policies,
     planned: Mutex<Option<Policies>>,
     names: AtomicU32,
@@ -77,6 +84,7 @@ impl IamWorld {
             "instances": [
                 {"id": NODE, "type": "m5.large", "zone": "us-east-1a"},
                 {"id": OTHER_TYPE, "type": "c5.large", "zone": "us-east-1a"},
+                {"id": FENCEABLE, "type": "m5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/fence": "true"}},
             ],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}],
         }))
@@ -91,10 +99,26 @@ impl IamWorld {
         .await
         .expect("the simulator starts");
         let (socket, log) = (dir.path().join("csi.sock"), dir.path().join("log"));
+        let fences = dir.path().join("safe-detach.sock");
+        // Whoever owns a folder that was just made.
+        let uid = std::fs::metadata(dir.path()).expect("its owner").uid();
         let child = Command::new(program)
             .arg(format!("--endpoint=unix://{}", socket.display()))
             .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
             .arg("--snapshot-takeover-wait=0s")
+            .args([
+                "--feature-gates=NonGracefulFailover=true",
+                "--safe-detach=ec2-only",
+            ])
+            .args([
+                "--safe-detach-fence=terminate",
+                "--safe-detach-fence-limit=9",
+            ])
+            .arg(format!(
+                "--safe-detach-endpoint=unix://{}",
+                fences.display()
+            ))
+            .arg(format!("--safe-detach-peers={uid}"))
             .env_clear()
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ENDPOINT_URL", server.ec2())
@@ -112,6 +136,11 @@ impl IamWorld {
             server,
             child,
             client: ControllerClient::new(channel.clone()),
+            fences: SafeDetachClient::new(
+                Endpoint::try_from(format!("unix://{}", fences.display()))
+                    .expect("a socket")
+                    .connect_lazy(),
+            ),
             policies,
             planned: Mutex::new(None),
             names: AtomicU32::new(0),
@@ -270,6 +299,16 @@ impl IamWorld {
             .controller_unpublish_volume(within(request))
             .await
             .map(drop)
+    }
+
+    pub(crate) async fn fence(&self, id: &str, how: Fence, dry_run: bool) -> Result<(), Status> {
+        let request = FenceRequest {
+            instance_id: id.to_owned(),
+            mode: how.into(),
+            reason: "a test".to_owned(),
+            dry_run,
+        };
+        self.fences.clone().fence(within(request)).await.map(drop)
     }
 
     async fn expand(&self, id: &str) -> Result<(), Status> {

@@ -1,0 +1,174 @@
+//! From what Node objects say to a node's word about one volume.
+
+use std::time::Duration;
+
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use super::facts::{Fact, NodeWord};
+
+/// A lease that was not renewed for longer is not fresh: as long as kubelet's own leases last (`nodeLeaseDurationSeconds`, 40 s).
+pub const FRESH_LEASE: Duration = Duration::from_secs(40);
+
+/// What one Node object says, read after the question came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// Its `spec.providerID`.
+    pub provider_id: String,
+    /// Whether its condition Ready is True.
+    pub ready: bool,
+    /// How long its lease has been seen without a renewal, when it was reported. `None`: not known.
+    pub lease_age: Option<Duration>,
+    /// The unique volume names in `status.volumesInUse`: what kubelet mounts, or is about to.
+    pub in_use: Vec<String>,
+    /// The unique volume names in `status.volumesAttached`: what kubelet may begin to mount.
+    pub attached: Vec<String>,
+}
+
+/// The word about `volume` of those nodes that say they are `instance`. `waited`: how long ago the question was asked.
+///
+/// Kubelet writes a volume into `volumesInUse` before it mounts, begins only with what `volumesAttached` lists, and takes it out after it has
+/// unmounted. So a volume in neither list is not mounted and will not be, as far as kubelet's books go; what they do not show (a mount that
+/// outlived them) only the node's own kernel could tell.
+pub fn word(
+    nodes: &[NodeReport],
+    instance: &InstanceId,
+    volume: &VolumeId,
+    waited: Duration,
+) -> Fact<NodeWord> {
+    let node = match nodes {
+        [] => return Fact::Absent,
+        [node] if is_of(&node.provider_id, instance) => node,
+        // Another instance's, or two that claim to be one: whose word it is cannot be told.
+        _ => return Fact::Unknown,
+    };
+    if !node.ready {
+        return Fact::Present(NodeWord::NotReady);
+    }
+    if node
+        .lease_age
+        .is_none_or(|age| age.saturating_add(waited) > FRESH_LEASE)
+    {
+        return Fact::Unknown;
+    }
+    let listed = |names: &[String]| names.iter().any(|name| name.contains(volume.as_str()));
+    Fact::Present(if listed(&node.in_use) || listed(&node.attached) {
+        NodeWord::InUse
+    } else {
+        NodeWord::Released
+    })
+}
+
+/// `aws:///us-east-1a/i-0123456789abcdef0` names the instance by its last part.
+fn is_of(provider_id: &str, instance: &InstanceId) -> bool {
+    provider_id.starts_with("aws://") && provider_id.rsplit('/').next() == Some(instance.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance() -> InstanceId {
+        InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
+    }
+
+    fn volume() -> VolumeId {
+        VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap()
+    }
+
+    fn released() -> NodeReport {
+        let other = || vec!["kubernetes.io/csi/ebs.csi.aws.com^vol-0bbbbbbbbbbbbbbb2".to_owned()];
+        NodeReport {
+            provider_id: format!("aws:///us-east-1a/{}", instance()),
+            ready: true,
+            lease_age: Some(Duration::from_secs(9)),
+            in_use: other(),
+            attached: other(),
+        }
+    }
+
+    #[test]
+    fn a_word_is_one_only_from_a_ready_node_with_a_fresh_lease_that_is_this_instance() {
+        let name = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())];
+        let migrated = || {
+            vec![format!(
+                "kubernetes.io/aws-ebs/aws://us-east-1a/{}",
+                volume()
+            )]
+        };
+        let with = |change: fn(&mut NodeReport)| {
+            let mut node = released();
+            change(&mut node);
+            vec![node]
+        };
+        let rows = [
+            (
+                "released",
+                vec![released()],
+                Fact::Present(NodeWord::Released),
+            ),
+            (
+                "in use",
+                vec![NodeReport {
+                    in_use: name(),
+                    ..released()
+                }],
+                Fact::Present(NodeWord::InUse),
+            ),
+            (
+                "in use by its older name",
+                vec![NodeReport {
+                    in_use: migrated(),
+                    ..released()
+                }],
+                Fact::Present(NodeWord::InUse),
+            ),
+            (
+                "may begin to",
+                vec![NodeReport {
+                    attached: name(),
+                    ..released()
+                }],
+                Fact::Present(NodeWord::InUse),
+            ),
+            (
+                "not ready",
+                with(|n| n.ready = false),
+                Fact::Present(NodeWord::NotReady),
+            ),
+            ("no lease", with(|n| n.lease_age = None), Fact::Unknown),
+            (
+                "stale lease",
+                with(|n| n.lease_age = Some(FRESH_LEASE)),
+                Fact::Unknown,
+            ),
+            (
+                "endless lease",
+                with(|n| n.lease_age = Some(Duration::MAX)),
+                Fact::Unknown,
+            ),
+            (
+                "no provider id",
+                with(|n| n.provider_id.clear()),
+                Fact::Unknown,
+            ),
+            (
+                "another instance under the node's name",
+                with(|n| n.provider_id = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2".to_owned()),
+                Fact::Unknown,
+            ),
+            ("two nodes", vec![released(), released()], Fact::Unknown),
+            ("no node", vec![], Fact::Absent),
+        ];
+        for (what, nodes, want) in rows {
+            let got = word(&nodes, &instance(), &volume(), Duration::from_millis(1));
+            assert_eq!(got, want, "{what}");
+        }
+        let late = word(
+            &[released()],
+            &instance(),
+            &volume(),
+            Duration::from_secs(32),
+        );
+        assert_eq!(late, Fact::Unknown, "the answer took too long");
+    }
+}

@@ -1,0 +1,44 @@
+//! Who may speak on the SafeDetach socket.
+
+use ebs_csi_proto::{Condition, Failure};
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Status};
+
+/// Refuses a call of a peer whose user id is not listed. What the kernel says of the peer counts (`SO_PEERCRED`, unix(7)); where it says nothing, the call
+/// is refused.
+pub(super) fn check(allowed: &[u32], request: Request<()>) -> Result<Request<()>, Status> {
+    let peer = request
+        .extensions()
+        .get::<UdsConnectInfo>()
+        .and_then(|info| info.peer_cred);
+    match peer {
+        Some(peer) if allowed.contains(&peer.uid()) => Ok(request),
+        Some(peer) => {
+            tracing::warn!(
+                peer.uid = peer.uid(),
+                "a call on the SafeDetach socket is refused"
+            );
+            Err(refused(&format!(
+                "user id {} is not one of them",
+                peer.uid()
+            )))
+        }
+        None => Err(refused("who calls is not known")),
+    }
+}
+
+fn refused(why: &str) -> Status {
+    let text = format!("only the processes of --safe-detach-peers may call here: {why}");
+    Failure::new(Condition::NotPermitted, text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_is_not_known_is_refused() {
+        let refused = check(&[0, 65532], Request::new(())).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+    }
+}

@@ -1,0 +1,72 @@
+//! A verdict in words.
+
+use ebs_csi_safe_detach::{Fact, InstanceFact, Refusal, Rung, Verdict, Waiting};
+use ebs_csi_wire::InstanceId;
+
+use crate::request::Pair;
+
+/// Why the volume stays. Without a time or a count: the text lands in the status of a VolumeAttachment.
+pub(crate) fn refused(why: Refusal, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
+    format!(
+        "SafeDetachRefused/{why}: volume {} stays at node {}, whose instance {}; {}",
+        pair.volume,
+        pair.node,
+        state_of(instance),
+        why.next_step()
+    )
+}
+
+/// What follows for one volume at one instance.
+pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
+    let Pair { volume, node } = pair;
+    match verdict {
+        Verdict::Done => format!("EC2 shows no attachment of volume {volume} to node {node}"),
+        Verdict::Safe(rung) => format!("volume {volume} may leave node {node}: {}", evidence(rung)),
+        Verdict::Wait(Waiting::Leaving) => {
+            format!("volume {volume} is on its way off node {node}; nothing more is sent")
+        }
+        Verdict::Wait(Waiting::Transition) => format!(
+            "volume {volume} may leave node {node} when its instance, which {}, has come to rest",
+            state_of(instance)
+        ),
+        Verdict::Refuse(why) => refused(why, pair, instance),
+    }
+}
+
+/// What follows for all that is at one instance.
+pub(super) fn of_instance(
+    verdict: Verdict,
+    id: &InstanceId,
+    instance: &Fact<InstanceFact>,
+) -> String {
+    let state = state_of(instance);
+    match verdict {
+        Verdict::Done | Verdict::Safe(_) => {
+            format!("volumes may leave instance {id}, which {state}")
+        }
+        Verdict::Wait(_) => format!("instance {id} {state}; it comes to rest by itself"),
+        Verdict::Refuse(why) => format!(
+            "SafeDetachRefused/{why}: volumes stay at instance {id}, which {state}; {}",
+            why.next_step()
+        ),
+    }
+}
+
+fn evidence(rung: Rung) -> &'static str {
+    match rung {
+        Rung::Terminated => "its instance is terminated",
+        Rung::Stopped => "its instance is stopped",
+        Rung::Fenced => "this driver has taken its instance off",
+        Rung::NodeWord => "the node has released it",
+        Rung::Trusted => "of a running instance the orchestrator's word is taken",
+        Rung::BrokenGlass => "a person ordered it for this attachment",
+    }
+}
+
+fn state_of(instance: &Fact<InstanceFact>) -> String {
+    match instance {
+        Fact::Present(instance) => format!("is {}", instance.power.label()),
+        Fact::Absent => "is not known to EC2".to_owned(),
+        Fact::Unknown => "cannot be seen".to_owned(),
+    }
+}

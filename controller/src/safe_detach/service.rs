@@ -1,0 +1,254 @@
+//! The SafeDetach service.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
+use ebs_csi_proto::safe_detach::{
+    Ask, BreakGlassRequest, BreakGlassResponse, FenceRequest, FenceResponse, Outcome,
+    QueryInstancesRequest, QueryInstancesResponse, QueryRequest, QueryResponse, Report, Subject,
+    Verdict as Told, fence_request, query_instances_response, query_response,
+};
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_safe_detach::{
+    AttachTime, Fact, Facts, InstanceFact, Mode, Verdict, decide, decide_instance,
+};
+use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::evidence::{gather_all, instance_seen};
+use super::fence::Fence;
+use super::testimony::Testimony;
+use super::{peers, say};
+use crate::ec2::{Ec2, Instance, PowerOff, Seen, Timestamp};
+use crate::metrics::Metrics;
+use crate::patience;
+use crate::request::Pair;
+
+/// How long a caller without a deadline of its own waits for EC2.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Volumes or instances that one call may name.
+const MOST_SUBJECTS: usize = 10_000;
+
+/// The service. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Service {
+    pub(crate) ec2: Ec2,
+    pub(crate) mode: Mode,
+    pub(crate) testimony: Testimony,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Service {
+    /// The routes of the socket, for these user ids alone.
+    pub fn routes(self, peers: Vec<u32>) -> Routes {
+        let checked = move |request: Request<()>| peers::check(&peers, request);
+        Routes::new(SafeDetachServer::with_interceptor(self, checked))
+    }
+
+    fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
+        let patience = patience::of(request).unwrap_or(PATIENCE);
+        self.ec2.by(Instant::now() + patience)
+    }
+
+    fn volume_answer(pair: &Pair, facts: &Facts) -> query_response::Answer {
+        let verdict = decide(facts);
+        let since = match facts.attachment {
+            Fact::Present(attachment) => attachment.since,
+            Fact::Absent | Fact::Unknown => None,
+        };
+        let text = say::of_volume(verdict, pair, &facts.instance);
+        query_response::Answer {
+            subject: Some(Subject {
+                volume_id: pair.volume.to_string(),
+                instance_id: pair.node.to_string(),
+            }),
+            verdict: Some(told(verdict, text, &facts.instance)),
+            attached_since: since.map(written).unwrap_or_default(),
+        }
+    }
+
+    fn instance_answer(
+        &self,
+        id: &InstanceId,
+        seen: &Seen<Instance>,
+    ) -> query_instances_response::Answer {
+        let fact = instance_seen(seen);
+        let verdict = decide_instance(&fact, self.testimony.fences.of(id));
+        let launched = seen.present().and_then(|instance| instance.launched);
+        let text = say::of_instance(verdict, id, &fact);
+        query_instances_response::Answer {
+            instance_id: id.to_string(),
+            verdict: Some(told(verdict, text, &fact)),
+            launch_time: launched.map(|at| at.to_string()).unwrap_or_default(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl safe_detach_server::SafeDetach for Service {
+    async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
+        let ec2 = self.ec2(&request);
+        let subjects = request.into_inner().subjects;
+        check_number(subjects.len())?;
+        let pairs = subjects.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        let gathered = gather_all(&ec2, self.mode, &pairs, &self.testimony).await;
+        let answers = pairs.iter().zip(&gathered);
+        let answers = answers
+            .map(|(pair, gathered)| Self::volume_answer(pair, &gathered.facts))
+            .collect();
+        Ok(Response::new(QueryResponse { answers }))
+    }
+
+    async fn query_instances(
+        &self,
+        request: Request<QueryInstancesRequest>,
+    ) -> Answer<QueryInstancesResponse> {
+        let ec2 = self.ec2(&request);
+        let ids = request.into_inner().instance_ids;
+        check_number(ids.len())?;
+        let ids = ids
+            .iter()
+            .map(|id| instance(id))
+            .collect::<Result<Vec<_>, _>>()?;
+        let seen = ec2.look_instances(&ids).await;
+        let answers = ids.iter().zip(&seen);
+        let answers = answers
+            .map(|(id, seen)| self.instance_answer(id, seen))
+            .collect();
+        Ok(Response::new(QueryInstancesResponse { answers }))
+    }
+
+    type ObserveStream = Pin<Box<dyn Stream<Item = Result<Ask, Status>> + Send>>;
+
+    async fn observe(&self, request: Request<Streaming<Report>>) -> Answer<Self::ObserveStream> {
+        let (observer, asks) = self.testimony.words.observe();
+        let mut reports = request.into_inner();
+        let metrics = Arc::clone(&self.metrics);
+        metrics.observer(1);
+        tracing::info!("an observer of nodes has come");
+        tokio::spawn(async move {
+            // It has ended, or gone: both are the end.
+            while let Ok(Some(report)) = reports.message().await {
+                observer.report(report);
+            }
+            metrics.observer(-1);
+            tracing::info!("the observer of nodes has gone");
+        });
+        let asks = tokio_stream::StreamExt::map(ReceiverStream::new(asks), Ok);
+        Ok(Response::new(Box::pin(asks)))
+    }
+
+    async fn fence(&self, request: Request<FenceRequest>) -> Answer<FenceResponse> {
+        let ec2 = self.ec2(&request);
+        let wire = request.into_inner();
+        let how = match wire.mode() {
+            fence_request::Mode::Stop => PowerOff::Stop,
+            fence_request::Mode::Terminate => PowerOff::Terminate,
+            fence_request::Mode::Unspecified => {
+                return Err(Failure::invalid("mode", "give STOP or TERMINATE").into());
+            }
+        };
+        let fence = Fence {
+            instance: instance(&wire.instance_id)?,
+            how,
+            reason: wire.reason,
+            dry_run: wire.dry_run,
+        };
+        let (this, metrics) = (self.testimony.fences.clone(), Arc::clone(&self.metrics));
+        // It goes on when the caller has gone: what was begun is written down.
+        let fencing = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
+        let instance_state = fencing.await.map_err(|_| fault())??;
+        Ok(Response::new(FenceResponse { instance_state }))
+    }
+
+    async fn break_glass(&self, request: Request<BreakGlassRequest>) -> Answer<BreakGlassResponse> {
+        let wire = request.into_inner();
+        let pair = pair(
+            wire.subject
+                .as_ref()
+                .ok_or_else(|| Failure::missing("subject"))?,
+        )?;
+        let since = Timestamp::parse(&wire.attached_since).ok_or_else(|| {
+            Failure::invalid(
+                "attached_since",
+                "give the time that Query tells, as RFC 3339",
+            )
+        })?;
+        tracing::warn!(
+            volume.id = pair.volume.as_str(),
+            node.id = pair.node.as_str(),
+            attached_since = wire.attached_since,
+            ordered_by = wire.ordered_by,
+            "a person orders a detach whatever else is known"
+        );
+        let since = AttachTime {
+            seconds: since.seconds,
+            nanoseconds: since.nanoseconds,
+        };
+        self.testimony.glasses.break_for(&pair, since);
+        Ok(Response::new(BreakGlassResponse {}))
+    }
+}
+
+fn told(verdict: Verdict, text: String, instance: &Fact<InstanceFact>) -> Told {
+    let outcome = match verdict {
+        Verdict::Done => Outcome::Done,
+        Verdict::Safe(_) => Outcome::Safe,
+        Verdict::Wait(_) => Outcome::Wait,
+        Verdict::Refuse(_) => Outcome::Refuse,
+    };
+    Told {
+        outcome: outcome.into(),
+        token: verdict.label().1.to_owned(),
+        text,
+        instance_state: match instance {
+            Fact::Present(instance) => instance.power.label().to_owned(),
+            Fact::Absent | Fact::Unknown => String::new(),
+        },
+    }
+}
+
+fn written(at: AttachTime) -> String {
+    let at = Timestamp {
+        seconds: at.seconds,
+        nanoseconds: at.nanoseconds,
+    };
+    at.to_string()
+}
+
+fn pair(subject: &Subject) -> Result<Pair, Failure> {
+    Ok(Pair {
+        volume: VolumeId::parse(&subject.volume_id)
+            .map_err(|why| Failure::invalid("volume_id", why))?,
+        node: instance(&subject.instance_id)?,
+    })
+}
+
+fn instance(id: &str) -> Result<InstanceId, Failure> {
+    InstanceId::parse(id).map_err(|why| Failure::invalid("instance_id", why))
+}
+
+fn check_number(number: usize) -> Result<(), Failure> {
+    match number {
+        0..=MOST_SUBJECTS => Ok(()),
+        _ => Err(Failure::invalid(
+            "subjects",
+            format!("{number} in one call; ask for at most {MOST_SUBJECTS}"),
+        )),
+    }
+}
+
+fn fault() -> Failure {
+    Failure::new(
+        Condition::Bug,
+        "a fault of the driver; it is in the controller's log, please report it",
+    )
+}

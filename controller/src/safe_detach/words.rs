@@ -1,0 +1,190 @@
+//! Asking nodes for their word, through whoever reads their Node objects.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ebs_csi_proto::safe_detach::{Ask, Node, Report};
+use ebs_csi_safe_detach::{Fact, NodeReport, NodeWord, word};
+use ebs_csi_wire::InstanceId;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::request::Pair;
+
+/// How long a detach waits for an answer. The call's own patience is usually longer; the next call asks again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions on their way to one observer. One that reads none of them gets no more.
+const MOST_ASKS: usize = 1024;
+
+/// The questions that are open and those who can answer them. Clones share everything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Numbers of questions and observers; each is given once.
+    last: u64,
+    open: HashMap<u64, oneshot::Sender<Vec<Node>>>,
+    observers: HashMap<u64, mpsc::Sender<Ask>>,
+}
+
+/// One who answers questions, from its connection to its end.
+#[derive(Debug)]
+pub(super) struct Observer {
+    words: Words,
+    number: u64,
+}
+
+/// A question; it is closed with this.
+struct Question {
+    words: Words,
+    number: u64,
+    answer: oneshot::Receiver<Vec<Node>>,
+}
+
+impl Words {
+    /// The node's word about the volume: one that was read after this call began, or none.
+    pub(crate) async fn of(&self, pair: &Pair) -> Fact<NodeWord> {
+        let Some(mut question) = self.ask(&pair.node) else {
+            return Fact::Unknown;
+        };
+        let asked = Instant::now();
+        let nodes = match tokio::time::timeout(PATIENCE, &mut question.answer).await {
+            Ok(Ok(nodes)) => nodes,
+            // Nobody answered in time, or all who could have gone.
+            Ok(Err(_)) | Err(_) => return Fact::Unknown,
+        };
+        let reports: Vec<_> = nodes.into_iter().map(report).collect();
+        word(&reports, &pair.node, &pair.volume, asked.elapsed())
+    }
+
+    /// `None` when nobody takes the question.
+    fn ask(&self, instance: &InstanceId) -> Option<Question> {
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        let ask = Ask {
+            ask: number,
+            instance_id: instance.to_string(),
+        };
+        let taken = state
+            .observers
+            .values()
+            .filter(|observer| observer.try_send(ask.clone()).is_ok())
+            .count();
+        if taken == 0 {
+            return None;
+        }
+        let (open, answer) = oneshot::channel();
+        state.open.insert(number, open);
+        Some(Question {
+            words: self.clone(),
+            number,
+            answer,
+        })
+    }
+
+    /// A new observer, and the questions for it.
+    pub(super) fn observe(&self) -> (Observer, mpsc::Receiver<Ask>) {
+        let (asks, receiver) = mpsc::channel(MOST_ASKS);
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        state.observers.insert(number, asks);
+        let words = self.clone();
+        (Observer { words, number }, receiver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Between two statements under the lock the maps are whole: a panic elsewhere does not spoil them.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer {
+    /// An answer. One to a question that is closed, or was never asked, is dropped.
+    pub(super) fn report(&self, report: Report) {
+        let open = self.words.lock().open.remove(&report.ask);
+        if let Some(open) = open {
+            // Whoever asked has just given up.
+            let _ = open.send(report.nodes);
+        }
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.words.lock().observers.remove(&self.number);
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.words.lock().open.remove(&self.number);
+    }
+}
+
+fn report(node: Node) -> NodeReport {
+    NodeReport {
+        provider_id: node.provider_id,
+        ready: node.ready,
+        lease_age: node.lease_age_ms.map(Duration::from_millis),
+        in_use: node.volumes_in_use,
+        attached: node.volumes_attached,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_wire::VolumeId;
+
+    fn pair() -> Pair {
+        Pair {
+            volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
+            node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
+        }
+    }
+
+    fn node() -> Node {
+        Node {
+            provider_id: "aws:///us-east-1a/i-0aaaaaaaaaaaaaaa1".to_owned(),
+            ready: true,
+            lease_age_ms: Some(0),
+            ..Node::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_answer_to_this_question_counts() {
+        let words = Words::default();
+        assert_eq!(words.of(&pair()).await, Fact::Unknown, "nobody to ask");
+        let (observer, mut asks) = words.observe();
+        let asking = tokio::spawn({
+            let words = words.clone();
+            async move { words.of(&pair()).await }
+        });
+        let ask = asks.recv().await.unwrap();
+        assert_eq!(ask.instance_id, pair().node.as_str());
+        // To a question from before, and unasked.
+        for number in [ask.ask - 1, ask.ask + 1, 0] {
+            observer.report(Report {
+                ask: number,
+                nodes: vec![node()],
+            });
+        }
+        tokio::task::yield_now().await;
+        assert!(!asking.is_finished());
+        observer.report(Report {
+            ask: ask.ask,
+            nodes: vec![node()],
+        });
+        assert_eq!(asking.await.unwrap(), Fact::Present(NodeWord::Released));
+        // Silence, and an observer that has gone.
+        assert_eq!(words.of(&pair()).await, Fact::Unknown);
+        drop(observer);
+        assert_eq!(words.of(&pair()).await, Fact::Unknown);
+        assert!(words.lock().open.is_empty());
+    }
+}

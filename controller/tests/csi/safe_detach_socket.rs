@@ -1,0 +1,502 @@
+//! The socket of SafeDetach: what is asked and handed in there, and what a detach makes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
+use ebs_csi_controller::service::Settings;
+use ebs_csi_proto::csi;
+use ebs_csi_proto::safe_detach::{
+    BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest, Report,
+    Subject, Verdict, fence_request, query_response,
+};
+use serde_json::{Value, json};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+use crate::driver::{Driver, NODE_1, NODE_2, served, settings, within};
+use crate::safe_detach::{attached, power, refused, two_nodes};
+
+async fn enforce() -> Driver {
+    Driver::under(Mode::Enforce, two_nodes()).await
+}
+
+/// A node that is ready, whose lease was renewed just now, and which uses nothing.
+fn ready() -> Node {
+    Node {
+        name: "node-1".to_owned(),
+        provider_id: format!("aws:///us-east-1a/{NODE_1}"),
+        ready: true,
+        lease_age_ms: Some(10),
+        boot_id: "boot-1".to_owned(),
+        ..Node::default()
+    }
+}
+
+/// Answers every question with these Node objects until the driver ends; counts them.
+async fn observe(
+    driver: &Driver,
+    nodes: Vec<Node>,
+) -> (Arc<AtomicU64>, tokio::task::JoinHandle<()>) {
+    let (reports, stream) = tokio::sync::mpsc::channel(8);
+    // What nobody has asked for says nothing.
+    for ask in 0..4 {
+        let nodes = vec![ready()];
+        reports.send(Report { ask, nodes }).await.unwrap();
+    }
+    let mut client = driver.safe_detach.clone();
+    let asks = client.observe(ReceiverStream::new(stream)).await.unwrap();
+    let mut asks = asks.into_inner();
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&asked);
+    let answering = tokio::spawn(async move {
+        while let Ok(Some(ask)) = asks.message().await {
+            assert_eq!(ask.instance_id, NODE_1);
+            counted.fetch_add(1, Ordering::SeqCst);
+            let nodes = nodes.clone();
+            let _ = reports
+                .send(Report {
+                    ask: ask.ask,
+                    nodes,
+                })
+                .await;
+        }
+    });
+    (asked, answering)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_instance_lets_go_only_on_its_nodes_word() {
+    let driver = enforce().await;
+    let id = attached(&driver).await;
+    let named = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{id}")];
+    let other = || vec!["kubernetes.io/csi/ebs.csi.aws.com^vol-0ccccccccccccccc3".to_owned()];
+    let rows = [
+        (
+            "in-use",
+            vec![Node {
+                volumes_in_use: named(),
+                ..ready()
+            }],
+        ),
+        (
+            "in-use",
+            vec![Node {
+                volumes_attached: named(),
+                ..ready()
+            }],
+        ),
+        (
+            "node-not-ready",
+            vec![Node {
+                ready: false,
+                ..ready()
+            }],
+        ),
+        (
+            "no-word",
+            vec![Node {
+                lease_age_ms: None,
+                ..ready()
+            }],
+        ),
+        (
+            "no-word",
+            vec![Node {
+                lease_age_ms: Some(41_000),
+                ..ready()
+            }],
+        ),
+        (
+            "no-word",
+            vec![Node {
+                provider_id: format!("aws:///us-east-1a/{NODE_2}"),
+                ..ready()
+            }],
+        ),
+        ("no-word", vec![ready(), ready()]),
+        ("no-word", vec![]),
+    ];
+    for (token, nodes) in rows {
+        let (asked, answering) = observe(&driver, nodes).await;
+        refused(driver.unpublish(&id, NODE_1).await, token);
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "{token}");
+        answering.abort();
+        let _ = answering.await;
+        until_unobserved(&driver).await;
+    }
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    let nodes = vec![Node {
+        volumes_in_use: other(),
+        volumes_attached: other(),
+        ..ready()
+    }];
+    let _observer = observe(&driver, nodes).await;
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("DetachVolume"), 1);
+    driver.publish(&id, NODE_2).await.unwrap();
+    driver.check_invariants();
+}
+
+/// An unpublish is refused at once when nobody is left to ask.
+async fn until_unobserved(driver: &Driver) {
+    while metric(driver, "aws_ebs_csi_safe_detach_observers") != Some(0.0) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn metric(driver: &Driver, name: &str) -> Option<f64> {
+    let text = driver.metrics();
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+async fn query(driver: &Driver, id: &str, node: &str) -> (query_response::Answer, Verdict) {
+    let subject = Subject {
+        volume_id: id.to_owned(),
+        instance_id: node.to_owned(),
+    };
+    let request = QueryRequest {
+        subjects: vec![subject.clone()],
+    };
+    let answer = driver
+        .safe_detach
+        .clone()
+        .query(within(request, 30))
+        .await
+        .unwrap();
+    let [answer] = <[_; 1]>::try_from(answer.into_inner().answers).unwrap();
+    assert_eq!(answer.subject, Some(subject));
+    let verdict = answer.verdict.clone().unwrap();
+    (answer, verdict)
+}
+
+async fn query_instances(driver: &Driver, ids: &[&str]) -> Vec<(Outcome, String, String)> {
+    let request = QueryInstancesRequest {
+        instance_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+    };
+    let answer = driver
+        .safe_detach
+        .clone()
+        .query_instances(within(request, 30))
+        .await
+        .unwrap();
+    let answers = answer.into_inner().answers;
+    let asked: Vec<_> = answers.iter().map(|a| a.instance_id.as_str()).collect();
+    assert_eq!(asked, ids, "in their order");
+    answers
+        .into_iter()
+        .map(|a| {
+            let verdict = a.verdict.unwrap();
+            (verdict.outcome(), verdict.token, a.launch_time)
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_says_what_an_unpublish_would_and_changes_nothing() {
+    let driver = enforce().await;
+    let id = attached(&driver).await;
+    let said = |verdict: &Verdict| (verdict.outcome(), verdict.token.clone());
+    let want = |outcome, token: &str| (outcome, token.to_owned());
+
+    let (answer, verdict) = query(&driver, &id, NODE_1).await;
+    assert_eq!(said(&verdict), want(Outcome::Refuse, "no-word"));
+    assert_eq!(verdict.instance_state, "running");
+    assert!(
+        verdict
+            .text
+            .starts_with("SafeDetachRefused/no-word: volume "),
+        "{}",
+        verdict.text
+    );
+    assert!(!answer.attached_since.is_empty());
+    let (answer, verdict) = query(&driver, &id, NODE_2).await;
+    assert_eq!(said(&verdict), want(Outcome::Done, "no-attachment"));
+    assert_eq!(answer.attached_since, "");
+
+    let nobody = "i-0eeeeeeeeeeeeeee5";
+    let [one, two, none] =
+        <[_; 3]>::try_from(query_instances(&driver, &[NODE_1, NODE_2, nobody]).await).unwrap();
+    assert_eq!((one.0, one.1.as_str()), (Outcome::Refuse, "running"));
+    assert!(!one.2.is_empty());
+    assert_eq!((two.0, two.1.as_str()), (Outcome::Refuse, "running"));
+    assert_eq!(
+        (none.0, none.1.as_str()),
+        (Outcome::Refuse, "instance-missing")
+    );
+
+    let steps = [
+        ("hibernate", Outcome::Refuse, "hibernated"),
+        ("start", Outcome::Refuse, "no-word"),
+        ("stop", Outcome::Safe, "stopped"),
+        ("terminate", Outcome::Done, "no-attachment"),
+    ];
+    for (what, outcome, token) in steps {
+        power(&driver, what, json!({ "at_once": true }));
+        let (_, verdict) = query(&driver, &id, NODE_1).await;
+        assert_eq!(said(&verdict), want(outcome, token), "{what}");
+        let whole = &query_instances(&driver, &[NODE_1]).await[0];
+        let token = match what {
+            "start" => "running",
+            "terminate" => "terminated",
+            _ => token,
+        };
+        assert_eq!(whole.1, token, "{what}");
+    }
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    assert_eq!(driver.world.calls("StopInstances"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_number_of_suspects_costs_one_describe() {
+    let instances: Vec<Value> = (0..150)
+        .map(|n| json!({ "id": format!("i-0aaaaaaaaaaaaa{n:03}"), "type": "m5.large", "zone": "us-east-1a" }))
+        .collect();
+    let driver = Driver::under(Mode::Enforce, json!({ "instances": instances })).await;
+    let ids: Vec<_> = (0..150)
+        .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
+        .collect();
+    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+    // The first call of all finds nobody else waiting.
+    query_instances(&driver, &ids[..1]).await;
+    let before = driver.world.calls("DescribeInstances");
+    let answers = query_instances(&driver, &ids).await;
+    assert!(
+        answers
+            .iter()
+            .all(|(outcome, ..)| *outcome == Outcome::Refuse)
+    );
+    assert_eq!(driver.world.calls("DescribeInstances") - before, 1);
+    let subjects = ids.iter().map(|id| Subject {
+        volume_id: "vol-0eeeeeeeeeeeeeee5".to_owned(),
+        instance_id: (*id).to_owned(),
+    });
+    let request = QueryRequest {
+        subjects: subjects.collect(),
+    };
+    let before = (
+        driver.world.calls("DescribeInstances"),
+        driver.world.calls("DescribeVolumes"),
+    );
+    let answer = driver
+        .safe_detach
+        .clone()
+        .query(within(request, 30))
+        .await
+        .unwrap();
+    assert_eq!(answer.into_inner().answers.len(), 150);
+    let after = (
+        driver.world.calls("DescribeInstances"),
+        driver.world.calls("DescribeVolumes"),
+    );
+    assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1));
+}
+
+fn fencing(leave: FenceLeave) -> Settings {
+    Settings {
+        safe_detach: Mode::Enforce,
+        fence: FenceSettings { leave, limit: 1 },
+        ..settings()
+    }
+}
+
+async fn fence(
+    driver: &Driver,
+    node: &str,
+    mode: fence_request::Mode,
+    dry_run: bool,
+) -> Result<String, Status> {
+    let request = FenceRequest {
+        instance_id: node.to_owned(),
+        mode: mode.into(),
+        reason: "a test".to_owned(),
+        dry_run,
+    };
+    let answer = driver
+        .safe_detach
+        .clone()
+        .fence(within(request, 30))
+        .await?;
+    Ok(answer.into_inner().instance_state)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_needs_leave_and_stays_behind_its_brake() {
+    use fence_request::Mode::{Stop, Terminate};
+    for leave in [FenceLeave::Off, FenceLeave::Stop] {
+        let driver = Driver::with(fencing(leave), two_nodes()).await;
+        let refused = fence(&driver, NODE_1, Terminate, false).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+        assert!(
+            refused
+                .message()
+                .contains(&format!("--safe-detach-fence={leave}")),
+            "{refused}"
+        );
+        assert_eq!(driver.world.calls("TerminateInstances"), 0);
+    }
+    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    let id = attached(&driver).await;
+    refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    // Whether it would be allowed costs no leave.
+    assert_eq!(fence(&driver, NODE_2, Stop, true).await.unwrap(), "");
+    assert_eq!(
+        fence(&driver, NODE_1, Stop, false).await.unwrap(),
+        "stopping"
+    );
+    let calls = driver.world.calls("StopInstances");
+    assert_eq!(calls, 3, "two dry runs and one stop");
+    let braked = fence(&driver, NODE_2, Stop, false).await.unwrap_err();
+    assert_eq!(braked.code(), Code::ResourceExhausted, "{braked}");
+    assert!(
+        braked.message().contains("--safe-detach-fence-limit"),
+        "{braked}"
+    );
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    // Done already: nothing is sent.
+    let calls = driver.world.calls("StopInstances");
+    assert_eq!(
+        fence(&driver, NODE_1, Stop, false).await.unwrap(),
+        "stopped"
+    );
+    assert_eq!(driver.world.calls("StopInstances"), calls);
+    let text = driver.metrics();
+    for line in [
+        r#"aws_ebs_csi_safe_detach_decisions_total{verdict="safe",evidence="fenced"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="accepted"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="allowed"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="brake"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="not-needed"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+async fn break_glass(driver: &Driver, id: &str, since: &str) {
+    let request = BreakGlassRequest {
+        subject: Some(Subject {
+            volume_id: id.to_owned(),
+            instance_id: NODE_1.to_owned(),
+        }),
+        attached_since: since.to_owned(),
+        ordered_by: "a test".to_owned(),
+    };
+    driver
+        .safe_detach
+        .clone()
+        .break_glass(within(request, 5))
+        .await
+        .unwrap();
+}
+
+/// How each DetachVolume that reached EC2 was sent: whether with Force.
+fn forced(driver: &Driver) -> Vec<bool> {
+    let journal = driver
+        .world
+        .command(|control| control.get("/v1/journal?limit=10000&action=DetachVolume"));
+    let records = journal["records"].as_array().unwrap().clone();
+    records
+        .iter()
+        .map(|record| record["parameters"]["Force"] == json!("true"))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_glass_frees_the_attachment_that_it_names_and_no_other() {
+    let driver = enforce().await;
+    let id = attached(&driver).await;
+    break_glass(&driver, &id, "2020-01-01T00:00:00Z").await;
+    refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    let since = query(&driver, &id, NODE_1).await.0.attached_since;
+    break_glass(&driver, &id, &since).await;
+    assert_eq!(query(&driver, &id, NODE_1).await.1.token, "broken-glass");
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(forced(&driver), [false], "a plain detach was enough");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stuck_detach_is_reported_and_forced_once_by_broken_glass_alone() {
+    let driver = enforce().await;
+    let id = attached(&driver).await;
+    driver.world.fault(json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": { "kind": "stuck_detach", "busy": true } }));
+    let _observer = observe(&driver, vec![ready()]).await;
+    let request = csi::ControllerUnpublishVolumeRequest {
+        volume_id: id.clone(),
+        node_id: NODE_1.to_owned(),
+        ..Default::default()
+    };
+    let stuck = driver
+        .client
+        .clone()
+        .controller_unpublish_volume(within(request, 2))
+        .await;
+    assert_eq!(stuck.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(query(&driver, &id, NODE_1).await.1.token, "leaving");
+    assert_eq!(forced(&driver), [false]);
+    let since = query(&driver, &id, NODE_1).await.0.attached_since;
+    // The operation that still waits sees the order.
+    break_glass(&driver, &id, &since).await;
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(forced(&driver), [false, true]);
+    assert_eq!(
+        metric(&driver, "aws_ebs_csi_safe_detach_forced_total"),
+        Some(1.0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_peers_that_are_listed_may_call() {
+    let driver = enforce().await;
+    let folder = tempfile::tempdir().unwrap();
+    let another = rustix::process::getuid().as_raw() + 1;
+    let mut client = served(&driver.controller, folder.path(), another).await;
+    let refused = client
+        .query_instances(QueryInstancesRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let refused = client.fence(FenceRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ok_means_that_ec2_showed_no_attachment_within_the_call() {
+    for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
+        let slow = json!({ "latency": { "detach": { "fixed_ms": 1500 } } });
+        let driver = Driver::under(mode, slow).await;
+        let _observer = observe(&driver, vec![ready()]).await;
+        let id = attached(&driver).await;
+        let is_attached = || {
+            let state = driver.world.command(|control| control.get("/v1/state"));
+            let volume = find(&state, &id).expect("the volume is there");
+            !volume["attachments"].as_array().expect("a list").is_empty()
+        };
+        assert!(is_attached());
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        assert!(!is_attached(), "{mode}: OK came before EC2 let go");
+        // Nothing is remembered: each call looks again.
+        let looks = || driver.world.calls("DescribeVolumes");
+        let before = looks();
+        driver.unpublish(&id, NODE_1).await.unwrap();
+        assert!(looks() > before, "{mode}");
+        driver.world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
+            "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
+        driver.unpublish(&id, NODE_1).await.unwrap_err();
+    }
+}
+
+/// What stands anywhere under this id, with attachments.
+fn find<'a>(state: &'a Value, id: &str) -> Option<&'a Value> {
+    match state {
+        Value::Object(fields)
+            if fields.get("id") == Some(&json!(id)) && fields.contains_key("attachments") =>
+        {
+            Some(state)
+        }
+        Value::Object(fields) => fields.values().find_map(|value| find(value, id)),
+        Value::Array(values) => values.iter().find_map(|value| find(value, id)),
+        _ => None,
+    }
+}
