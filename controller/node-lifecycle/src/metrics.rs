@@ -53,12 +53,25 @@ const HELD: [&str; 6] = [
     "lost-place",
 ];
 
+/// What is done in Kubernetes.
+const ACTS: [&str; 5] = [
+    "add-taint",
+    "remove-taint",
+    "delete-pod",
+    "delete-attachment",
+    "nudge",
+];
+
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("ebs_csi_safe_detach");
+        let mut registry = Registry::with_prefix("aws_ebs_csi_safe_detach");
         let (leads, nodes, held) = (Gauge::default(), Family::default(), Family::default());
         let (acts, rounds, words) = (Family::default(), Family::default(), Family::default());
-        registry.register("leader", "1 while this replica may act", leads.clone());
+        registry.register(
+            "failover_leader",
+            "1 while this replica may act",
+            leads.clone(),
+        );
         registry.register(
             "failover_nodes",
             "Nodes that are not healthy, by what they are; of the leader",
@@ -95,6 +108,18 @@ impl Default for Metrics {
         };
         metrics.nodes(&[]);
         metrics.held(&[]);
+        // A series that is not there cannot be told from one that does not grow.
+        for act in ACTS {
+            for result in ["done", "overtaken", "failed"] {
+                let _ = metrics.acts.get_or_create(&Acted { act, result });
+            }
+        }
+        for result in ["answered", "failed"] {
+            let _ = metrics.rounds.get_or_create(&Outcome { result });
+        }
+        for result in ["told", "failed", "late"] {
+            let _ = metrics.words.get_or_create(&Outcome { result });
+        }
         metrics
     }
 }

@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -69,12 +70,22 @@ impl World<'_> {
     /// A volume in EC2, and a claim of that name that is bound to it.
     pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
         let handle = self.driver.volume(name).await?;
+        self.bound(name, "ebs.csi.aws.com", &handle).await?;
+        Ok(handle)
+    }
+
+    /// A claim of that name, bound to a volume of a driver that is not here.
+    pub(crate) async fn foreign_volume(&self, name: &str) -> Outcome {
+        self.bound(name, "other.example.com", "x").await
+    }
+
+    async fn bound(&self, name: &str, driver: &str, handle: &str) -> Outcome {
         let capacity = json!({"storage": "1Gi"});
         let volume: PersistentVolume = made(json!({
-            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "ebs.csi.aws.com"}},
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
             "spec": {"capacity": capacity, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
                 "claimRef": {"namespace": "default", "name": name},
-                "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": handle, "fsType": "ext4"}},
+                "csi": {"driver": driver, "volumeHandle": handle, "fsType": "ext4"}},
         }));
         let claim: PersistentVolumeClaim = made(json!({
             "metadata": {"name": name},
@@ -96,12 +107,11 @@ impl World<'_> {
             let phase = claim.status.and_then(|status| status.phase);
             Ok(phase.as_deref() == Some("Bound"))
         })
-        .await?;
-        Ok(handle)
+        .await
     }
 
-    /// A running pod with these claims on a node, and its volumes attached and in use there.
-    pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+    /// A pod with these claims on a node; nobody waits for its volumes.
+    pub(crate) async fn add_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         let volumes: Vec<Value> = claims
             .iter()
             .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
@@ -111,7 +121,12 @@ impl World<'_> {
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "volumes": volumes},
         }));
         let created = self.pods().create(&PostParams::default(), &pod).await;
-        created.map_err(|e| format!("pod {name}: {e}"))?;
+        created.map(drop).map_err(|e| format!("pod {name}: {e}"))
+    }
+
+    /// A running pod with these claims on a node, and its volumes attached and in use there.
+    pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+        self.add_pod(name, node, claims).await?;
         for claim in claims {
             until(&format!("{claim} is attached to {node}"), 60, || async {
                 let attachment = self.attachment(claim, node).await?;
@@ -156,6 +171,74 @@ impl World<'_> {
             attachment.spec.node_name == node
                 && attachment.spec.source.persistent_volume_name.as_deref() == Some(volume)
         }))
+    }
+
+    /// Whether the attachment is there, and nobody has asked for its end.
+    pub(crate) async fn is_kept(&self, volume: &str, node: &str) -> Result<bool, String> {
+        let attachment = self.attachment(volume, node).await?;
+        Ok(attachment.is_some_and(|a| a.metadata.deletion_timestamp.is_none()))
+    }
+
+    /// Whether the detach was refused, with that token.
+    pub(crate) async fn is_refused(
+        &self,
+        volume: &str,
+        node: &str,
+        token: &str,
+    ) -> Result<bool, String> {
+        let status = self.attachment(volume, node).await?.and_then(|a| a.status);
+        let message = status.and_then(|s| s.detach_error).and_then(|e| e.message);
+        Ok(message.is_some_and(|message| message.contains(token)))
+    }
+
+    /// As a person with kubectl.
+    pub(crate) async fn delete_attachment(&self, volume: &str, node: &str) -> Outcome {
+        let found = self
+            .attachment(volume, node)
+            .await?
+            .ok_or("no attachment")?;
+        let how = DeleteParams::default();
+        let deleted = self.attachments().delete(&found.name_any(), &how).await;
+        deleted.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Changes the attachment, so that external-attacher looks at it at once.
+    pub(crate) async fn touch_attachment(&self, volume: &str, node: &str) -> Outcome {
+        let Some(found) = self.attachment(volume, node).await? else {
+            return Ok(());
+        };
+        let now = jiff::Timestamp::now();
+        let patch = json!({"metadata": {"annotations": {"rig/touched": now.to_string()}}});
+        let how = PatchParams::default();
+        // It may go at this very moment.
+        let _ = self
+            .attachments()
+            .patch(&found.name_any(), &how, &Patch::Merge(patch))
+            .await;
+        Ok(())
+    }
+
+    /// Ends a pod as its kubelet would.
+    pub(crate) async fn end_pod(&self, name: &str) -> Outcome {
+        let how = DeleteParams::default().grace_period(0);
+        let deleted = self.pods().delete(name, &how).await;
+        deleted.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Somebody detaches the volume in EC2, beside the driver.
+    pub(crate) fn detach_in_ec2(&self, volume: &str) -> Outcome {
+        let call = json!({"action": "DetachVolume", "parameters": {"VolumeId": volume}});
+        self.driver.ec2("POST", "/v1/as-foreign", &call).map(drop)
+    }
+
+    /// Who holds node-lifecycle's lease.
+    pub(crate) async fn leader(&self) -> Result<Option<String>, String> {
+        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), "kube-system");
+        let lease = leases.get_opt("ebs-csi-node-lifecycle").await;
+        let spec = lease
+            .map_err(|e| e.to_string())?
+            .and_then(|lease| lease.spec);
+        Ok(spec.and_then(|spec| spec.holder_identity))
     }
 
     /// Waits until the volume is neither attached in Kubernetes nor in EC2.

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
@@ -18,15 +19,18 @@ use crate::process::{Process, port};
 /// The user ids of node-lifecycle: its own, and the test's where it cannot change.
 const PEERS: &str = "65527,0,1000";
 
+/// How many node-lifecycle processes there are.
+pub(crate) const REPLICAS: usize = 2;
+
 pub(crate) struct Driver {
     directory: PathBuf,
     control: PathBuf,
     pub(crate) csi: PathBuf,
     pub(crate) safe_detach: PathBuf,
-    http: u16,
+    http: [u16; REPLICAS],
     simulator: Process,
     pub(crate) controller: Process,
-    pub(crate) lifecycle: Option<Process>,
+    lifecycle: Mutex<Vec<Process>>,
 }
 
 /// Beside the test's own binary.
@@ -113,57 +117,80 @@ impl Driver {
             control,
             csi,
             safe_detach,
-            http: port(),
+            http: std::array::from_fn(|_| port()),
             simulator,
             controller,
-            lifecycle: None,
+            lifecycle: Mutex::default(),
         })
     }
 
-    /// Starts node-lifecycle, or starts it again.
-    pub(crate) fn start_lifecycle(&mut self, kubeconfig: &Path) -> Result<(), String> {
-        self.lifecycle = None;
+    /// Starts the node-lifecycle processes.
+    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> Result<(), String> {
+        for number in 0..REPLICAS {
+            let process = self.replica(number, kubeconfig)?;
+            self.replicas().push(process);
+        }
+        Ok(())
+    }
+
+    fn replicas(&self) -> MutexGuard<'_, Vec<Process>> {
+        self.lifecycle.lock().expect("not poisoned")
+    }
+
+    fn replica(&self, number: usize, kubeconfig: &Path) -> Result<Process, String> {
         let arguments = [
             format!(
                 "--safe-detach-endpoint=unix://{}",
                 self.safe_detach.display()
             ),
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--http-endpoint=127.0.0.1:{}", self.http),
+            format!("--http-endpoint=127.0.0.1:{}", self.http[number]),
             "--namespace=kube-system".to_owned(),
-            "--identity=rig".to_owned(),
+            format!("--identity=replica-{number}"),
             "--lease-duration-seconds=5".to_owned(),
             "--query-interval-seconds=1".to_owned(),
         ];
         let program = program("ebs-csi-node-lifecycle")?;
-        self.lifecycle = Some(Process::start(
-            &self.directory,
-            "node-lifecycle",
-            &program,
-            &arguments,
-            &[],
-        )?);
+        let name = format!("node-lifecycle-{number}");
+        Process::start(&self.directory, &name, &program, &arguments, &[])
+    }
+
+    /// Kills that replica at once, and starts it again.
+    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> Result<(), String> {
+        let mut replicas = self.replicas();
+        // A process is killed when it is dropped.
+        drop(replicas.remove(number));
+        replicas.insert(number, self.replica(number, kubeconfig)?);
         Ok(())
+    }
+
+    /// What the replicas have said.
+    pub(crate) fn lifecycle_log(&self) -> String {
+        self.replicas().iter().map(Process::log).collect()
     }
 
     /// Whether everything still runs.
     pub(crate) fn check(&mut self) -> Result<(), String> {
+        let replicas = self.lifecycle.get_mut().expect("not poisoned");
         let all = [&mut self.simulator, &mut self.controller];
-        let all = all.into_iter().chain(self.lifecycle.as_mut());
-        match all.filter_map(|process| process.ended()).next() {
+        let mut all = all.into_iter().chain(replicas.iter_mut());
+        match all.find_map(Process::ended) {
             Some(end) => Err(end),
             None => Ok(()),
         }
     }
 
-    /// What node-lifecycle counts under that name, all labels of the line included.
-    pub(crate) fn metric(&self, line: &str) -> Option<f64> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).ok()?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page).ok()?;
-        let found = page.lines().find(|found| found.starts_with(line))?;
-        found.rsplit(' ').next()?.parse().ok()
+    /// What the replicas count together under that name, all labels of the line included.
+    pub(crate) fn metric(&self, line: &str) -> f64 {
+        let counts = self.http.iter().filter_map(|port| {
+            let mut stream = TcpStream::connect(("127.0.0.1", *port)).ok()?;
+            write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page).ok()?;
+            let found = page.lines().find(|found| found.starts_with(line))?;
+            found.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        counts.sum()
     }
 
     /// A call of the simulator's control socket.
