@@ -6,6 +6,7 @@ use rustix::fs::{
     Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
 };
 use rustix::io::Errno;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 /// How a disk says whose it is.
@@ -103,9 +104,20 @@ impl DiskRoots {
         Ok(disks)
     }
 
-    /// Serial of the disk behind a device number; None when that disk is gone or not of the recognised kind.
+    /// Serial of the disk behind a device number, or of the disk that this is a partition of; None when that disk is gone or not of
+    /// the recognised kind.
     pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
-        Ok(self.serial_beneath(&Self::by_number(device)))
+        let directory = Self::by_number(device);
+        Ok(match self.partition_of(device) {
+            Some(_) => self.serial_beneath(&format!("{directory}/..")),
+            None => self.serial_beneath(&directory),
+        })
+    }
+
+    /// Number of the partition that a device number stands for; None for a whole disk, and for one that is gone.
+    pub fn partition_of(&self, device: u64) -> Option<NonZeroU32> {
+        let file = format!("{}/partition", Self::by_number(device));
+        self.read_sysfs(&file).ok()?.parse().ok()
     }
 
     /// True when the kernel still knows a disk of this number.
@@ -121,7 +133,11 @@ impl DiskRoots {
     /// Errors that the kernel has met in the ext file system on the disk of this kernel name since it was last checked; 0 where
     /// nothing counts them.
     pub fn ext_errors(&self, name: &str) -> u64 {
-        if !self.recognition.is_disk(name) {
+        // A disk, or a partition of one.
+        let of_part = name
+            .rsplit_once('p')
+            .is_some_and(|(disk, _)| self.recognition.is_disk(disk));
+        if !self.recognition.is_disk(name) && !of_part {
             return 0;
         }
         self.read_sysfs(&format!("fs/ext4/{name}/errors_count"))
@@ -137,10 +153,21 @@ impl DiskRoots {
         access: Access,
         patience: Duration,
     ) -> Result<Device, DeviceError> {
+        self.find_part(serial, None, access, patience)
+    }
+
+    /// The same for a partition of the disk, or for the whole of it.
+    pub fn find_part(
+        &self,
+        serial: &str,
+        partition: Option<NonZeroU32>,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
         let end = Instant::now() + patience;
         let mut pause = Duration::from_millis(5);
         loop {
-            match self.find_now(serial, access) {
+            match self.find_now(serial, partition, access) {
                 Err(DeviceError::Absent) if Instant::now() + pause < end => {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(100));
@@ -150,7 +177,12 @@ impl DiskRoots {
         }
     }
 
-    fn find_now(&self, serial: &str, access: Access) -> Result<Device, DeviceError> {
+    fn find_now(
+        &self,
+        serial: &str,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
         let mut found = None;
         for name in self.names()? {
             if self.serial(&name).as_deref() != Some(serial) {
@@ -168,8 +200,20 @@ impl DiskRoots {
                 return Err(DeviceError::Ambiguous);
             }
         }
-        let Some((name, number)) = found else {
+        let Some((disk, number)) = found else {
             return Err(DeviceError::Absent);
+        };
+        let (name, number) = match partition {
+            None => (disk.clone(), number),
+            // The kernel lists it, and its node is made, a moment after the disk's.
+            Some(partition) => {
+                let name = format!("{disk}p{partition}");
+                let directory = format!("block/{disk}/{name}");
+                match self.number_beneath(&directory) {
+                    Ok(number) if self.node_is(&name, number) => (name, number),
+                    _ => return Err(DeviceError::Absent),
+                }
+            }
         };
         let flags = match access {
             Access::ReadWrite => OFlags::RDWR,
@@ -184,9 +228,12 @@ impl DiskRoots {
         let device = Device {
             bytes: sys::block_bytes(&fd).map_err(errno)?,
             sequence: sys::disk_sequence(&fd).map_err(errno)?,
+            whole_bytes: self.size_beneath(&format!("block/{disk}"))?,
+            start: self.start_beneath(&format!("block/{disk}/{name}")),
             fd,
             number,
             name,
+            disk,
             serial: serial.to_owned(),
         };
         device.verify(self)?;
@@ -231,7 +278,28 @@ impl DiskRoots {
     }
 
     fn device_number(&self, name: &str) -> Result<u64, Errno> {
-        let text = self.attribute(name, "dev")?;
+        self.number_beneath(&format!("block/{name}"))
+    }
+
+    /// Size of a disk, in bytes; sysfs counts sectors of 512.
+    fn size_beneath(&self, directory: &str) -> Result<u64, Errno> {
+        let sectors: u64 = self
+            .read_sysfs(&format!("{directory}/size"))?
+            .parse()
+            .map_err(|_| Errno::ILSEQ)?;
+        Ok(sectors.saturating_mul(512))
+    }
+
+    /// Where a partition begins, in sectors of 512 bytes; None for a whole disk.
+    fn start_beneath(&self, directory: &str) -> Option<u64> {
+        self.read_sysfs(&format!("{directory}/start"))
+            .ok()?
+            .parse()
+            .ok()
+    }
+
+    fn number_beneath(&self, directory: &str) -> Result<u64, Errno> {
+        let text = self.read_sysfs(&format!("{directory}/dev"))?;
         let (major, minor) = text.split_once(':').ok_or(Errno::ILSEQ)?;
         match (major.parse(), minor.parse()) {
             (Ok(major), Ok(minor)) => Ok(makedev(major, minor)),
@@ -294,9 +362,13 @@ pub enum Access {
 pub struct Device {
     fd: OwnedFd,
     name: String,
+    /// Name of the whole disk, which is the device's own unless this is a partition.
+    disk: String,
     number: u64,
     sequence: u64,
     bytes: u64,
+    whole_bytes: u64,
+    start: Option<u64>,
     serial: String,
 }
 
@@ -304,6 +376,11 @@ impl Device {
     /// Size when it was found, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Size of the whole disk when it was found, in bytes.
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
     }
 
     /// Kernel's device number.
@@ -324,11 +401,17 @@ impl Device {
     /// Sysfs, the node and the held descriptor still tell of one disk: number, serial, sequence and size.
     pub fn verify(&self, roots: &DiskRoots) -> Result<(), DeviceError> {
         let facts = fstat(&self.fd)?;
-        let sequence = roots.attribute(&self.name, "diskseq")?;
+        let sequence = roots.attribute(&self.disk, "diskseq")?;
+        let directory = if self.name == self.disk {
+            format!("block/{}", self.disk)
+        } else {
+            format!("block/{}/{}", self.disk, self.name)
+        };
         let same = FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
             && facts.st_rdev == self.number
-            && roots.device_number(&self.name)? == self.number
-            && roots.serial(&self.name).as_deref() == Some(self.serial.as_str())
+            && roots.number_beneath(&directory)? == self.number
+            && roots.start_beneath(&directory) == self.start
+            && roots.serial(&self.disk).as_deref() == Some(self.serial.as_str())
             && sequence.parse() == Ok(self.sequence)
             && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
             && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;

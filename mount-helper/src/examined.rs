@@ -1,35 +1,45 @@
 //! Which disks a checker has looked at in full since they were attached. A helper that starts anew remembers nothing, and looks again.
+use crate::device::Device;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 /// More attachments than a node sees between two starts of its helper; beyond that the oldest are looked at again.
 const MOST: usize = 4096;
 
-/// Sequence numbers of disks (`diskseq`), which the kernel gives to each attachment once.
+/// Sequence numbers of disks (`diskseq`), which the kernel gives to each attachment once, with the device numbers of what was
+/// looked at: a disk or a part of it.
 #[derive(Debug, Default)]
-pub struct Examined(Mutex<BTreeSet<u64>>);
+pub struct Examined(Mutex<BTreeSet<(u64, u64)>>);
 
 impl Examined {
     /// It was looked at, and nothing wrong was left.
-    pub fn add(&self, sequence: u64) {
+    pub fn add(&self, device: &Device) {
+        self.insert(device.sequence(), device.number());
+    }
+
+    fn insert(&self, sequence: u64, number: u64) {
         let mut known = self.known();
-        known.insert(sequence);
+        known.insert((sequence, number));
         if known.len() > MOST {
             known.pop_first();
         }
     }
 
     /// Somebody may write to it by other ways than a file system.
-    pub fn forget(&self, sequence: u64) {
-        self.known().remove(&sequence);
+    pub fn forget(&self, device: &Device) {
+        self.leave(device.sequence());
+    }
+
+    fn leave(&self, sequence: u64) {
+        self.known().retain(|(of, _)| *of != sequence);
     }
 
     /// It was looked at.
-    pub fn has(&self, sequence: u64) -> bool {
-        self.known().contains(&sequence)
+    pub fn has(&self, device: &Device) -> bool {
+        self.known().contains(&(device.sequence(), device.number()))
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<u64>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<(u64, u64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -42,11 +52,11 @@ mod tests {
     fn what_was_examined_is_known_until_it_is_forgotten_and_no_list_grows_for_ever() {
         let examined = Examined::default();
         for sequence in 0..MOST as u64 + 1 {
-            examined.add(sequence);
+            examined.insert(sequence, 7);
         }
-        assert!(!examined.has(0) && examined.has(1));
-        examined.forget(1);
-        assert!(!examined.has(1));
+        assert!(!examined.known().contains(&(0, 7)) && examined.known().contains(&(1, 7)));
+        examined.leave(1);
+        assert!(!examined.known().contains(&(1, 7)));
         assert_eq!(examined.known().len(), MOST - 1);
     }
 }

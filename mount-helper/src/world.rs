@@ -9,6 +9,7 @@ use crate::runners::Runners;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{KubeletPath, Refusal, Refused, Step, VolumeId};
+use std::num::NonZeroU32;
 
 /// The broker's held roots and its neighbours.
 #[derive(Debug)]
@@ -53,6 +54,14 @@ impl World {
             None if self.disks.exists(*device) => Owner::Another,
             None => Owner::Gone,
         })
+    }
+
+    /// The partition that is mounted or bound there; None for a whole disk.
+    pub fn partition_at(&self, place: &PathFacts) -> Option<NonZeroU32> {
+        match place {
+            PathFacts::Mounted(mount) => self.disks.partition_of(mount.device),
+            _ => None,
+        }
     }
 
     /// A refusal because a disk is in use, with another place than `relative` where it is mounted.

@@ -126,6 +126,8 @@ pub struct Evidence {
 pub struct DiskFacts {
     /// Size now, in bytes.
     pub bytes: u64,
+    /// Size of the whole disk, in bytes: another one where a partition was asked for.
+    pub whole_bytes: u64,
     /// Kernel's device number.
     pub device: u64,
 }

@@ -94,12 +94,9 @@ pub enum Withdraw {
 
 /// The identified disk may be worked on: it is not smaller than it was when it was attached.
 pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
-    if asked.partition.is_some() {
-        return Err(Refusal::Unsupported);
-    }
     if asked
         .size_at_attach
-        .is_some_and(|size| facts.bytes < size.get())
+        .is_some_and(|size| facts.whole_bytes < size.get())
     {
         return Err(Refusal::DeviceTooSmall);
     }
@@ -347,6 +344,10 @@ pub fn publish_block(
     mounts: &[VolumeMount],
     others: &[VolumeMount],
 ) -> Result<Authorized<Publish>, Refusal> {
+    // What makes a whole disk read-only does not hold for a part of it.
+    if asked.disk.partition.is_some() && asked.read_only {
+        return Err(Refusal::Unsupported);
+    }
     // A raw writer beside a mounted file system destroys it.
     if !mounts.is_empty() {
         return Err(Refusal::StillHeld);

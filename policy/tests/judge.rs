@@ -17,6 +17,7 @@ const GIB: u64 = 1 << 30;
 const OURS: [u8; 16] = [0xeb; 16];
 const DISK: DiskFacts = DiskFacts {
     bytes: 4 * GIB,
+    whole_bytes: 4 * GIB,
     device: DEVICE,
 };
 
@@ -124,9 +125,12 @@ fn a_disk_is_as_large_as_it_was_and_whole() {
         asked.size_at_attach = NonZeroU64::new(size);
         assert_eq!(judge::disk(&asked, &DISK), expected);
     }
+    // A partition is smaller than the disk that was attached.
     let mut asked = asked_disk();
     asked.partition = NonZeroU32::new(1);
-    assert_eq!(judge::disk(&asked, &DISK), Err(Refusal::Unsupported));
+    asked.size_at_attach = NonZeroU64::new(DISK.bytes);
+    let part = DiskFacts { bytes: GIB, ..DISK };
+    assert_eq!(judge::disk(&asked, &part), Ok(()));
 }
 
 #[test]
@@ -828,6 +832,15 @@ fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
             "{target:?} {mounts:?}"
         );
     }
+    for (read_only, expected) in [
+        (false, Ok(Publish::Bind { make: true })),
+        (true, Err(Refusal::Unsupported)),
+    ] {
+        let mut part = block(read_only);
+        part.disk.partition = NonZeroU32::new(1);
+        let judged = judge::publish_block(&part, &DISK, &PathFacts::Missing, &[], &[]);
+        assert_eq!(judged.map(judge::Authorized::into_act), expected);
+    }
     // Shown at another place already: in the same way only.
     for (read_only, shown_read_only, expected) in [
         (false, false, Ok(Publish::Bind { make: true })),
@@ -1042,7 +1055,7 @@ proptest! {
             }
             _ => false,
         };
-        let disk = DiskFacts { bytes, device: DEVICE };
+        let disk = DiskFacts { bytes, whole_bytes: bytes, device: DEVICE };
         if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence, UntrustedImages::Check) {
             if act.act().preparation == Preparation::Format {
                 prop_assert!(excused);

@@ -16,10 +16,16 @@ pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
     let shown = judge::shown(&place, owner)?.into_act();
     let device = world
         .disks
-        .find(&asked.volume.serial(), Access::ReadOnly, Duration::ZERO)
+        .find_part(
+            &asked.volume.serial(),
+            world.partition_at(&place),
+            Access::ReadOnly,
+            Duration::ZERO,
+        )
         .at(Step::FindDevice)?;
-    judge::expand(asked, device.bytes())
-        .map_err(|reason| Refused::because(reason, Seen::DiskBytes(device.bytes())))?;
+    // A partition keeps its size; what is asked for is the volume's.
+    judge::expand(asked, device.whole_bytes())
+        .map_err(|reason| Refused::because(reason, Seen::DiskBytes(device.whole_bytes())))?;
     let filesystem_bytes = match shown {
         Shown::Block => 0,
         // On a read-only mount the size stays, and that is no error.

@@ -20,25 +20,32 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
         let Some(relative) = world.root.relative(mount) else {
             continue;
         };
-        let device = match disks.get(&mount.device) {
-            Some(_) => mount.device,
+        let volume_at = |device| disks.get(&device).cloned().or_else(|| part(world, device));
+        let (device, volume) = match volume_at(mount.device) {
+            Some(volume) => (mount.device, volume),
             // A bound device node: the mount table names the file system that holds the node.
-            None => match raw::bound_node(world, &relative) {
-                Some(device) => device,
-                None => continue,
+            None => match raw::bound_node(world, &relative).map(|node| (node, volume_at(node))) {
+                Some((device, Some(volume))) => (device, volume),
+                _ => continue,
             },
         };
-        let (Some(volume), Ok(path)) = (disks.get(&device), KubeletPath::parse(&mount.path)) else {
+        let Ok(path) = KubeletPath::parse(&mount.path) else {
             continue;
         };
         held.push(HeldVolume {
-            volume: volume.clone(),
+            volume,
             path,
             read_only: mount.read_only || (device == mount.device && mount.superblock_read_only),
             staged: device == mount.device && world.looks_staged(&relative),
         });
     }
     Ok(held)
+}
+
+/// The volume whose disk a device number is a partition of.
+fn part(world: &World, device: u64) -> Option<VolumeId> {
+    world.disks.partition_of(device)?;
+    volume_of(&world.disks.serial_of(device).ok()??)
 }
 
 /// A serial is a volume id without its hyphen.

@@ -107,7 +107,7 @@ pub(super) fn prepare(
         fault_point::reached("stage-grown");
     }
     if preparation == Preparation::Examine {
-        world.examined.add(device.sequence());
+        world.examined.add(device);
     }
     Ok(prepared)
 }
@@ -164,7 +164,7 @@ fn evidence(
     let as_it_is = |unfinished| Evidence {
         uuid,
         unfinished,
-        examined: world.examined.has(device.sequence()),
+        examined: world.examined.has(device),
     };
     // A disk of which it cannot matter is not compared.
     let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))

@@ -27,14 +27,16 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     // A volume that is staged has its disk: there is nothing to wait for.
     let device = world
         .disks
-        .find(
+        .find_part(
             &asked.disk.volume.serial(),
+            asked.disk.partition,
             Access::ReadOnly,
             Duration::ZERO,
         )
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),
+        whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
     identified(&asked.disk, &facts)?;
@@ -70,10 +72,16 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let target_path = world.relative(&asked.target)?;
     let device = world
         .disks
-        .find(&asked.disk.volume.serial(), Access::ReadOnly, LATE_DISK)
+        .find_part(
+            &asked.disk.volume.serial(),
+            asked.disk.partition,
+            Access::ReadOnly,
+            LATE_DISK,
+        )
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),
+        whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
     identified(&asked.disk, &facts)?;
@@ -110,7 +118,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let target = world.root.hold(target_path)?;
     if !asked.read_only {
         // What is on the disk from now on, a container may have put there byte by byte.
-        world.examined.forget(device.sequence());
+        world.examined.forget(&device);
     }
     mount.attach(&target)?;
     drop(target);

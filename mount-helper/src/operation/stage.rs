@@ -39,10 +39,16 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     };
     let device = world
         .disks
-        .find(&asked.disk.volume.serial(), access, LATE_DISK)
+        .find_part(
+            &asked.disk.volume.serial(),
+            asked.disk.partition,
+            access,
+            LATE_DISK,
+        )
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),
+        whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
     identified(&asked.disk, &facts)?;

@@ -17,7 +17,12 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
         Shown::Block => {
             let device = world
                 .disks
-                .find(&asked.volume.serial(), Access::ReadOnly, Duration::ZERO)
+                .find_part(
+                    &asked.volume.serial(),
+                    world.partition_at(&place),
+                    Access::ReadOnly,
+                    Duration::ZERO,
+                )
                 .at(Step::FindDevice)?;
             Ok(Usage {
                 block: true,

@@ -1,6 +1,6 @@
 //! File systems that are not clean, that are copies of one another, that are read-only, and flags that must hold.
 use crate::rig::{
-    Attached, Rig, able, done, refused, shell, staged, staging, target, told, volume,
+    Attached, LONG, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
     ContentState, FsType, MountFlag, Operation, Origin, Outcome, Refusal, Refused, Seen, Signature,
@@ -8,6 +8,7 @@ use ebs_csi_wire::{
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -297,6 +298,11 @@ fn a_file_system_that_the_kernel_stopped_is_told() {
         }
         let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", attached.name);
         fs::write(&trigger, "made by a test").expect("the kernel's own way to provoke an error");
+        // The kernel counts it a moment later.
+        let end = Instant::now() + LONG;
+        while usage(rig.stats(&volume, &places[0])).errors == 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         for place in &places {
             let usage = usage(rig.stats(&volume, place));
             assert_eq!(

@@ -3,12 +3,12 @@
 //!
 //! A disk is a recipe: a base that the real tools make, a mutation, a seed. `hostile_disks/corpus.txt` keeps some, which are replayed;
 //! `HOSTILE_SEEDS=n` tries n seeds of every base and mutation, too.
-mod base;
+mod image;
 mod mutation;
 
 use crate::rig::{Attached, Rig, able, done, staged, volume};
-use base::{Base, Image};
 use ebs_csi_wire::{FsType, Outcome};
+use image::{Base, Image};
 use mutation::{Dice, Mutation};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};

@@ -8,6 +8,7 @@ mod hostile;
 mod hostile_disks;
 mod kills;
 mod lifecycle;
+mod partitions;
 mod power_cut;
 mod refusals;
 mod rig;

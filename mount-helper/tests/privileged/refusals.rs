@@ -214,7 +214,7 @@ fn what_the_request_says_of_the_disk_must_hold() {
         (ask(&|s| s.read_only = true), Refusal::ReadOnlyBlank),
         (
             ask(&|s| s.disk.partition = NonZeroU32::new(1)),
-            Refusal::Unsupported,
+            Refusal::DeviceNotFound,
         ),
         (
             ask(&|s| s.flags = vec![MountFlag::new("loop", None).expect("flag")]),

@@ -86,6 +86,11 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.node);
+        // Partitions keep a loop device from being given back whole.
+        let _ = Command::new("partx").args(["-d", &self.path()]).output();
+        for part in 1..=2 {
+            let _ = fs::remove_file(format!("{}p{part}", self.node.display()));
+        }
         let _ = Command::new("losetup").args(["-d", &self.path()]).output();
     }
 }
@@ -302,8 +307,14 @@ impl Rig {
             &["--find", "--show", image.to_str().expect("utf-8")],
         );
         let name = path.trim_start_matches("/dev/").to_owned();
-        let number = fs::metadata(&path).expect("device").rdev();
-        let node = self.path("dev").join(&name);
+        let node = self.make_node(&name);
+        Attached { image, name, node }
+    }
+
+    /// A node in the rig's device directory for a device of the kernel.
+    fn make_node(&self, name: &str) -> PathBuf {
+        let number = fs::metadata(format!("/dev/{name}")).expect("device").rdev();
+        let node = self.path("dev").join(name);
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         shell(
             "mknod",
@@ -317,7 +328,18 @@ impl Rig {
             ],
         );
         shell("chgrp", &["6", node.to_str().expect("utf-8")]);
-        Attached { image, name, node }
+        node
+    }
+
+    /// The node of a partition that the kernel has found.
+    pub(crate) fn node_of_part(&self, attached: &Attached, part: u32) {
+        let name = format!("{}p{part}", attached.name);
+        let end = Instant::now() + LONG;
+        while !Path::new(&format!("/dev/{name}")).exists() {
+            assert!(Instant::now() < end, "no /dev/{name}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.make_node(&name);
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -1,5 +1,5 @@
 //! What is done to a base. The same seed does the same.
-use super::base::{BLOCK, Image};
+use super::image::{BLOCK, Image};
 use ebs_csi_mount_helper::content::checksum::crc32c;
 
 const MIB: u64 = 1 << 20;
