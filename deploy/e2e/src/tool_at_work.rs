@@ -28,11 +28,22 @@ fn name(pid: i32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// Tools that run on `node` now.
+fn children(pid: i32) -> Vec<i32> {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect()
+}
+
+/// Tools that run on `node` now: children of the supervisor's children. A tool lives for some milliseconds, and a look at the whole table of
+/// processes may take longer.
 pub fn running(node: &Node) -> Vec<i32> {
-    node.helper
-        .family()
+    let supervisor = node.helper.pid();
+    supervisor
         .into_iter()
+        .flat_map(children)
+        .flat_map(children)
         .filter(|pid| name(*pid).is_some_and(|name| TOOLS.contains(&name.as_str())))
         .collect()
 }
