@@ -31,6 +31,7 @@ pub mod request;
 pub mod rpc;
 pub mod safe_detach;
 pub mod service;
+pub mod signal;
 pub mod snapshot;
 pub mod tags;
 pub mod tally;

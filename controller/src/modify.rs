@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::VolumeId;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tracing::Instrument;
 
 use crate::callers::{Caller, Callers};
 use crate::ec2::{Ec2, Volume};
 use crate::iops::IopsCeilings;
 use crate::parameters::VolumeAttributes;
+use crate::signal::{Outcome, outcome};
 use crate::tags::TagSettings;
 use crate::tally::Tally;
 
@@ -61,7 +62,7 @@ struct Batch {
     /// Both parts have come.
     complete: Arc<Notify>,
     callers: Callers,
-    ended: watch::Receiver<Option<Results>>,
+    ended: Outcome<Results>,
 }
 
 /// What became of each part.
@@ -139,21 +140,15 @@ impl Modifications {
         change: Change,
         patience: Option<Duration>,
     ) -> Result<Volume, Failure> {
-        let (mut ended, _caller) = self.join(volume, part, change)?;
-        let result = async {
-            match ended.wait_for(Option::is_some).await {
-                Ok(results) => results.clone(),
-                Err(_) => None,
-            }
-        };
+        let (ended, _caller) = self.join(volume, part, change)?;
         let results = match patience {
-            Some(patience) => tokio::time::timeout(patience, result).await.map_err(|_| {
+            Some(patience) => tokio::time::timeout(patience, ended.wait()).await.map_err(|_| {
                 Failure::new(
                     Condition::DeadlinePassed,
                     format!("volume {volume}: the time for this call has passed; the change goes on and a repeated call joins it"),
                 )
             })?,
-            None => result.await,
+            None => ended.wait().await,
         };
         match (results, part) {
             (Some(results), Part::Expand) => results.expand,
@@ -173,7 +168,7 @@ impl Modifications {
         volume: &VolumeId,
         part: Part,
         change: Change,
-    ) -> Result<(watch::Receiver<Option<Results>>, Caller), Failure> {
+    ) -> Result<(Outcome<Results>, Caller), Failure> {
         let mut slots = self.lock();
         let slot = slots.entry(volume.clone()).or_default();
         if let Some(running) = &slot.running
@@ -195,7 +190,7 @@ impl Modifications {
             }
             return Ok((gathering.ended.clone(), gathering.callers.join()));
         }
-        let (end, ended) = watch::channel(None);
+        let (end, ended) = outcome();
         let complete = Arc::new(Notify::new());
         let mut batch = Batch {
             change,
@@ -226,7 +221,7 @@ impl Modifications {
             };
             let results = this.carry_out(&volume, &batch).await;
             drop(leave);
-            end.send_replace(Some(results));
+            end.tell(results);
         };
         tokio::spawn(task.instrument(tracing::Span::current()));
         Ok((ended, caller))

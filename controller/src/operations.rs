@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
-use tokio::sync::watch;
 use tracing::Instrument;
 
 use crate::callers::{Caller, Callers};
+use crate::signal::{Outcome, Signal, outcome};
 use crate::tally::{Counted, Tally};
 
 /// What happens to a call whose key is taken by an operation with another intent.
@@ -56,22 +56,21 @@ struct Table<K, I, T> {
 struct Running<I, T> {
     number: u64,
     intent: I,
-    result: watch::Receiver<Option<Result<T, Failure>>>,
-    superseded: watch::Sender<bool>,
+    result: Outcome<Result<T, Failure>>,
     mandate: Mandate,
 }
 
 /// What an operation's callers still want of it.
 #[derive(Clone, Debug)]
 pub struct Mandate {
-    superseded: watch::Receiver<bool>,
+    superseded: Arc<Signal<bool>>,
     callers: Callers,
 }
 
 impl Mandate {
     /// Whether a later intent has taken the place: begin nothing more, and end.
     pub fn is_superseded(&self) -> bool {
-        *self.superseded.borrow()
+        self.superseded.get()
     }
 
     /// Checks that somebody waits for the result. To be asked before anything is begun.
@@ -84,11 +83,7 @@ impl Mandate {
 
     /// Returns when a later intent takes the place; never, when none comes.
     pub async fn superseded(&self) {
-        let mut told = self.superseded.clone();
-        // The teller is gone once the operation has left the table: then nobody tells any more.
-        if told.wait_for(|superseded| *superseded).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.superseded.until(|superseded| *superseded).await;
     }
 
     /// What a superseded operation ends with.
@@ -172,21 +167,15 @@ where
         W: FnOnce(Mandate) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let (mut result, mandate, _caller) = self.join(key.clone(), intent, work)?;
-        let ended = async {
-            match result.wait_for(Option::is_some).await {
-                Ok(value) => value.clone(),
-                Err(_) => None,
-            }
-        };
+        let (result, mandate, _caller) = self.join(key.clone(), intent, work)?;
         let ended = match patience {
-            Some(patience) => tokio::time::timeout(patience, ended).await.map_err(|_| {
+            Some(patience) => tokio::time::timeout(patience, result.wait()).await.map_err(|_| {
                 Failure::new(
                     Condition::DeadlinePassed,
                     format!("{key}: the time for this call has passed; the work goes on and a repeated call joins it"),
                 )
             })?,
-            None => ended.await,
+            None => result.wait().await,
         };
         // It may have come through before it noticed: its result is out of date all the same.
         if mandate.is_superseded() {
@@ -206,7 +195,7 @@ where
         key: K,
         intent: I,
         work: W,
-    ) -> Result<(watch::Receiver<Option<Result<T, Failure>>>, Mandate, Caller), Failure>
+    ) -> Result<(Outcome<Result<T, Failure>>, Mandate, Caller), Failure>
     where
         W: FnOnce(Mandate) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
@@ -214,17 +203,15 @@ where
         let mut table = lock(&self.table);
         table.started += 1;
         let number = table.started;
-        let (superseded, told) = watch::channel(false);
-        let (ended, result) = watch::channel(None);
+        let (ended, result) = outcome();
         let mandate = Mandate {
-            superseded: told,
+            superseded: Arc::default(),
             callers: Callers::default(),
         };
         let begun = Running {
             number,
             intent: intent.clone(),
             result: result.clone(),
-            superseded,
             mandate: mandate.clone(),
         };
         let before = match table.running.entry(key.clone()) {
@@ -248,7 +235,7 @@ where
             }
             Entry::Occupied(mut taken) => {
                 let running = taken.insert(begun);
-                running.superseded.send_replace(true);
+                running.mandate.superseded.set(true);
                 Some(running.result)
             }
         };
@@ -262,9 +249,9 @@ where
         let noticed = mandate.clone();
         let task = async move {
             let leave = leave;
-            if let Some(mut before) = before {
-                // Ends with a result, or with an error when its task panicked: both mean that it has ended.
-                let _ = before.wait_for(Option::is_some).await;
+            if let Some(before) = before {
+                // With a result, or without one when its task panicked: both mean that it has ended.
+                let _ = before.wait().await;
             }
             let value = if noticed.is_superseded() {
                 Err(Mandate::superseded_failure())
@@ -272,7 +259,7 @@ where
                 work(noticed).await
             };
             drop(leave);
-            ended.send_replace(Some(value));
+            ended.tell(value);
         };
         tokio::spawn(task.instrument(tracing::Span::current()));
         Ok((result, mandate, caller))

@@ -1,19 +1,25 @@
-//! The EC2 layer and the simulator in one thread, under virtual time: what a seed decides once, it decides again.
+//! The driver and the simulator in one thread, under virtual time: what a seed decides once, it decides again.
 
 #[path = "world/in_process.rs"]
 mod in_process;
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::{
     AttachmentState, CreateVolume, Ec2, Ec2Error, Force, Seen, Tags, VolumeState,
 };
+use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_proto::GiB;
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_wire::{DeviceName, InstanceId};
 use in_process::InProcess;
 use serde_json::json;
 use tokio::time::Instant;
+use tonic::Request;
 
 /// A volume's life, with whatever goes wrong on the way.
 async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
@@ -111,4 +117,82 @@ fn a_seed_replays_its_history_exactly() {
         assert_eq!(first, second);
     }
     assert_ne!(history(1).0, history(2).0);
+}
+
+fn volume(name: &str) -> csi::CreateVolumeRequest {
+    use csi::volume_capability::access_mode::Mode;
+    use csi::volume_capability::{AccessMode, AccessType, MountVolume};
+    csi::CreateVolumeRequest {
+        name: name.to_owned(),
+        volume_capabilities: vec![csi::VolumeCapability {
+            access_mode: Some(AccessMode {
+                mode: Mode::SingleNodeWriter.into(),
+            }),
+            access_type: Some(AccessType::Mount(MountVolume::default())),
+        }],
+        ..Default::default()
+    }
+}
+
+/// Asks for what the others ask for, and as soon as it is there for something of its own: EC2 sees in which order the callers were told.
+async fn caller(controller: Controller, n: usize) {
+    let shared = controller
+        .create_volume(Request::new(volume("pvc-shared")))
+        .await
+        .unwrap()
+        .into_inner()
+        .volume
+        .unwrap();
+    let own = volume(&format!("pvc-after-create-{n}"));
+    controller.create_volume(Request::new(own)).await.unwrap();
+    let change = csi::ControllerModifyVolumeRequest {
+        volume_id: shared.volume_id.clone(),
+        mutable_parameters: HashMap::from([("iops".to_owned(), "4000".to_owned())]),
+        ..Default::default()
+    };
+    controller
+        .controller_modify_volume(Request::new(change))
+        .await
+        .unwrap();
+    let own = volume(&format!("pvc-after-modify-{n}"));
+    controller.create_volume(Request::new(own)).await.unwrap();
+    let gone = csi::DeleteVolumeRequest {
+        volume_id: shared.volume_id,
+        ..Default::default()
+    };
+    controller.delete_volume(Request::new(gone)).await.unwrap();
+}
+
+/// What passed while many callers waited for the same operations.
+fn many_callers_of_one_key() -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let world = InProcess::new(json!({ "seed": 1, "profile": "fast" }));
+        let controller =
+            Controller::new(world.access(1).await, Settings::default(), Arc::default());
+        let callers: Vec<_> = (0..12)
+            .map(|n| tokio::spawn(caller(controller.clone(), n)))
+            .collect();
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        world.passed()
+    })
+}
+
+#[test]
+fn callers_who_wait_for_one_operation_are_told_in_the_same_order_each_time() {
+    let first = many_callers_of_one_key();
+    let made = |what: &str| first.iter().filter(|line| line.contains(what)).count();
+    assert_eq!(made("Action=CreateVolume&"), 25, "{first:#?}");
+    assert_eq!(made("Action=ModifyVolume&"), 1);
+    for _ in 0..3 {
+        for (n, (a, b)) in first.iter().zip(&many_callers_of_one_key()).enumerate() {
+            assert_eq!(a, b, "request {n}");
+        }
+    }
 }

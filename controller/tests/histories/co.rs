@@ -16,7 +16,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::dice::Dice;
 use super::history::World;
-use super::signal::Signal;
+use ebs_csi_controller::signal::Signal;
 
 /// Whatever happens, it has ended by then.
 const ENDS_AFTER: Duration = Duration::from_secs(7_200);
@@ -88,7 +88,7 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
         };
         tokio::select! {
             biased;
-            _ = process.dead.until(|dead| dead) => {}
+            _ = process.dead.until(|dead| *dead) => {}
             () = tired => {}
         }
         leader.set(None);
@@ -133,7 +133,7 @@ where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     let leader = world.leaders.of_sidecar(sidecar);
-    let at = leader.until(|at| at.is_some()).await.unwrap_or(0);
+    let at = leader.until(Option::is_some).await.unwrap_or(0);
     let Some(process) = world.replicas[at].process() else {
         return Err(cut_off("nobody listens"));
     };
@@ -143,9 +143,9 @@ where
     let answer = act(process.controller.clone(), request);
     tokio::select! {
         biased;
-        _ = process.dead.until(|dead| dead) => Err(cut_off("the connection broke")),
+        _ = process.dead.until(|dead| *dead) => Err(cut_off("the connection broke")),
         // The new leader calls again; nobody is left to hear this answer.
-        _ = leader.until(|at| at.is_none()) => Err(cut_off("the sidecar is no longer the leader")),
+        _ = leader.until(Option::is_none) => Err(cut_off("the sidecar is no longer the leader")),
         // A transport cuts the call off at its limit, whatever the service does.
         answer = tokio::time::timeout(limit, answer) => match answer {
             Ok(answer) => answer.map(Response::into_inner),

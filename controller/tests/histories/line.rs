@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use super::dice::Dice;
 use super::in_process::{InProcess, deliver};
-use super::signal::Signal;
 use super::weather::Weather;
+use ebs_csi_controller::signal::Signal;
 
 /// A read shows at most so old a state. Longer than this a look-up by tag can hide a new snapshot from a replica that knows nothing yet, and
 /// then nothing tells it from one that was never taken: a replica is back later than that.
@@ -93,7 +93,7 @@ impl HttpConnector for Line {
                 HttpConnectorFuture::new(async move {
                     tokio::select! {
                         biased;
-                        _ = cut.until(|cut| cut) => std::future::pending().await,
+                        _ = cut.until(|cut| *cut) => std::future::pending().await,
                         answer = deliver(reply) => answer,
                     }
                 })

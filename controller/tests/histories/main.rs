@@ -12,7 +12,6 @@ mod life;
 mod line;
 mod replica;
 mod seeds;
-mod signal;
 mod truth;
 mod weather;
 

@@ -13,8 +13,8 @@ use ebs_csi_controller::tags::{TagSettings, Tags};
 use super::dice::Dice;
 use super::in_process::InProcess;
 use super::line::{Line, Past, WrongClock};
-use super::signal::Signal;
 use super::weather::Weather;
+use ebs_csi_controller::signal::Signal;
 
 /// What a replica is made of.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Replica {
     /// Begins a process whenever one has died.
     pub(crate) async fn keep(self: Arc<Self>) {
         while let Some(process) = self.process() {
-            process.dead.until(|dead| dead).await;
+            process.dead.until(|dead| *dead).await;
             self.process.lock().unwrap().take();
             // A container is back no sooner than this; see `STALE_AT_MOST` for what it means.
             tokio::time::sleep(self.dice.millis(2_000, 15_000)).await;
