@@ -145,6 +145,11 @@ impl InProcess {
             seed,
             ..Settings::default()
         };
+        self.access_with(settings).await
+    }
+
+    /// The driver's access to it, with settings.
+    pub(crate) async fn access_with(&self, settings: Settings) -> Ec2 {
         let http = SharedHttpClient::new(self.clone());
         self.access_by(http, SharedTimeSource::new(self.clock), settings)
             .await

@@ -1,0 +1,190 @@
+//! Answers that are lost, broken or late, and what they are taken for.
+
+use std::time::Duration;
+
+use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, ModifyVolume, Seen, Sent, Settings};
+use ebs_csi_proto::GiB;
+use serde_json::json;
+
+use crate::world::{World, access, small, token};
+use crate::{device, nobody, node_a, snapshot_of};
+
+#[tokio::test]
+async fn one_unknown_id_in_a_batch_is_absent_and_the_others_are_present() {
+    let world = World::new().await;
+    let (one, two) = (world.volume("a").await, world.volume("b").await);
+    let unknown = nobody();
+    for status in [false, true] {
+        let before = world.calls(if status {
+            "DescribeVolumeStatus"
+        } else {
+            "DescribeVolumes"
+        });
+        if status {
+            let (a, b, c) = tokio::join!(
+                world.ec2.look_volume_status(&one.id),
+                world.ec2.look_volume_status(&unknown),
+                world.ec2.look_volume_status(&two.id),
+            );
+            assert!(a.present().is_some() && matches!(b, Seen::Absent) && c.present().is_some());
+            // The call by id fails once for the unknown one and is made again without it.
+            assert_eq!(world.calls("DescribeVolumeStatus") - before, 2);
+        } else {
+            let (a, b, c) = tokio::join!(
+                world.ec2.look_volume(&one.id),
+                world.ec2.look_volume(&unknown),
+                world.ec2.look_volume(&two.id),
+            );
+            assert!(a.present().is_some() && matches!(b, Seen::Absent) && c.present().is_some());
+            assert_eq!(
+                world.calls("DescribeVolumes") - before,
+                1,
+                "those who ask together share one call"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_whole_is_never_absence() {
+    // A body shorter than its length ends only when the connection or the patience does.
+    let settings = || Settings {
+        call_timeout: Duration::from_millis(300),
+        ..Settings::default()
+    };
+    let world = World::new().await;
+    let volume = world.volume("a").await;
+    let broken = [
+        json!({ "kind": "garble", "how": "cut" }),
+        json!({ "kind": "garble", "how": "short" }),
+        json!({ "kind": "garble", "how": "empty" }),
+        json!({ "kind": "garble", "how": "unparsable" }),
+        json!({ "kind": "garble", "how": "wrong_root" }),
+        json!({ "kind": "error", "code": "InternalError", "status": 500 }),
+        json!({ "kind": "error", "code": "x", "status": 502, "body": "html" }),
+        json!({ "kind": "error", "code": "x", "status": 503, "body": "empty" }),
+        json!({ "kind": "lose_reply", "how": "close" }),
+        json!({ "kind": "lose_reply", "how": "reset" }),
+    ];
+    for fault in broken {
+        // Pollers that have not met a failure yet.
+        let ec2 = access(&world.server.ec2(), settings()).await;
+        world
+            .fault(json!({ "match": { "action": "DescribeVolumes" }, "count": 2, "fault": fault }));
+        let seen = ec2.look_volume(&volume.id).await;
+        assert!(
+            seen.present().is_some(),
+            "after two answers of {fault}: {seen:?}"
+        );
+        world.no_faults();
+        world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": fault }));
+        let seen = ec2.look_volume(&volume.id).await;
+        assert!(
+            matches!(seen, Seen::Unknown(_)),
+            "while all are {fault}: {seen:?}"
+        );
+        world.no_faults();
+    }
+    world.fault(json!({
+        "match": { "action": "DescribeVolumes" }, "fault": { "kind": "garble", "how": "cut" },
+    }));
+    let named = world.ec2.volumes_by_name("a").await;
+    assert!(named.is_err(), "{named:?}");
+}
+
+#[tokio::test]
+async fn a_lost_reply_of_a_create_is_asked_again_by_token_and_makes_one_volume() {
+    let world = World::new().await;
+    for fault in [
+        json!({ "kind": "lose_reply", "how": "close", "effect": true }),
+        json!({ "kind": "lose_reply", "how": "close", "effect": false }),
+        json!({ "kind": "garble", "how": "cut", "effect": true }),
+        json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
+    ] {
+        world.fault(json!({ "match": { "action": "CreateVolume" }, "count": 1, "fault": fault }));
+        let name = token();
+        world.ec2.create_volume(&small(&name)).await.unwrap();
+        assert_eq!(
+            world.ec2.volumes_by_name(&name).await.unwrap().len(),
+            1,
+            "{fault}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_of_a_change_without_a_token_is_the_callers_to_judge() {
+    let world = World::new().await;
+    let volume = world.volume("a").await;
+    let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
+    for action in [
+        "AttachVolume",
+        "DetachVolume",
+        "ModifyVolume",
+        "CreateSnapshot",
+    ] {
+        world.fault(json!({ "match": { "action": action }, "count": 1, "fault": lost }));
+        let ec2 = &world.ec2;
+        let error = match action {
+            "AttachVolume" => ec2
+                .attach_volume(&volume.id, &node_a(), &device(), None)
+                .await
+                .map(drop)
+                .unwrap_err(),
+            "DetachVolume" => ec2
+                .detach_volume(&volume.id, &node_a(), Force::No)
+                .await
+                .map(drop)
+                .unwrap_err(),
+            "ModifyVolume" => {
+                let modify = ModifyVolume {
+                    volume: volume.id.clone(),
+                    size: Some(GiB(9)),
+                    kind: None,
+                    iops: None,
+                    throughput: None,
+                };
+                ec2.modify_volume(&modify).await.map(drop).unwrap_err()
+            }
+            _ => ec2
+                .create_snapshot(&snapshot_of(&volume.id, "s"))
+                .await
+                .map(drop)
+                .unwrap_err(),
+        };
+        assert!(
+            error.may_have_happened() && error.kind == Ec2ErrorKind::NoAnswer,
+            "{action}: {error:?}"
+        );
+        assert_eq!(world.calls(action), 1, "{action} was sent again");
+    }
+    assert_eq!(world.ec2.snapshots_by_name("s").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_ends_with_the_call_timeout() {
+    let settings = Settings {
+        call_timeout: Duration::from_millis(400),
+        ..Settings::default()
+    };
+    let world = World::with(json!({ "profile": "instant" }), settings).await;
+    let volume = world.volume("a").await;
+    world.fault(json!({
+        "match": { "action": "AttachVolume" }, "count": 1,
+        "fault": { "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 3000 },
+    }));
+    let error = world
+        .ec2
+        .attach_volume(&volume.id, &node_a(), &device(), None)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind, error.sent),
+        (Ec2ErrorKind::NoAnswer, Sent::Maybe)
+    );
+    world.fault(json!({
+        "match": { "action": "DescribeVolumes" }, "count": 1,
+        "fault": { "kind": "slow", "first_byte_ms": 150, "byte_ms": 0 },
+    }));
+    assert!(world.ec2.look_volume(&volume.id).await.present().is_some());
+}

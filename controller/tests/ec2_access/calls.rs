@@ -1,0 +1,245 @@
+//! Each call against a simulator that works.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use ebs_csi_controller::ec2::{
+    AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, MaxIops,
+    ModificationState, ModifyVolume, Seen, SnapshotState, Tags,
+};
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::SnapshotId;
+use serde_json::json;
+
+use crate::world::{World, soon, token};
+use crate::{device, node_a, snapshot_of};
+
+#[tokio::test]
+async fn every_call_does_what_it_says() {
+    let world = World::new().await;
+    let ec2 = &world.ec2;
+    ec2.check().await.unwrap();
+    let zones = ec2.availability_zones().await.unwrap();
+    assert!(
+        zones
+            .iter()
+            .any(|zone| zone.name == "us-east-1a" && zone.id == "use1-az6"),
+        "{zones:?}"
+    );
+    assert_eq!(
+        ec2.instance_type("m5.large").await.unwrap().unwrap().cards,
+        1
+    );
+    assert_eq!(ec2.instance_type("x9.nonsense").await.unwrap(), None);
+    let caller = ec2.caller().await.unwrap();
+    assert!(
+        !caller.account.is_empty() && caller.arn.starts_with("arn:"),
+        "{caller:?}"
+    );
+
+    let volume = world.volume("pvc-1").await;
+    assert_eq!(
+        (volume.size, volume.kind.as_str(), volume.zone.as_str()),
+        (GiB(4), "gp3", "us-east-1a")
+    );
+    assert_eq!(volume.tags["CSIVolumeName"], "pvc-1");
+
+    let attachment = ec2
+        .attach_volume(&volume.id, &node_a(), &device(), None)
+        .await
+        .unwrap();
+    assert_eq!(attachment.instance, Some(node_a()));
+    let attached = ec2
+        .watch_volume(&volume.id, soon(), |seen| {
+            match seen.present().and_then(|v| v.attachment(&node_a())) {
+                Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(a.clone()),
+                _ => ControlFlow::Continue(()),
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(attached.device, "/dev/xvdaa");
+    let instance = ec2.look_instance(&node_a()).await.known().unwrap().unwrap();
+    assert!(
+        instance
+            .devices
+            .iter()
+            .any(|d| d.volume.as_ref() == Some(&volume.id)),
+        "{instance:?}"
+    );
+    let again = ec2
+        .attach_volume(&volume.id, &node_a(), &device(), None)
+        .await
+        .unwrap_err();
+    assert_eq!(again.kind, Ec2ErrorKind::VolumeInUse);
+    assert!(again.request_id.is_some(), "{again:?}");
+    let deleted = ec2.delete_volume(&volume.id).await.unwrap_err();
+    assert_eq!(deleted.kind, Ec2ErrorKind::VolumeInUse);
+
+    let modify = ModifyVolume {
+        volume: volume.id.clone(),
+        size: Some(GiB(8)),
+        kind: None,
+        iops: Some(4000),
+        throughput: None,
+    };
+    assert!(matches!(
+        ec2.look_modification(&volume.id).await,
+        Seen::Absent
+    ));
+    let modification = ec2.modify_volume(&modify).await.unwrap();
+    assert_eq!(
+        (modification.target.size, modification.target.iops),
+        (Some(GiB(8)), Some(4000))
+    );
+    ec2.watch_modification(&volume.id, soon(), |seen| {
+        match seen.present().map(|m| &m.state) {
+            Some(ModificationState::Optimizing | ModificationState::Completed) => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    })
+    .await
+    .unwrap();
+
+    let snapshot = ec2
+        .create_snapshot(&snapshot_of(&volume.id, "snap-1"))
+        .await
+        .unwrap();
+    ec2.watch_snapshot(&snapshot.id, soon(), |seen| {
+        match seen.present().map(|s| &s.state) {
+            Some(SnapshotState::Completed) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(ec2.snapshots_by_name("snap-1").await.unwrap().len(), 1);
+    ec2.enable_fast_snapshot_restores(&snapshot.id, &["us-east-1a".to_owned()])
+        .await
+        .unwrap();
+
+    ec2.create_tags(
+        volume.id.as_str(),
+        &Tags::from([("a".to_owned(), String::new())]),
+    )
+    .await
+    .unwrap();
+    ec2.delete_tags(volume.id.as_str(), &["CSIVolumeName".to_owned()])
+        .await
+        .unwrap();
+    let tagged = ec2.look_volume(&volume.id).await.known().unwrap().unwrap();
+    assert_eq!(
+        tagged.tags,
+        BTreeMap::from([("a".to_owned(), String::new())])
+    );
+
+    ec2.detach_volume(&volume.id, &node_a(), Force::No)
+        .await
+        .unwrap();
+    ec2.watch_volume(&volume.id, soon(), |seen| match seen.present() {
+        Some(volume) if volume.attachments.is_empty() => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .await
+    .unwrap();
+    let gone = ec2
+        .detach_volume(&volume.id, &node_a(), Force::No)
+        .await
+        .unwrap_err();
+    assert_eq!(gone.kind, Ec2ErrorKind::IncorrectState);
+
+    let copy = CopyVolume {
+        client_token: token(),
+        source: volume.id.clone(),
+        size: GiB(8),
+        kind: "gp3".to_owned(),
+        iops: None,
+        throughput: None,
+        multi_attach: false,
+        tags: Tags::new(),
+    };
+    let copied = ec2.copy_volumes(&copy).await.unwrap();
+    assert_eq!(copied.source_volume.as_ref(), Some(&volume.id));
+    assert!(ec2.look_volume_status(&volume.id).await.present().is_some());
+
+    ec2.delete_snapshot(&snapshot.id).await.unwrap();
+    ec2.delete_volume(&volume.id).await.unwrap();
+    let kind = ec2.delete_snapshot(&snapshot.id).await.unwrap_err().kind;
+    assert_eq!(kind, Ec2ErrorKind::SnapshotNotFound);
+    let left = world.command(|control| control.get("/v1/invariants"));
+    assert_eq!(left["violations"], json!([]), "{left}");
+}
+
+#[tokio::test]
+async fn the_most_iops_are_learned_from_a_dry_run() {
+    let world = World::new().await;
+    let ask = |kind: &str| IopsQuestion {
+        kind: kind.to_owned(),
+        zone: Some("us-east-1a".to_owned()),
+        zone_id: None,
+        outpost_arn: None,
+        tags: Tags::from([("ebs.csi.aws.com/cluster".to_owned(), "true".to_owned())]),
+    };
+    assert_eq!(
+        world.ec2.max_iops(&ask("gp3")).await.unwrap(),
+        MaxIops::AtMost(80_000)
+    );
+    assert_eq!(
+        world.ec2.max_iops(&ask("gp2")).await.unwrap(),
+        MaxIops::NotSettable
+    );
+    let live = world.command(|control| control.get("/v1/invariants"));
+    assert_eq!(live["live"]["volumes"], 0, "{live}");
+}
+
+#[tokio::test]
+async fn names_are_taken_as_they_stand_and_lists_come_in_pages() {
+    let world = World::new().await;
+    let volume = world.volume("pvc-*").await;
+    world.volume("pvc-1").await;
+    let found = world.ec2.volumes_by_name("pvc-*").await.unwrap();
+    assert_eq!(
+        found.iter().map(|v| &v.id).collect::<Vec<_>>(),
+        [&volume.id]
+    );
+    for n in 0..7 {
+        world
+            .ec2
+            .create_snapshot(&snapshot_of(&volume.id, &format!("s{n}")))
+            .await
+            .unwrap();
+    }
+    let mut seen: Vec<SnapshotId> = Vec::new();
+    let mut token = None;
+    loop {
+        let page = ListPage {
+            max: Some(5),
+            token,
+            volume: Some(volume.id.clone()),
+        };
+        let page = world.ec2.list_snapshots(page).await.unwrap();
+        seen.extend(page.entries.into_iter().map(|snapshot| snapshot.id));
+        token = page.next;
+        if token.is_none() {
+            break;
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 7);
+    let bad = ListPage {
+        token: Some("nonsense".to_owned()),
+        ..ListPage::default()
+    };
+    assert_eq!(
+        world.ec2.list_snapshots(bad).await.unwrap_err().kind,
+        Ec2ErrorKind::BadPageToken
+    );
+    let unknown = SnapshotId::parse("snap-0123456789abcdef0").unwrap();
+    assert!(matches!(
+        world.ec2.look_snapshot(&unknown).await,
+        Seen::Absent
+    ));
+}

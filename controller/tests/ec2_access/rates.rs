@@ -1,0 +1,157 @@
+//! Request rates: what a burst is spread over, what throttling teaches, who waits behind whom. Under virtual time: the machine's speed does not matter.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use ebs_csi_controller::ec2::{
+    Action, Ec2, Ec2ErrorKind, Force, Rate, Seen, Sent, Settings, VolumeState,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::in_process::InProcess;
+use crate::world::small;
+use crate::{device, nobody, node_a};
+
+/// How many requests of an action reached EC2, and how many of them it throttled.
+fn calls(world: &InProcess, action: &str) -> (usize, usize) {
+    let wanted = format!("Action={action}&");
+    let passed = world.passed();
+    let of_action = || passed.iter().filter(|line| line.contains(&wanted));
+    let throttled = of_action().filter(|line| line.contains(" 503 "));
+    (of_action().count(), throttled.count())
+}
+
+/// EC2 grants this rate of CreateVolume, and the driver thinks that it grants another.
+async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec2) {
+    let world = InProcess::new(json!({
+        "profile": "fast",
+        "limits": { "enabled": true, "scale": 1.0, "actions": { "CreateVolume": granted } },
+    }));
+    let settings = Settings {
+        rates: BTreeMap::from([(Action::CreateVolume, believed)]),
+        ..Settings::default()
+    };
+    let ec2 = world.access_with(settings).await;
+    let tasks: Vec<_> = (0..volumes)
+        .map(|n| {
+            let ec2 = ec2.by(Instant::now() + Duration::from_secs(600));
+            tokio::spawn(async move {
+                let volume = small(&format!("pvc-{n}"));
+                ec2.create_volume(&volume).await.map(drop)
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    (world, ec2)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_beyond_the_bucket_is_spread_and_hardly_throttled() {
+    // A tenth of EC2's time: 20 at once and 50 a second.
+    let believed = Rate {
+        capacity: 20.0,
+        refill: 50.0,
+    };
+    let begun = Instant::now();
+    let (world, _) = burst(json!({ "capacity": 20, "refill": 50 }), believed, 150).await;
+    let (calls, throttled) = calls(&world, "CreateVolume");
+    assert_eq!(calls - throttled, 150);
+    assert!(throttled <= 1, "{throttled} of {calls} were throttled");
+    // What EC2 grants is used: 20 at once, and 130 by 50 a second.
+    assert!(begun.elapsed() < Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_others_have_emptied_is_learned_and_every_call_succeeds() {
+    // We think of 200 a second; EC2 grants 40, and nothing at once.
+    let believed = Rate {
+        capacity: 400.0,
+        refill: 200.0,
+    };
+    let (world, ec2) = burst(json!({ "capacity": 5, "refill": 40 }), believed, 200).await;
+    let (_, level) = ec2
+        .levels()
+        .into_iter()
+        .find(|(action, _)| *action == Action::CreateVolume)
+        .unwrap();
+    assert!(level.refill < 200.0, "{level:?}");
+    let (calls, throttled) = calls(&world, "CreateVolume");
+    assert_eq!(calls - throttled, 200);
+    assert!(throttled > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attach_does_not_wait_behind_detaches() {
+    let slow = Rate {
+        capacity: 2.0,
+        refill: 1.0,
+    };
+    let world = InProcess::new(json!({ "profile": "fast" }));
+    let settings = Settings {
+        rates: BTreeMap::from([(Action::DetachVolume, slow)]),
+        ..Settings::default()
+    };
+    let ec2 = world.access_with(settings).await;
+    let volume = ec2.create_volume(&small("a")).await.unwrap();
+    let far = Instant::now() + Duration::from_secs(60);
+    ec2.watch_volume(&volume.id, far, |seen| match seen {
+        Seen::Present(volume) if volume.state == VolumeState::Available => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .await
+    .unwrap();
+    let detaches: Vec<_> = (0..300)
+        .map(|_| {
+            let (ec2, id) = (ec2.clone(), volume.id.clone());
+            tokio::spawn(
+                async move { ec2.detach_volume(&id, &node_a(), Force::No).await.map(drop) },
+            )
+        })
+        .collect();
+    let waiting = || {
+        let levels = ec2.levels();
+        levels
+            .into_iter()
+            .find(|(action, _)| *action == Action::DetachVolume)
+            .map_or(0, |(_, level)| level.waiting)
+    };
+    // All take their place.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = waiting();
+    assert!(before > 290, "{before}");
+    ec2.attach_volume(&volume.id, &node_a(), &device(), None)
+        .await
+        .unwrap();
+    assert!(waiting() > 290, "the detaches are still waiting");
+    for detach in detaches {
+        detach.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_turn_ends_at_the_deadline_and_nothing_is_sent() {
+    let rate = Rate {
+        capacity: 1.0,
+        refill: 0.001,
+    };
+    let world = InProcess::new(json!({ "profile": "fast" }));
+    let settings = Settings {
+        rates: BTreeMap::from([(Action::DeleteVolume, rate)]),
+        ..Settings::default()
+    };
+    let ec2 = world.access_with(settings).await;
+    let ec2 = ec2.by(Instant::now() + Duration::from_millis(300));
+    // The reserve keeps the only token, or the first call takes it.
+    let _ = ec2.delete_volume(&nobody()).await;
+    let before = calls(&world, "DeleteVolume");
+    let error = ec2.delete_volume(&nobody()).await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.sent),
+        (Ec2ErrorKind::Deadline, Sent::Not)
+    );
+    assert_eq!(calls(&world, "DeleteVolume"), before);
+}

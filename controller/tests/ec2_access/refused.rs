@@ -1,0 +1,96 @@
+//! What EC2, or the way to it, refuses.
+
+use std::time::Duration;
+
+use ebs_csi_controller::ec2::{Ec2ErrorKind, Seen, Sent, Settings, StartError, Surroundings};
+use serde_json::json;
+
+use crate::world::{World, access, small};
+use crate::{nobody, snapshot_of};
+
+#[tokio::test]
+async fn ec2_that_cannot_be_reached_is_said_and_nothing_was_sent() {
+    let settings = || Settings {
+        connect_timeout: Duration::from_millis(300),
+        ..Settings::default()
+    };
+    // Nobody listens on a port that was just given back.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let ec2 = access(&format!("http://127.0.0.1:{port}"), settings()).await;
+    let check = ec2.check().await.unwrap_err();
+    assert_eq!(
+        (check.kind, check.sent),
+        (Ec2ErrorKind::Unreachable, Sent::Not)
+    );
+    let text = check.to_string();
+    assert!(
+        text.contains("refused") && text.contains("AWS_EC2_ENDPOINT"),
+        "{text}"
+    );
+    let create = ec2.create_volume(&small("a")).await.unwrap_err();
+    assert!(!create.may_have_happened(), "{create:?}");
+    assert!(matches!(ec2.look_volume(&nobody()).await, Seen::Unknown(_)));
+}
+
+#[tokio::test]
+async fn a_missing_permission_names_the_action_and_is_not_tried_again() {
+    let world = World::new().await;
+    world.fault(json!({
+        "match": { "action": "CreateVolume" },
+        "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403,
+                   "message": "You are not authorized to perform this operation. Encoded authorization failure message: abc" },
+    }));
+    let error = world.ec2.create_volume(&small("a")).await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.sent),
+        (Ec2ErrorKind::Unauthorized, Sent::Answered)
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains("ec2:CreateVolume") && text.contains("IAM") && !text.contains("abc"),
+        "{text}"
+    );
+    assert_eq!(world.calls("CreateVolume"), 1);
+}
+
+#[tokio::test]
+async fn fast_restores_that_fail_within_a_success_are_an_error() {
+    let world = World::new().await;
+    let volume = world.volume("a").await;
+    let snapshot = world
+        .ec2
+        .create_snapshot(&snapshot_of(&volume.id, "s"))
+        .await
+        .unwrap();
+    world.fault(json!({
+        "match": { "action": "EnableFastSnapshotRestores" },
+        "fault": { "kind": "unsuccessful", "code": "SnapshotLimitExceeded", "message": "no more" },
+    }));
+    let zones = ["us-east-1a".to_owned()];
+    let error = world
+        .ec2
+        .enable_fast_snapshot_restores(&snapshot.id, &zones)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, Ec2ErrorKind::SnapshotQuota);
+    assert!(error.message.contains("us-east-1a"), "{error}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_no_url_is_refused_by_name() {
+    let settings = Settings {
+        region: Some("us-east-1".to_owned()),
+        ec2_endpoint: Some("ec2.example".to_owned()),
+        profile_files: false,
+        ..Settings::default()
+    };
+    let error = ebs_csi_controller::ec2::Ec2::connect(settings, Surroundings::default())
+        .await
+        .unwrap_err();
+    assert!(matches!(&error, StartError::Endpoint(given) if given == "ec2.example"));
+    assert!(error.to_string().contains("AWS_EC2_ENDPOINT"));
+}
