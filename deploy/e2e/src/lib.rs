@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod dice;
 pub mod junit;
 pub mod launcher;
+pub mod leader;
 pub mod life;
 pub mod program;
 pub mod requests;

@@ -41,8 +41,9 @@ const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
 /// What the node-agent needs to give up root by itself.
 const AGENT_BOUNDING: u64 = capability::SETUID | capability::SETGID | capability::SETPCAP;
 
-/// The controller at `socket`, not started.
+/// The controller `name` at `socket`, not started.
 pub(crate) fn controller(
+    name: &str,
     options: &WorldOptions,
     state_dir: &Path,
     simulator: &Simulator,
@@ -67,7 +68,10 @@ pub(crate) fn controller(
             .file_name()
             .unwrap_or(OsStr::new("controller-program")),
     );
-    std::fs::copy(&built, &program)?;
+    // A replica that runs already holds its program.
+    if !program.exists() {
+        std::fs::copy(&built, &program)?;
+    }
     let (endpoint, ec2) = (
         format!("unix://{}", socket.display()),
         simulator.ec2().to_owned(),
@@ -77,7 +81,7 @@ pub(crate) fn controller(
         options.controller_environment.clone(),
     );
     Ok(Process::new(
-        "controller",
+        name,
         state_dir,
         Some(socket.to_owned()),
         move || {

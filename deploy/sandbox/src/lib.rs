@@ -28,5 +28,5 @@ mod world_options;
 pub use co::{Co, CoError, Kubelet};
 pub use node::Node;
 pub use simulator::Simulator;
-pub use world::{Ended, World, WorldError};
+pub use world::{Ended, Replica, World, WorldError};
 pub use world_options::{NodeOptions, WorldOptions, ZONE};

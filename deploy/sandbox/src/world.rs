@@ -56,6 +56,8 @@ pub struct World {
     /// The controller.
     pub controller: Process,
     controller_socket: PathBuf,
+    /// Further controllers of the same cluster.
+    pub replicas: Vec<Replica>,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
     /// The launcher, where it runs in the place of the others.
@@ -109,7 +111,13 @@ impl World {
         let controller_socket = state_dir.join("controller/csi.sock");
         let controller = step(
             "preparing the controller",
-            container::controller(&options, &state_dir, &simulator, &controller_socket),
+            container::controller(
+                "controller",
+                &options,
+                &state_dir,
+                &simulator,
+                &controller_socket,
+            ),
         )?;
         let mut world = Self {
             options,
@@ -117,6 +125,7 @@ impl World {
             simulator,
             controller,
             controller_socket,
+            replicas: Vec::new(),
             nodes: Vec::new(),
             launcher: None,
             keeper: Some(keeper),
@@ -207,6 +216,27 @@ impl World {
         Kubelet::new(&node.csi_socket, &node.kubelet_root)
     }
 
+    /// Starts another controller of the same cluster and waits until its Probe is good.
+    ///
+    /// # Errors
+    /// When it ends or does not get ready in 30 s.
+    pub async fn add_replica(&mut self) -> Result<(), WorldError> {
+        let name = format!("controller-{}", self.replicas.len() + 2);
+        let socket = self.state_dir.join(&name).join("csi.sock");
+        let made = container::controller(
+            &name,
+            &self.options,
+            &self.state_dir,
+            &self.simulator,
+            &socket,
+        );
+        let mut process = step("preparing a replica", made)?;
+        step("starting a replica", process.start())?;
+        ready(&mut process, &socket).await?;
+        self.replicas.push(Replica { process, socket });
+        Ok(())
+    }
+
     /// Starts the controller and waits until its Probe is good. Answers the time from exec until then.
     ///
     /// # Errors
@@ -246,6 +276,7 @@ impl World {
     /// All processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
+        all.extend(self.replicas.iter().map(|replica| &replica.process));
         all.extend(&self.launcher);
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
@@ -322,7 +353,11 @@ impl World {
             .nodes
             .iter_mut()
             .flat_map(|node| [&mut node.agent, &mut node.helper]);
-        let processes = self.launcher.iter_mut().chain(nodes);
+        let replicas = self.replicas.iter_mut();
+        let processes = replicas
+            .map(|replica| &mut replica.process)
+            .chain(self.launcher.iter_mut())
+            .chain(nodes);
         for process in processes.chain([&mut self.controller, &mut self.simulator.process]) {
             if !step("stopping a process", process.stop(GRACE).await)? {
                 unwilling.push(process.name().to_owned());
@@ -337,6 +372,15 @@ impl World {
             leftovers,
         })
     }
+}
+
+/// One more controller.
+#[derive(Debug)]
+pub struct Replica {
+    /// Its process.
+    pub process: Process,
+    /// Its CSI socket.
+    pub socket: PathBuf,
 }
 
 /// How a world ended.

@@ -1,0 +1,271 @@
+//! Histories of two real controllers that serve one cluster at the same time. The sidecars' leaders move from one to the other in the middle of calls; the controllers are
+//! told to end and drain, are killed with -9 between a request and its reply, and start again; EC2 goes away for a while and loses replies. Nothing leaks, nothing
+//! is doubled, every answer is true, and who is told to end does.
+//!
+//! `HISTORY_SEEDS=7` runs one, `HISTORY_SEEDS=1-200` so many; without it the first 8 are run. A seed decides what is done and what happens next, the machine when.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ebs_csi_e2e::dice::Dice;
+use ebs_csi_e2e::leader::Leader;
+use ebs_csi_e2e::workload::{Kept, live};
+use ebs_csi_e2e::{Requests, Setting};
+use ebs_csi_sandbox::process::Process;
+use ebs_csi_sandbox::{Co, Simulator, ZONE};
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+
+const SCENARIO: &str = "\
+profile = \"fast\"
+[quotas]
+modifications_per_day = 100
+";
+/// The requests after which is killed.
+const CHANGES: [&str; 5] = [
+    "CreateVolume",
+    "AttachVolume",
+    "DetachVolume",
+    "ModifyVolume",
+    "CreateSnapshot",
+];
+/// A request that does not come in so long is not waited for any longer.
+const PATIENCE: Duration = Duration::from_millis(1_000);
+/// The controllers' `--drain-timeout`, and how long they may take to end.
+const DRAIN: &str = "--drain-timeout=5s";
+const GRACE: Duration = Duration::from_secs(20);
+/// Histories under way at once: they mostly wait.
+const AT_ONCE: usize = 3;
+/// Disturbances in one history.
+const MOST: usize = 12;
+
+/// How often each thing has happened.
+type Happened = BTreeMap<&'static str, u64>;
+
+fn seeds() -> RangeInclusive<u64> {
+    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
+        return 1..=8;
+    };
+    let (from, to) = given.split_once('-').unwrap_or((&given, &given));
+    match (from.parse(), to.parse()) {
+        (Ok(from), Ok(to)) => from..=to,
+        _ => panic!("HISTORY_SEEDS={given:?} is neither a seed nor a range as 1-20"),
+    }
+}
+
+/// Lets EC2 keep back the reply to a change, and waits until a controller waits for it. Answers whether one does.
+async fn reply_is_held(simulator: &Simulator, dice: &Dice, over: &Cell<bool>, id: &str) -> bool {
+    let requests = Requests::new(simulator);
+    let action = CHANGES[usize::try_from(dice.below(5)).expect("small")];
+    let mark = requests.mark().await;
+    let held = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 20_000 });
+    requests
+        .fault(json!({ "id": id, "match": { "action": action }, "count": 1, "fault": held }))
+        .await;
+    let until = Instant::now() + PATIENCE;
+    let struck = |record: &Value| {
+        record["faults"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!(id)))
+    };
+    let mut held = false;
+    while !held && !over.get() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        held = requests.mutations(mark).await.iter().any(struck);
+    }
+    let _ = simulator.delete(&format!("/v1/faults/{id}")).await;
+    held
+}
+
+/// Something happens, again and again, until all lives are over.
+async fn disturb(
+    simulator: &Simulator,
+    replicas: &mut [&mut Process; 2],
+    leaders: &[Leader; 2],
+    dice: &Dice,
+    over: &Cell<bool>,
+) -> Result<Happened, String> {
+    let mut happened = Happened::new();
+    for n in 0..MOST {
+        tokio::time::sleep(dice.millis(20, 400)).await;
+        if over.get() {
+            break;
+        }
+        let which = usize::from(dice.percent(50));
+        let what = match dice.below(10) {
+            0..=3 => {
+                leaders[which].hand_over();
+                "hand-over"
+            }
+            4 | 5 => {
+                let begun = Instant::now();
+                let ended = replicas[which].stop(GRACE).await;
+                if !ended.map_err(|e| format!("SIGTERM: {e}"))? {
+                    return Err(format!(
+                        "{} was told to end and had not {:?} later\n{}",
+                        replicas[which].name(),
+                        begun.elapsed(),
+                        replicas[which].log_tail(30)
+                    ));
+                }
+                again(replicas[which], dice).await?;
+                "SIGTERM"
+            }
+            6 | 7 => {
+                let held = reply_is_held(simulator, dice, over, &format!("held-{n}")).await;
+                // The one that waits is not known: it is that, or the other is killed while a reply is outstanding at its peer.
+                let killed = replicas[which].kill().await;
+                killed.map_err(|e| format!("kill: {e}"))?;
+                again(replicas[which], dice).await?;
+                if held {
+                    "kill while EC2 holds a reply"
+                } else {
+                    "kill"
+                }
+            }
+            8 => {
+                let away = dice.millis(200, 1_500).as_millis();
+                Requests::new(simulator)
+                    .outage(u64::try_from(away).expect("small"))
+                    .await;
+                "outage"
+            }
+            _ => {
+                let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
+                let rule = json!({ "probability": 0.3, "for_ms": 800, "match": { "action": "*" }, "fault": lost });
+                Requests::new(simulator).fault(rule).await;
+                "lost replies"
+            }
+        };
+        *happened.entry(what).or_default() += 1;
+    }
+    Ok(happened)
+}
+
+async fn again(replica: &mut Process, dice: &Dice) -> Result<(), String> {
+    tokio::time::sleep(dice.millis(10, 400)).await;
+    replica.start().map_err(|e| format!("starting: {e}"))
+}
+
+/// Runs the history of a seed. Answers what happened, or what was wrong; `None` where it cannot run.
+async fn history(seed: u64) -> Option<Result<Happened, String>> {
+    let mut setting = Setting::with(|options| {
+        options.devices = "none".to_owned();
+        options.one_zone = true;
+        options.scenario = SCENARIO.to_owned();
+        options.controller_arguments = vec![DRAIN.to_owned()];
+    })
+    .await?;
+    let second = setting.world.add_replica().await;
+    setting.must("a second replica", async { second }).await;
+    let sockets = [
+        setting.world.controller_socket().to_owned(),
+        setting.world.replicas[0].socket.clone(),
+    ];
+    // Two sets of sidecars: at the same time, one may call this replica and one the other.
+    let leaders = [0, 1].map(|n: usize| {
+        let socket = setting.world.state_dir().join(format!("leader-{n}.sock"));
+        let mut sockets = sockets.to_vec();
+        sockets.rotate_left(n);
+        Leader::new(socket, sockets).expect("a socket to listen at")
+    });
+    let callers = leaders.each_ref().map(|leader| {
+        let mut co = Co::new(leader.socket(), ZONE).expect("a socket");
+        (co.provisioner, co.attacher) = (setting.co.provisioner, setting.co.attacher);
+        co
+    });
+    let nodes: Vec<String> = setting
+        .world
+        .options()
+        .nodes
+        .iter()
+        .map(|node| node.instance.clone())
+        .collect();
+    let (dice, over) = (Dice::of(seed), Cell::new(false));
+    let world = &mut setting.world;
+    let simulator = &world.simulator;
+    let life = |n: usize| {
+        let name = format!("pvc-{n}");
+        let dice = Dice::of(seed * 1_000 + n as u64);
+        let (co, nodes) = (callers[n % 2].clone(), &nodes);
+        async move { live(co, Requests::new(simulator), nodes, &name, dice).await }
+    };
+    let lives = async {
+        let lives = tokio::join!(life(0), life(1), life(2), life(3));
+        over.set(true);
+        lives
+    };
+    let mut replicas = [&mut world.controller, &mut world.replicas[0].process];
+    let (lives, happened) = tokio::join!(
+        lives,
+        disturb(simulator, &mut replicas, &leaders, &dice, &over)
+    );
+    let mut kept = Kept::default();
+    for life in <[_; 4]>::from(lives) {
+        match life {
+            Ok(left) => kept = kept.and(left),
+            Err(error) => return Some(Err(format!("{error}\n{}", setting.logs()))),
+        }
+    }
+    let happened = match happened {
+        Ok(happened) => happened,
+        Err(wrong) => return Some(Err(wrong)),
+    };
+    // Whoever still works for nobody has noticed by then, or has finished what EC2 had accepted.
+    let found = Kept::found(&setting.world.simulator).await;
+    if found != kept {
+        return Some(Err(format!(
+            "the callers know {kept:#?}\nEC2 holds {found:#?}\n{}",
+            setting.logs()
+        )));
+    }
+    if let Err(error) = kept.clear(&callers[0]).await {
+        return Some(Err(format!("clearing up: {error}")));
+    }
+    setting.finish().await;
+    Some(Ok(happened))
+}
+
+#[test]
+fn nothing_leaks_and_nothing_is_doubled_by_two_controllers_at_once() {
+    let seeds = seeds();
+    let next = AtomicU64::new(*seeds.start());
+    let (failed, all) = (Mutex::new(Vec::new()), Mutex::new(Happened::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if !seeds.contains(&seed) {
+                        return;
+                    }
+                    match runtime.block_on(history(seed)) {
+                        None => return,
+                        Some(Ok(happened)) => {
+                            println!("seed {seed}: {happened:?}");
+                            let mut all = all.lock().unwrap();
+                            for (what, often) in happened {
+                                *all.entry(what).or_default() += often;
+                            }
+                        }
+                        Some(Err(wrong)) => {
+                            println!("seed {seed}: {wrong}");
+                            failed.lock().unwrap().push(seed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(
+        failed.is_empty(),
+        "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone"
+    );
+    println!("{:?}", all.into_inner().unwrap());
+}
