@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::fulfil::fulfil;
 use super::promise::Promise;
 use super::{Snapshots, failed};
-use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState};
+use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
 use crate::ec2_failure::{failure, failure_as};
 use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
@@ -58,6 +58,7 @@ impl Snapshots {
                 .await?;
             return Ok(snapshot);
         }
+        check_lock(&request, ec2.now())?;
         check_zones(&ec2, &request).await?;
         let promise = Promise::of(&request.class);
         let mut tags = self.tags.of_snapshot(&request.name, &request.class)?;
@@ -128,6 +129,20 @@ impl Snapshots {
                 format!("{why}; deleting the snapshot failed too: {error}"),
             ),
         }
+    }
+}
+
+/// Refuses a lock that has ended before it begins: EC2 would refuse it once the snapshot is there, which would have to be deleted again.
+fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
+    let expiration = request.class.lock.as_ref().and_then(|lock| lock.expiration);
+    match expiration {
+        Some(expiration) if expiration <= now => Err(Failure::invalid(
+            "parameters.lockExpirationDate",
+            format!(
+                "{expiration} has passed (it is {now}), and no snapshot was taken; use a later date, or lockDuration, in a new VolumeSnapshotClass"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -284,3 +284,36 @@ async fn a_quota_that_is_tested_before_the_token_hides_no_volume() {
     assert!(full.message().contains("quota"), "{full}");
     assert_eq!(slow.live("volumes"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_has_ended_takes_no_snapshot_and_is_no_reason_to_take_one_again() {
+    let slow = Slow::new(json!({})).await;
+    let volume = slow.create("pvc-1").await.unwrap();
+    // EC2's time begins with the year 2026.
+    let snapshot = async |name: &str| {
+        let request = csi::CreateSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_id: volume.clone(),
+            parameters: crate::driver::map(&[
+                ("lockMode", "governance"),
+                ("lockExpirationDate", "2026-01-03T00:00:00Z"),
+            ]),
+            ..Default::default()
+        };
+        let answer = slow.controller.create_snapshot(Request::new(request)).await;
+        answer.map(|answer| answer.into_inner().snapshot.unwrap().snapshot_id)
+    };
+    let first = snapshot("before").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3 * 24 * 3600)).await;
+    assert_eq!(snapshot("before").await.unwrap(), first);
+    let late = snapshot("after").await.unwrap_err();
+    assert_eq!(late.code(), Code::InvalidArgument, "{late}");
+    for word in [
+        "lockExpirationDate",
+        "2026-01-03T00:00:00Z has passed",
+        "no snapshot was taken",
+    ] {
+        assert!(late.message().contains(word), "{word}: {late}");
+    }
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
+}

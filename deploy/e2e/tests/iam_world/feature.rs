@@ -14,6 +14,16 @@ fn from(snapshot_id: String) -> Source {
     Source::Snapshot(SnapshotSource { snapshot_id })
 }
 
+/// A class that promises more than the snapshot.
+fn promising(feature: Feature) -> &'static [(&'static str, &'static str)] {
+    match feature {
+        Feature::Lock | Feature::LockTakenOver => {
+            &[("lockMode", "governance"), ("lockDuration", "1")]
+        }
+        _ => &[("fastSnapshotRestoreAvailabilityZones", "us-east-1a")],
+    }
+}
+
 /// What the driver can do, each as one step after everything that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
@@ -36,7 +46,9 @@ pub(crate) enum Feature {
     PublishWhenFilled,
     Clone,
     FastRestore,
+    FastRestoreTakenOver,
     Lock,
+    LockTakenOver,
     FenceByStop,
     FenceByTermination,
     Encrypt,
@@ -44,7 +56,7 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Create,
         Self::Publish,
         Self::PublishToNewType,
@@ -64,7 +76,9 @@ impl Feature {
         Self::PublishWhenFilled,
         Self::Clone,
         Self::FastRestore,
+        Self::FastRestoreTakenOver,
         Self::Lock,
+        Self::LockTakenOver,
         Self::FenceByStop,
         Self::FenceByTermination,
         Self::Encrypt,
@@ -187,11 +201,18 @@ impl IamWorld {
             Feature::FastRestore | Feature::Lock => {
                 let id = self.create(wanted(&[])).await?;
                 self.last_step();
-                let parameters: &[(&str, &str)] = match feature {
-                    Feature::Lock => &[("lockMode", "governance"), ("lockDuration", "1")],
-                    _ => &[("fastSnapshotRestoreAvailabilityZones", "us-east-1a")],
-                };
-                self.snapshot(&id, parameters).await.map(drop)
+                self.snapshot(&id, promising(feature)).await.map(drop)
+            }
+            // Another process than the one that took it finds the snapshot, and looks whether it has what its class promises.
+            Feature::FastRestoreTakenOver | Feature::LockTakenOver => {
+                let id = self.create(wanted(&[])).await?;
+                let name = self.name("snapshot");
+                let taken = self.snapshot_named(&name, &id, promising(feature)).await?;
+                self.restart().await;
+                self.last_step();
+                let found = self.snapshot_named(&name, &id, promising(feature)).await?;
+                assert_eq!(taken, found, "the same snapshot");
+                Ok(())
             }
             // Dry runs: the instance stays for whoever comes next.
             Feature::FenceByStop => {

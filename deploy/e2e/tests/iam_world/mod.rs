@@ -8,10 +8,10 @@ pub(crate) use policies::{Policies, read_policies, repository};
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_proto::csi;
@@ -40,20 +40,23 @@ const CLUSTER: &str = "test";
 /// A controller whose calls are judged.
 pub(crate) struct IamWorld {
     server: Server,
-    child: Child,
+    program: PathBuf,
+    child: Mutex<Child>,
+    identity: IdentityClient<Channel>,
     client: ControllerClient<Channel>,
     fences: SafeDetachClient<Channel>,
     policies: Policies,
     planned: Mutex<Option<Policies>>,
     names: AtomicU32,
     log: PathBuf,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for IamWorld {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
@@ -62,6 +65,45 @@ fn setting(policies: &Policies) -> Value {
         "arn": "arn:aws:iam::111122223333:role/ebs-csi", "access_keys": ["AKIADRIVER"],
         "tags": {"eks-cluster-name": CLUSTER}, "policies": policies.0,
     }]})
+}
+
+/// The controller's process, with its sockets and its log in this directory; the log is continued.
+fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
+    // Whoever owns a folder that was just made.
+    let uid = std::fs::metadata(dir).expect("its owner").uid();
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("log"))
+        .expect("a log");
+    let socket = |name: &str| format!("unix://{}", dir.join(name).display());
+    Command::new(program)
+        .arg(format!("--endpoint={}", socket("csi.sock")))
+        .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
+        .arg("--snapshot-takeover-wait=0s")
+        .args([
+            "--feature-gates=NonGracefulFailover=true",
+            "--safe-detach=ec2-only",
+        ])
+        .args([
+            "--safe-detach-fence=terminate",
+            "--safe-detach-fence-limit=9",
+        ])
+        .arg(format!(
+            "--safe-detach-endpoint={}",
+            socket("safe-detach.sock")
+        ))
+        .arg(format!("--safe-detach-peers={uid}"))
+        .env_clear()
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ENDPOINT_URL", aws)
+        .env("AWS_ACCESS_KEY_ID", "AKIADRIVER")
+        .env("AWS_SECRET_ACCESS_KEY", "example")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the controller starts")
 }
 
 impl IamWorld {
@@ -100,42 +142,16 @@ impl IamWorld {
         .expect("the simulator starts");
         let (socket, log) = (dir.path().join("csi.sock"), dir.path().join("log"));
         let fences = dir.path().join("safe-detach.sock");
-        // Whoever owns a folder that was just made.
-        let uid = std::fs::metadata(dir.path()).expect("its owner").uid();
-        let child = Command::new(program)
-            .arg(format!("--endpoint=unix://{}", socket.display()))
-            .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
-            .arg("--snapshot-takeover-wait=0s")
-            .args([
-                "--feature-gates=NonGracefulFailover=true",
-                "--safe-detach=ec2-only",
-            ])
-            .args([
-                "--safe-detach-fence=terminate",
-                "--safe-detach-fence-limit=9",
-            ])
-            .arg(format!(
-                "--safe-detach-endpoint=unix://{}",
-                fences.display()
-            ))
-            .arg(format!("--safe-detach-peers={uid}"))
-            .env_clear()
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ENDPOINT_URL", server.ec2())
-            .env("AWS_ACCESS_KEY_ID", "AKIADRIVER")
-            .env("AWS_SECRET_ACCESS_KEY", "example")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).expect("a log"))
-            .spawn()
-            .expect("the controller starts");
+        let child = controller(&program, dir.path(), &server.ec2());
         let channel = Endpoint::try_from(format!("unix://{}", socket.display()))
             .expect("a socket")
             .connect_lazy();
         let world = Self {
             server,
-            child,
-            client: ControllerClient::new(channel.clone()),
+            program,
+            child: Mutex::new(child),
+            identity: IdentityClient::new(channel.clone()),
+            client: ControllerClient::new(channel),
             fences: SafeDetachClient::new(
                 Endpoint::try_from(format!("unix://{}", fences.display()))
                     .expect("a socket")
@@ -145,16 +161,32 @@ impl IamWorld {
             planned: Mutex::new(None),
             names: AtomicU32::new(0),
             log,
-            _dir: dir,
+            dir,
         };
-        let mut identity = IdentityClient::new(channel);
+        world.ready().await;
+        Some(world)
+    }
+
+    async fn ready(&self) {
+        let mut identity = self.identity.clone();
         for _ in 0..2_000 {
             if identity.probe(csi::ProbeRequest {}).await.is_ok() {
-                return Some(world);
+                return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("the controller does not get ready\n{}", world.log());
+        panic!("the controller does not get ready\n{}", self.log());
+    }
+
+    /// Kills the controller; another takes over, which remembers nothing.
+    pub(crate) async fn restart(&self) {
+        {
+            let mut child = self.child.lock().expect("a lock");
+            child.kill().expect("kill");
+            child.wait().expect("its end");
+            *child = controller(&self.program, self.dir.path(), &self.server.ec2());
+        }
+        self.ready().await;
     }
 
     pub(crate) fn log(&self) -> String {
@@ -339,8 +371,18 @@ impl IamWorld {
     }
 
     async fn snapshot(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<String, Status> {
+        self.snapshot_named(&self.name("snapshot"), volume, parameters)
+            .await
+    }
+
+    async fn snapshot_named(
+        &self,
+        name: &str,
+        volume: &str,
+        parameters: &[(&str, &str)],
+    ) -> Result<String, Status> {
         let request = csi::CreateSnapshotRequest {
-            name: self.name("snapshot"),
+            name: name.to_owned(),
             source_volume_id: volume.to_owned(),
             parameters: map(parameters),
             ..Default::default()
