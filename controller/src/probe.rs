@@ -151,21 +151,13 @@ impl Probe {
     }
 }
 
-/// Logs the account and role that AWS takes the controller for. Never a key.
+/// Asks who AWS takes the controller for, which logs it.
 async fn say_who_we_are(ec2: Ec2) {
-    match ec2.caller().await {
-        Ok(caller) => {
-            tracing::info!(
-                account = caller.account,
-                role = caller.arn,
-                region = ec2.region(),
-                "AWS identity"
-            );
-        }
-        Err(why) => tracing::warn!(
+    if let Err(why) = ec2.caller().await {
+        tracing::warn!(
             why,
-            "sts:GetCallerIdentity failed; it is only used to log who the controller is"
-        ),
+            "sts:GetCallerIdentity failed; it is asked again when the account is needed for the ARN of an Outpost"
+        );
     }
 }
 

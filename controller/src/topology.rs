@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use ebs_csi_proto::csi::{Topology, TopologyRequirement};
 use ebs_csi_proto::{Condition, Failure};
 
+use crate::ec2::Caller;
+
 /// The zone's name, on every node of Kubernetes.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 /// The zone's name under this driver's former key; accepted, never answered.
@@ -87,6 +89,41 @@ fn outpost_of(term: &Topology) -> Option<String> {
     Some(format!(
         "arn:{partition}:outposts:{region}:{account}:outpost/{id}"
     ))
+}
+
+/// Whether a term names an Outpost by its id alone: `op-…` belongs to a partition and an account that other segments, or AWS, must say.
+pub(crate) fn lacks_owner(requirement: &TopologyRequirement) -> bool {
+    let mut terms = requirement.preferred.iter().chain(&requirement.requisite);
+    terms.any(|term| names_by_id(term) && (!has(term, PARTITION) || !has(term, ACCOUNT)))
+}
+
+/// Says of each Outpost that is named by its id what its term leaves out: it is in this Region, and the caller's own.
+pub(crate) fn complete(requirement: &mut TopologyRequirement, region: &str, owner: &Caller) {
+    let terms = requirement.preferred.iter_mut();
+    for term in terms.chain(&mut requirement.requisite) {
+        if !names_by_id(term) {
+            continue;
+        }
+        for (key, value) in [
+            (PARTITION, owner.partition.as_str()),
+            (REGION, region),
+            (ACCOUNT, &owner.account),
+        ] {
+            if !has(term, key) {
+                term.segments.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+}
+
+fn names_by_id(term: &Topology) -> bool {
+    has(term, OUTPOST) && !term.segments[OUTPOST].starts_with("arn:")
+}
+
+fn has(term: &Topology, key: &str) -> bool {
+    term.segments
+        .get(key)
+        .is_some_and(|value| !value.is_empty())
 }
 
 /// The term that decides: the first preferred one that names a zone or an Outpost, else the first such requisite one. One term gives zone and
@@ -310,6 +347,54 @@ mod tests {
         }
         let on_outpost = requirement(vec![], vec![term(&[(ZONE, "a"), (OUTPOST, ARN)])]);
         assert!(check(Some(&on_outpost), "a", None, Some(ARN)).is_ok());
+    }
+
+    #[test]
+    fn an_outposts_id_is_completed_by_region_and_account_and_by_nothing_that_is_said_otherwise() {
+        let owner = Caller {
+            account: "111122223333".to_owned(),
+            arn: "arn:aws-us-gov:iam::111122223333:role/ebs".to_owned(),
+            partition: "aws-us-gov".to_owned(),
+        };
+        const ID: &str = "op-0aaaaaaaaaaaaaaa1";
+        for (given, lacking, arn) in [
+            (
+                vec![(OUTPOST, ID)],
+                true,
+                Some(
+                    "arn:aws-us-gov:outposts:us-gov-west-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1",
+                ),
+            ),
+            (
+                vec![(OUTPOST, ID), (ACCOUNT, "444455556666"), (PARTITION, "")],
+                true,
+                Some(
+                    "arn:aws-us-gov:outposts:us-gov-west-1:444455556666:outpost/op-0aaaaaaaaaaaaaaa1",
+                ),
+            ),
+            (
+                vec![
+                    (OUTPOST, ID),
+                    (ACCOUNT, "444455556666"),
+                    (PARTITION, "aws"),
+                    (REGION, "eu-west-1"),
+                ],
+                false,
+                Some("arn:aws:outposts:eu-west-1:444455556666:outpost/op-0aaaaaaaaaaaaaaa1"),
+            ),
+            (vec![(OUTPOST, ARN)], false, Some(ARN)),
+            (vec![(ZONE, "a")], false, None),
+        ] {
+            for mut requirement in [
+                requirement(vec![term(&given)], vec![]),
+                requirement(vec![], vec![term(&given)]),
+            ] {
+                assert_eq!(lacks_owner(&requirement), lacking, "{given:?}");
+                complete(&mut requirement, "us-gov-west-1", &owner);
+                let chosen = choose(Some(&requirement)).unwrap().unwrap();
+                assert_eq!(chosen.outpost.as_deref(), arn, "{given:?}");
+            }
+        }
     }
 
     #[test]

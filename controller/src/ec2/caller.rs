@@ -20,7 +20,8 @@ pub struct Caller {
 }
 
 impl Ec2 {
-    /// Asks STS, once; later calls get the same answer. A failure is not remembered.
+    /// Asks STS, once; later calls get the same answer. A failure is not remembered: whoever asks next asks STS again. The first answer is logged, account and
+    /// role, never a key.
     ///
     /// # Errors
     /// Why not, in words.
@@ -46,11 +47,18 @@ impl Ec2 {
             }
         })?;
         let arn = answer.arn().unwrap_or_default().to_owned();
-        Ok(Caller {
+        let caller = Caller {
             account: answer.account().unwrap_or_default().to_owned(),
             partition: partition(&arn).to_owned(),
             arn,
-        })
+        };
+        tracing::info!(
+            account = caller.account,
+            role = caller.arn,
+            region = self.region(),
+            "AWS identity"
+        );
+        Ok(caller)
     }
 }
 

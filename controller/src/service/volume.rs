@@ -20,6 +20,10 @@ pub(super) async fn create(
     request: Request<csi::CreateVolumeRequest>,
 ) -> Answer<csi::CreateVolumeResponse> {
     let patience = patience::of(&request);
+    let mut request = request;
+    if let Some(requirement) = &mut request.get_mut().accessibility_requirements {
+        own_outposts(this, requirement).await?;
+    }
     let asked = CreateVolume::parse(request.get_ref())?;
     note("request.name", &asked.name);
     let (context, source) = (asked.class.volume_context(), asked.source.clone());
@@ -37,6 +41,28 @@ pub(super) async fn create(
             )],
         }),
     }))
+}
+
+/// An Outpost that is named by its id alone is one of this account and Region.
+async fn own_outposts(
+    this: &Controller,
+    requirement: &mut csi::TopologyRequirement,
+) -> Result<(), Failure> {
+    // The common request asks nothing of STS.
+    if !topology::lacks_owner(requirement) {
+        return Ok(());
+    }
+    let owner = this.ec2.caller().await.map_err(|why| {
+        Failure::new(
+            Condition::BackendDown,
+            format!(
+                "accessibility_requirements name an Outpost by its id, and sts:GetCallerIdentity, which tells its account and partition, failed: {why}; \
+                 name it by its whole ARN, or let the driver reach STS"
+            ),
+        )
+    })?;
+    topology::complete(requirement, this.ec2.region(), &owner);
+    Ok(())
 }
 
 /// DeleteVolume.

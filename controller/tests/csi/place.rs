@@ -102,28 +102,57 @@ async fn an_outpost_is_named_by_its_parts_or_by_its_arn_and_answered_by_its_part
         assert_eq!(sent["AvailabilityZone"], "us-east-1b");
     }
     let nowhere = OUTPOST.replace("op-0a", "op-0b");
-    for (term, word) in [
-        (
-            [("topology.ebs.csi.aws.com/outpost-id", nowhere.as_str())],
-            "name the zone beside it",
-        ),
-        (
-            [(
-                "topology.ebs.csi.aws.com/outpost-id",
-                "op-0aaaaaaaaaaaaaaa1",
-            )],
-            "whole ARN",
-        ),
-    ] {
-        let request = csi::CreateVolumeRequest {
-            accessibility_requirements: at(&term),
-            ..volume("pvc-9", 1)
-        };
-        let refused = driver.create(request).await.unwrap_err();
-        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-        assert!(refused.message().contains(word), "{refused}");
-    }
+    let request = csi::CreateVolumeRequest {
+        accessibility_requirements: at(&[(
+            "topology.ebs.csi.aws.com/outpost-id",
+            nowhere.as_str(),
+        )]),
+        ..volume("pvc-9", 1)
+    };
+    let refused = driver.create(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(
+        refused.message().contains("name the zone beside it"),
+        "{refused}"
+    );
     assert_eq!(driver.live("volumes"), 2);
+    // Whose it is and in which Region was given each time: STS had nothing to say.
+    assert_eq!(driver.world.calls("GetCallerIdentity"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outpost_that_is_named_by_its_id_is_the_callers_own_as_sts_says_when_it_can_be_asked() {
+    let driver = Driver::in_world(json!({ "instances": [
+        { "id": "i-0bbbbbbbbbbbbbbb1", "type": "m5.large", "zone": "us-east-1b", "outpost": OUTPOST },
+    ] }))
+    .await;
+    let request = || csi::CreateVolumeRequest {
+        accessibility_requirements: at(&[(
+            "topology.ebs.csi.aws.com/outpost-id",
+            "op-0aaaaaaaaaaaaaaa1",
+        )]),
+        ..volume("pvc-1", 1)
+    };
+    driver.world.fault(json!({
+        "match": { "action": "GetCallerIdentity" },
+        "fault": { "kind": "error", "code": "ServiceUnavailable", "status": 503 },
+    }));
+    let unknown = driver.create(request()).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
+    for word in ["sts:GetCallerIdentity", "ServiceUnavailable", "whole ARN"] {
+        assert!(unknown.message().contains(word), "{unknown}");
+    }
+    // Not in the Region instead of on the Outpost.
+    assert_eq!(driver.world.calls("CreateVolume"), 0);
+    driver.world.no_faults();
+    let made = driver.create(request()).await.unwrap();
+    assert_eq!(driver.create(request()).await.unwrap(), made);
+    let sent = requests(&driver, "CreateVolume").pop().unwrap();
+    assert_eq!(sent["OutpostArn"], OUTPOST);
+    assert_eq!(sent["AvailabilityZone"], "us-east-1b");
+    let asked = driver.world.calls("GetCallerIdentity");
+    driver.create(request()).await.unwrap();
+    assert_eq!(driver.world.calls("GetCallerIdentity"), asked, "known once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
