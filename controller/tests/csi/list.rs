@@ -9,7 +9,7 @@ use ebs_csi_proto::csi::{ListVolumesRequest, VolumeHealthErrorType as Harm};
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, from_snapshot, from_volume, volume, within};
+use crate::driver::{Driver, NODE_1, from_snapshot, from_volume, volume, within};
 
 async fn page(
     driver: &Driver,
@@ -254,4 +254,54 @@ async fn the_health_of_a_volume_is_what_ec2_says_of_it() {
     assert_eq!(list().await, [failed.as_str()]);
     fail(&well);
     assert_eq!(list().await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_is_slow_or_stuck_is_told_while_it_is_and_no_longer() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let listed = async || {
+        let request = csi::ControllerListVolumeHealthRequest::default();
+        let mut client = driver.client.clone();
+        let answer = client.controller_list_volume_health(within(request, 10));
+        answer.await.unwrap().into_inner().entries.len()
+    };
+    let rows: [(_, &[(Harm, &str)]); 6] = [
+        (
+            json!({ "performance": "degraded" }),
+            &[(Harm::Degraded, "IoPerformanceDegraded")],
+        ),
+        (
+            json!({ "performance": "severely-degraded" }),
+            &[(Harm::Degraded, "IoPerformanceSeverelyDegraded")],
+        ),
+        (
+            json!({ "performance": "stalled" }),
+            &[(Harm::Inaccessible, "IoPerformanceStalled")],
+        ),
+        (
+            json!({ "io_disabled": true }),
+            &[
+                (Harm::Inaccessible, "IoDisabled"),
+                (Harm::Inaccessible, "IoPerformanceStalled"),
+            ],
+        ),
+        (
+            json!({ "performance": "normal" }),
+            &[(Harm::Inaccessible, "IoDisabled")],
+        ),
+        (json!({ "io_disabled": false }), &[]),
+    ];
+    assert_eq!(listed().await, 0);
+    for (change, wanted) in rows {
+        let path = format!("/v1/volumes/{id}/force");
+        driver.world.command(|control| control.post(&path, &change));
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(harm, reason)| (*harm as i32, (*reason).to_owned()))
+            .collect();
+        assert_eq!(health(&driver, &id).await.unwrap(), wanted, "{change}");
+        assert_eq!(listed().await, usize::from(!wanted.is_empty()), "{change}");
+    }
 }

@@ -11,4 +11,5 @@ pub mod modification;
 pub mod snapshot;
 pub mod tags;
 pub mod volume;
+pub mod volume_checks;
 pub mod volume_type;

@@ -8,6 +8,7 @@ use crate::resources::client_token::{self, Spent, Verdict};
 use crate::resources::modification::State;
 use crate::resources::tags;
 use crate::resources::volume::{Initialization, Life, Origin, Volume};
+use crate::resources::volume_checks::Checks;
 use crate::resources::volume_type::{self, Wanted};
 use crate::wire::render::{self, View};
 use crate::wire::xml::Xml;
@@ -107,6 +108,7 @@ pub(super) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         auto_enable_io: false,
         root: false,
         restored_fast: false,
+        checks: Checks::default(),
     };
     call.devices
         .create(&volume.id, size, Source::Volume(source))

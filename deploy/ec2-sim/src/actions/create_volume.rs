@@ -10,6 +10,7 @@ use crate::resources::modification::Shape;
 use crate::resources::snapshot::Life as SnapshotLife;
 use crate::resources::tags::{self, Tags};
 use crate::resources::volume::{Initialization, Life, Origin, Outcome, Volume};
+use crate::resources::volume_checks::Checks;
 use crate::resources::volume_type::{self, VolumeType, Wanted};
 use crate::time::Millis;
 use crate::wire::render::{self, View};
@@ -275,6 +276,7 @@ fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> 
         auto_enable_io: false,
         root: false,
         restored_fast: fast,
+        checks: Checks::default(),
     }
 }
 

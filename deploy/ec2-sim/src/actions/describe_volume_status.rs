@@ -67,7 +67,7 @@ pub(super) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
 
 fn status(v: &Volume) -> &'static str {
     match v.life {
-        Life::Ready | Life::Deleting { .. } => "ok",
+        Life::Ready | Life::Deleting { .. } => v.checks.status(),
         Life::Creating { .. } => "insufficient-data",
         Life::Failed => "impaired",
     }
@@ -77,7 +77,7 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
     let mut out = vec![
         (
             "io-enabled",
-            if v.life == Life::Failed {
+            if v.life == Life::Failed || v.checks.io_disabled {
                 "failed"
             } else {
                 "passed"
@@ -88,7 +88,7 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
             if v.attachments.is_empty() || v.shape.iops.is_none() {
                 "not-applicable"
             } else {
-                "normal"
+                v.checks.performance.as_str()
             },
         ),
     ];
@@ -117,7 +117,7 @@ fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
         .text("actionsSet", "")
         .list("attachmentStatuses", &v.attachments, |x, a| {
             x.text("instanceId", &a.instance)
-                .text("ioPerformance", "normal");
+                .text("ioPerformance", v.checks.performance.as_str());
         });
     if let Some(i) = &v.initialization {
         x.nest("initializationStatusDetails", |x| {

@@ -3,6 +3,7 @@
 use super::attachment::{Attachment, Step};
 use super::modification::{Modification, Shape};
 use super::tags::Tags;
+use super::volume_checks::Checks;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,9 @@ pub struct Volume {
     pub root: bool,
     /// Made from a snapshot with fast restore enabled in this zone.
     pub restored_fast: bool,
+    /// What EC2's checks of it find.
+    #[serde(default)]
+    pub checks: Checks,
 }
 
 /// Something that happened to a volume because its time had come.
@@ -159,6 +163,7 @@ impl Volume {
             auto_enable_io: false,
             root: true,
             restored_fast: false,
+            checks: Checks::default(),
         }
     }
 
@@ -289,6 +294,7 @@ pub(crate) mod tests {
             auto_enable_io: false,
             root: false,
             restored_fast: false,
+            checks: Checks::default(),
         }
     }
 

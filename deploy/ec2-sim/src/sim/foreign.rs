@@ -7,6 +7,7 @@ use crate::realm::Realm;
 use crate::resources::attachment::Phase;
 use crate::resources::snapshot::Life as SnapshotLife;
 use crate::resources::volume::{Life, Volume};
+use crate::resources::volume_checks::Performance;
 use crate::scenario::check_zone_state;
 use crate::time::Millis;
 use crate::wire::query::Params;
@@ -26,6 +27,10 @@ pub struct Forced {
     pub detached: Option<String>,
     /// Volume: its attachment to this instance is complete.
     pub attached: Option<String>,
+    /// Volume: whether EC2 has stopped reads and writes, as DescribeVolumeStatus shows it.
+    pub io_disabled: Option<bool>,
+    /// Volume: how fast it is, as DescribeVolumeStatus shows it.
+    pub performance: Option<Performance>,
 }
 
 impl Sim {
@@ -188,6 +193,12 @@ impl Sim {
         self.realms[realm].update_volume(id, |v| {
             if let Some(life) = life {
                 v.life = life;
+            }
+            if let Some(disabled) = f.io_disabled {
+                v.checks.io_disabled = disabled;
+            }
+            if let Some(performance) = f.performance {
+                v.checks.performance = performance;
             }
             // Both go the usual way from here on, devices included.
             if let Some(a) = f.attached.as_deref().and_then(|i| v.attachment_mut(i)) {
