@@ -7,12 +7,14 @@
 use clap::Parser;
 use ec2_sim::buckets::Limits;
 use ec2_sim::devices::Mode;
+use ec2_sim::time::Millis;
 use ec2_sim::{Request, Scenario, Server, ServerOptions};
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Parser)]
 struct Load {
@@ -27,7 +29,21 @@ struct Load {
     seconds: u64,
 }
 
-const AUTHORIZATION: &str = "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
+/// For requests that do not come by a socket.
+const AUTHORIZATION: &str = "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/ec2/aws4_request";
+/// The headers of a signature of the right form, made when the program began.
+static SIGNATURE: LazyLock<String> = LazyLock::new(|| {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let iso = Millis(i64::try_from(since.as_millis()).unwrap_or(0)).iso();
+    let date = format!("{}Z", iso[..19].replace(['-', ':'], ""));
+    format!(
+        "authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\nx-amz-date: {date}",
+        &date[..8],
+        "0".repeat(64)
+    )
+});
 const CREATE: &str = "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3&TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=CSIVolumeName&TagSpecification.1.Tag.1.Value=pvc-";
 
 /// What is sent: from the ids of the volumes and a running number.
@@ -178,7 +194,8 @@ impl Connection {
     /// Whether the answer is 200.
     fn ask(&mut self, form: &str) -> std::io::Result<bool> {
         let head = format!(
-            "POST / HTTP/1.1\r\nhost: ec2\r\ncontent-type: application/x-www-form-urlencoded\r\nauthorization: {AUTHORIZATION}\r\ncontent-length: {}\r\n\r\n{form}",
+            "POST / HTTP/1.1\r\nhost: ec2\r\ncontent-type: application/x-www-form-urlencoded\r\n{}\r\ncontent-length: {}\r\n\r\n{form}",
+            SIGNATURE.as_str(),
             form.len()
         );
         self.stream.get_mut().write_all(head.as_bytes())?;

@@ -54,6 +54,12 @@ impl Clock {
         self.base.plus(scaled(real, self.scale))
     }
 
+    /// Whether it shows what the machine's clock shows, to the second.
+    pub fn shows_machine_time(&self) -> bool {
+        let (shown, machine) = (self.now(), machine_time());
+        shown.since(machine).max(machine.since(shown)) < 1_000
+    }
+
     /// How long to sleep, in real time, until `at`. `None`: the clock stands still.
     pub fn until(&self, at: Millis) -> Option<Duration> {
         let ms = at.since(self.now());
@@ -157,7 +163,9 @@ mod tests {
         );
         assert_eq!(c.now(), later);
         let future = machine_time().plus(1_000_000);
-        assert!(Clock::start(&Mode::Real, Some(future)).now() >= future);
+        let ahead = Clock::start(&Mode::Real, Some(future));
+        assert!(ahead.now() >= future && !ahead.shows_machine_time());
+        assert!(Clock::start(&Mode::Real, None).shows_machine_time());
     }
 
     #[test]

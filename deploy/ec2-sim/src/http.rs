@@ -88,6 +88,11 @@ impl Shared {
         out
     }
 
+    /// Whether a client with this machine's clock has the simulator's.
+    fn is_real_time(&self) -> bool {
+        lock(&self.clock).shows_machine_time()
+    }
+
     /// The real time that a simulated span takes.
     fn real(&self, ms: u64) -> Duration {
         lock(&self.clock).real(ms)

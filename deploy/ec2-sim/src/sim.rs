@@ -28,6 +28,7 @@ use crate::scenario::{Scenario, ScenarioError};
 use crate::statistics::Statistics;
 use crate::store::{Change, Store, StoreError};
 use crate::time::Millis;
+use crate::wire::signature::Signed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -36,8 +37,10 @@ use std::path::Path;
 pub struct Request {
     /// The form body, or the query string of a GET.
     pub form: Vec<u8>,
-    /// The `Authorization` header. Only its credential scope is read: who signs, and for which region.
+    /// The `Authorization` header: who signs, and for which region.
     pub authorization: Option<String>,
+    /// When it was signed; `None`: the form of the signature is not looked at.
+    pub signed: Option<Signed>,
     /// `amz-sdk-invocation-id`.
     pub invocation: Option<String>,
     /// `amz-sdk-request`.

@@ -5,5 +5,6 @@ pub mod filter;
 pub mod page;
 pub mod query;
 pub mod render;
+pub mod signature;
 pub mod wildcard;
 pub mod xml;

@@ -1,6 +1,7 @@
 //! The running server: lost and broken replies on the wire, metadata, control.
 
 use ec2_sim::devices::Mode;
+use ec2_sim::time::Millis;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
 use serde_json::json;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -56,13 +57,32 @@ fn connect(url: &str) -> TcpStream {
     stream
 }
 
+/// The headers of a signature that has the right form and was made so long ago.
+fn signature(age: Duration) -> String {
+    let signed = std::time::SystemTime::now() - age;
+    let since = signed
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("a time after 1970");
+    let iso = Millis(i64::try_from(since.as_millis()).expect("in range")).iso();
+    let date = format!("{}Z", iso[..19].replace(['-', ':'], ""));
+    format!(
+        "authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\nx-amz-date: {date}\r\n",
+        &date[..8],
+        "0".repeat(64)
+    )
+}
+
 /// Sends one EC2 request and reads until the connection ends. The bytes, and how it ended.
 fn raw(url: &str, form: &str) -> (String, Option<ErrorKind>) {
+    raw_signed(url, form, &signature(Duration::ZERO))
+}
+
+fn raw_signed(url: &str, form: &str, signature: &str) -> (String, Option<ErrorKind>) {
     let mut stream = connect(url);
     write!(
         stream,
-        "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded\r\nauthorization: AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/ec2/aws4_request\r\ncontent-length: {}\r\n\r\n{form}",
-        form.len()
+        "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded\r\n{signature}content-length: {}\r\n\r\n{form}",
+        form.len(),
     )
     .expect("write");
     let mut bytes = Vec::new();
@@ -82,6 +102,32 @@ fn lengths(answer: &str) -> (usize, usize) {
         .find_map(|l| l.strip_prefix("content-length: "))
         .expect("a length");
     (said.parse().expect("number"), body.len())
+}
+
+#[test]
+fn a_signature_has_its_form_and_its_time() {
+    let r = instant();
+    let url = r.server.ec2();
+    let answer = |signature: &str| raw_signed(&url, ZONES, signature).0;
+    let good = signature(Duration::ZERO);
+    assert!(answer(&good).starts_with("HTTP/1.1 200 OK"));
+    let bad = good.replace("host;x-amz-date", "host");
+    let bad = answer(&bad);
+    assert!(
+        bad.contains("<Code>IncompleteSignature</Code>") && bad.contains("must be a SignedHeader"),
+        "{bad}"
+    );
+    let undated: String = good.lines().take(1).map(|l| format!("{l}\r\n")).collect();
+    assert!(answer(&undated).contains("IncompleteSignature"));
+    let old = answer(&signature(Duration::from_secs(600)));
+    assert!(old.contains("<Code>RequestExpired</Code>"), "{old}");
+    // Whoever tells another time than the machine cannot ask the machine's clients for it.
+    let other = start(Scenario {
+        clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
+        ..Scenario::default()
+    });
+    let (answer, _) = raw_signed(&other.server.ec2(), ZONES, &good);
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::body::ReplyBody;
 use super::{ServeError, Shared, lock};
 use crate::delivery::Delivery;
 use crate::sim::{Reply, Request};
+use crate::wire::signature::Signed;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -119,6 +120,10 @@ async fn respond(
     let request = Request {
         form,
         authorization: text(&head.headers, header::AUTHORIZATION.as_str()),
+        signed: Some(Signed {
+            date: text(&head.headers, "x-amz-date").unwrap_or_default(),
+            same_clock: shared.is_real_time(),
+        }),
         invocation: text(&head.headers, "amz-sdk-invocation-id"),
         attempt: text(&head.headers, "amz-sdk-request"),
         session_token: text(&head.headers, "x-amz-security-token"),

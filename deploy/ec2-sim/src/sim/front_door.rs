@@ -9,6 +9,7 @@ use crate::sts;
 use crate::time::Millis;
 use crate::wire::credential::Credential;
 use crate::wire::query::Params;
+use crate::wire::signature;
 
 impl Sim {
     /// Credentials, version and action. Answers the realm's index and who calls; nobody does with a web identity. Codes and wordings unverified but for InvalidAction.
@@ -56,6 +57,9 @@ impl Sim {
                 Err(ApiError::bad_credentials())
             };
         };
+        if let (Some(authorization), Some(signed)) = (&request.authorization, &request.signed) {
+            signature::check(authorization, signed, now)?;
+        }
         let token = request
             .session_token
             .as_deref()
