@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
-    Outcome, QueryInstancesRequest, QueryRequest, Subject, Verdict as Said,
+    FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, Subject, Verdict as Said,
 };
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
 use ebs_csi_safe_detach::{Refusal, Rung, Verdict, Waiting};
@@ -51,6 +52,25 @@ impl Controller {
     /// A client of the service.
     pub fn client(&self) -> SafeDetachClient<Channel> {
         SafeDetachClient::new(self.channel.clone())
+    }
+
+    /// Has the controller stop or terminate an instance.
+    ///
+    /// # Errors
+    /// The controller's status: it may not, its own brake holds, or EC2 refuses.
+    pub async fn fence(
+        &self,
+        instance: &str,
+        how: Mode,
+        reason: &str,
+    ) -> Result<(), tonic::Status> {
+        let request = timed(FenceRequest {
+            instance_id: instance.to_owned(),
+            mode: how.into(),
+            reason: reason.to_owned(),
+            dry_run: false,
+        });
+        self.client().fence(request).await.map(drop)
     }
 
     /// Asks about all pairs of instance and volume, and all their instances, at once.
@@ -113,6 +133,9 @@ fn verdict(said: Option<&Said>) -> Verdict {
             .find(|rung| rung.label() == said.token)
             .map_or(unknown, Verdict::Safe),
         Outcome::Wait => Verdict::Wait(Waiting::Transition),
+        Outcome::Refuse if said.token == Refusal::Running.token() => {
+            Verdict::Refuse(Refusal::Running)
+        }
         Outcome::Refuse | Outcome::Unspecified => unknown,
     }
 }

@@ -4,13 +4,15 @@
 //! again, this time at the API server itself and at EC2 through the controller, and only what still follows is done.
 
 mod look;
+mod lost;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, Phase, Step, step};
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, Phase, Step, fence, step};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -18,11 +20,13 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::act::{self, act};
 use crate::controller::{Answers, Controller};
+use crate::flags::Fence;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::tell::{Tale, Teller};
 
 pub use look::{Suspect, Tables};
+pub use lost::Lost;
 
 /// The ConfigMap whose `stop: "true"` stops failover.
 pub const KILL_SWITCH: &str = "ebs-csi-node-lifecycle";
@@ -45,6 +49,10 @@ pub struct Failover {
     pub leader: Arc<Leader>,
     /// What is asked of a pod.
     pub mode: FailoverMode,
+    /// What is done to the instance of a node that is lost.
+    pub fence: Fence,
+    /// Which nodes are lost for long.
+    pub lost: Lost,
     /// Between two rounds.
     pub every: Duration,
     /// Counts.
@@ -65,6 +73,7 @@ impl Failover {
             if leads && self.tables.are_complete() {
                 self.round().await;
             } else {
+                self.lost.note(std::iter::empty(), Instant::now());
                 self.metrics.nodes(&[]);
                 self.metrics.held(&[]);
             }
@@ -75,6 +84,13 @@ impl Failover {
         let mut suspects = self.tables.suspects();
         self.teller
             .keep_only(|node| suspects.iter().any(|suspect| suspect.name == node));
+        let now = Instant::now();
+        let lost = suspects.iter().filter(|suspect| suspect.is_lost());
+        self.lost
+            .note(lost.map(|suspect| suspect.name.as_str()), now);
+        for suspect in &mut suspects {
+            self.judge_absence(suspect);
+        }
         let answers = self.ask(&mut suspects).await;
         let mut phases = Vec::new();
         let mut steps = Vec::new();
@@ -86,6 +102,26 @@ impl Failover {
         self.metrics.nodes(&phases);
         let held = self.act_on(&suspects, &steps, &answers).await;
         self.metrics.held(&held);
+    }
+
+    fn judge_absence(&self, suspect: &mut Suspect) {
+        if let Fact::Present(node) = &mut suspect.facts.object {
+            node.lost_for_long = self.lost.is_long(&suspect.name, Instant::now());
+        }
+    }
+
+    /// The instance that is to be fenced, and how.
+    fn to_fence<'a>(&self, suspect: &'a Suspect, step: &Step) -> Option<(&'a str, Mode)> {
+        let mode = match self.fence {
+            Fence::Off => return None,
+            Fence::Stop => Mode::Stop,
+            Fence::Terminate => Mode::Terminate,
+        };
+        // What can be done by proof is done first.
+        if step.intents.iter().any(Intent::is_braked) {
+            return None;
+        }
+        Some((fence(&suspect.facts)?, mode))
     }
 
     /// Fills in what the controller answers; without an answer nothing is known.
@@ -152,7 +188,10 @@ impl Failover {
         }
         let admitted = admit(&seen);
         let mut reasons = Vec::new();
-        let stopped = match steps.iter().any(|step| !step.intents.is_empty()) {
+        let wanted = suspects.iter().zip(steps).any(|(suspect, step)| {
+            !step.intents.is_empty() || self.to_fence(suspect, step).is_some()
+        });
+        let stopped = match wanted {
             true => self.stopped().await,
             false => None,
         };
@@ -162,7 +201,8 @@ impl Failover {
                 self.tell(suspect, Tale::Held, held.token()).await;
                 continue;
             }
-            if step.intents.is_empty() {
+            let fences = self.to_fence(suspect, step).is_some();
+            if step.intents.is_empty() && !fences {
                 self.say_unproven(suspect, step.phase, answers).await;
                 continue;
             }
@@ -171,7 +211,7 @@ impl Failover {
                 self.tell(suspect, Tale::Held, why).await;
                 continue;
             }
-            if step.intents.iter().any(Intent::is_braked)
+            if (fences || step.intents.iter().any(Intent::is_braked))
                 && let Err(error) = self.leader.record(&suspect.name).await
             {
                 tracing::warn!(node = suspect.name, %error, "not acted on");
@@ -192,8 +232,12 @@ impl Failover {
                 return;
             }
         };
+        self.judge_absence(&mut fresh);
         self.ask(std::slice::from_mut(&mut fresh)).await;
         let step = step(&fresh.facts, self.mode);
+        if let Some((instance, how)) = self.to_fence(&fresh, &step) {
+            self.fence(&fresh, instance, how).await;
+        }
         for intent in &step.intents {
             if !self.leader.leads() {
                 tracing::warn!(node = fresh.name, "this process no longer leads");
@@ -218,6 +262,28 @@ impl Failover {
                     self.metrics.act(label, "failed");
                     tracing::warn!(node = fresh.name, act = label, %error, ?intent, "failover");
                 }
+            }
+        }
+    }
+
+    async fn fence(&self, suspect: &Suspect, instance: &str, how: Mode) {
+        if !self.leader.leads() {
+            return;
+        }
+        let reason = format!("node {} is not heard of", suspect.name);
+        match self.controller.fence(instance, how, &reason).await {
+            Ok(()) => {
+                self.metrics.act("fence", "done");
+                let note = format!(
+                    "instance {instance} is being powered off ({})",
+                    how.as_str_name()
+                );
+                self.tell(suspect, Tale::Fenced, &note).await;
+            }
+            Err(status) => {
+                self.metrics.act("fence", "failed");
+                let note = format!("instance {instance} was not fenced: {}", status.message());
+                self.tell(suspect, Tale::FenceFailed, &note).await;
             }
         }
     }

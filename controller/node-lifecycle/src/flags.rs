@@ -40,6 +40,17 @@ enum Format {
     Json,
 }
 
+/// What is done to an instance that runs while its node is not heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fence {
+    /// Nothing: a person decides.
+    Off,
+    /// It is stopped.
+    Stop,
+    /// It is terminated.
+    Terminate,
+}
+
 /// The Kubernetes side of a node's death and return.
 #[derive(Debug, Parser)]
 #[command(name = "ebs-csi-node-lifecycle", version = VERSION)]
@@ -54,6 +65,13 @@ struct Flags {
     /// What is done when a node dies.
     #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
     failover: Failover,
+    /// Have the controller stop or terminate the instance of a node that carries the label ebs.csi.aws.com/fence=true, has not been Ready for long,
+    /// and is cut off or hung, so that its pods can move. The controller needs --safe-detach-fence, too.
+    #[arg(long, value_enum, default_value_t = Fence::Off)]
+    fence: Fence,
+    /// How long this process must have seen such a node not Ready.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..))]
+    fence_after_seconds: u32,
     /// Namespace of the leader election's lease and of the kill switch.
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
     namespace: String,
@@ -87,6 +105,10 @@ pub struct Config {
     pub socket: PathBuf,
     /// What failover does.
     pub failover: Failover,
+    /// What is done to a lost node's instance.
+    pub fence: Fence,
+    /// After how long.
+    pub fence_after: Duration,
     /// Where the lease and the kill switch are.
     pub namespace: String,
     /// Who this process is.
@@ -154,6 +176,8 @@ impl Config {
         Ok(Self {
             socket: socket.into(),
             failover: flags.failover,
+            fence: flags.fence,
+            fence_after: Duration::from_secs(flags.fence_after_seconds.into()),
             namespace: flags.namespace,
             identity,
             lease: Duration::from_secs(flags.lease_duration_seconds.into()),
@@ -200,6 +224,8 @@ mod tests {
         let config = read(&[]).unwrap();
         assert_eq!(config.failover, Failover::ProveFirst);
         assert_eq!(config.http, None);
+        assert_eq!(config.fence, Fence::Off);
+        assert_eq!(config.fence_after, Duration::from_secs(300));
         assert_eq!(config.lease, Duration::from_secs(15));
     }
 

@@ -54,12 +54,13 @@ const HELD: [&str; 6] = [
 ];
 
 /// What is done in Kubernetes.
-const ACTS: [&str; 5] = [
+const ACTS: [&str; 6] = [
     "add-taint",
     "remove-taint",
     "delete-pod",
     "delete-attachment",
     "nudge",
+    "fence",
 ];
 
 impl Default for Metrics {

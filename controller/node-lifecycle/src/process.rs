@@ -14,7 +14,7 @@ use kube::{Api, Client, Config as ApiConfig, ResourceExt};
 use tokio::task::JoinSet;
 
 use crate::controller::Controller;
-use crate::failover::{Failover, Tables};
+use crate::failover::{Failover, Lost, Tables};
 use crate::flags::{Config, VERSION};
 use crate::http;
 use crate::leader::Leader;
@@ -111,6 +111,8 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             controller,
             leader: Arc::clone(&leader),
             mode,
+            fence: config.fence,
+            lost: Lost::new(config.fence_after),
             every: config.query_every,
             metrics: Arc::clone(&metrics),
         };

@@ -6,6 +6,6 @@ mod pod;
 mod volume;
 
 pub use attachment::{NUDGE, SeenAttachment};
-pub use node::{OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, SeenNode, instance_of};
+pub use node::{MAY_FENCE, OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, SeenNode, instance_of};
 pub use pod::SeenPod;
 pub use volume::{SeenVolume, Volumes};

@@ -23,6 +23,10 @@ pub enum Tale {
     FailedOver,
     /// It could be acted on, and is not.
     Held,
+    /// Its instance is being stopped or terminated.
+    Fenced,
+    /// Its instance could not be stopped or terminated.
+    FenceFailed,
 }
 
 impl Tale {
@@ -33,12 +37,16 @@ impl Tale {
             Self::TaintRemoved => "OutOfServiceTaintRemoved",
             Self::FailedOver => "FailoverActed",
             Self::Held => "FailoverHeld",
+            Self::Fenced => "FenceRequested",
+            Self::FenceFailed => "FenceFailed",
         }
     }
 
     const fn kind(self) -> EventType {
         match self {
-            Self::Unproven | Self::ProvenDown | Self::Held => EventType::Warning,
+            Self::Unproven | Self::ProvenDown | Self::Held | Self::Fenced | Self::FenceFailed => {
+                EventType::Warning
+            }
             Self::TaintRemoved | Self::FailedOver => EventType::Normal,
         }
     }

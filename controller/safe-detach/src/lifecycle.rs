@@ -6,10 +6,12 @@
 
 pub mod brake;
 mod eligible;
+mod fence;
 mod node;
 mod step;
 
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
+pub use fence::fence;
 pub use node::{
     Attachment, Evidence, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, Return,
 };

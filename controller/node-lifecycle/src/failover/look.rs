@@ -38,6 +38,13 @@ pub struct Suspect {
     pub facts: NodeFacts,
 }
 
+impl Suspect {
+    /// Whether its Node object is there and not Ready.
+    pub fn is_lost(&self) -> bool {
+        matches!(&self.facts.object, Fact::Present(node) if node.ready == Readiness::NotReady)
+    }
+}
+
 fn is_well(node: &Facts) -> bool {
     node.ready == Readiness::Ready && !matches!(node.out_of_service, OutOfService::Ours(_))
 }

@@ -14,6 +14,9 @@ pub const RETURN: &str = "ebs.csi.aws.com/out-of-service";
 /// Label of a node, or annotation of a pod, that failover must leave alone (`failover=off`).
 pub const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 
+/// Label of a node whose instance may be stopped to prove it dead (`fence=true`).
+pub const MAY_FENCE: &str = "ebs.csi.aws.com/fence";
+
 /// A Node object.
 #[derive(Clone, Debug)]
 pub struct SeenNode {
@@ -59,6 +62,9 @@ impl SeenNode {
                 boot,
                 out_of_service: out_of_service(object),
                 opted_out: object.labels().get(OPT_OUT).is_some_and(|v| v == "off"),
+                may_fence: object.labels().get(MAY_FENCE).is_some_and(|v| v == "true"),
+                // Only who has watched it for so long can say.
+                lost_for_long: false,
             },
         }
     }

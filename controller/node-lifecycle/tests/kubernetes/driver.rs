@@ -86,6 +86,7 @@ impl Driver {
             "--feature-gates=NonGracefulFailover=true".to_owned(),
             format!("--safe-detach-endpoint=unix://{}", safe_detach.display()),
             format!("--safe-detach-peers={PEERS}"),
+            "--safe-detach-fence=stop".to_owned(),
         ];
         let url = format!("http://127.0.0.1:{ec2}");
         let environment = [
@@ -142,6 +143,8 @@ impl Driver {
             format!("--identity=replica-{number}"),
             "--lease-duration-seconds=5".to_owned(),
             "--query-interval-seconds=1".to_owned(),
+            "--fence=stop".to_owned(),
+            "--fence-after-seconds=5".to_owned(),
         ];
         let program = program("ebs-csi-node-lifecycle")?;
         let name = format!("node-lifecycle-{number}");

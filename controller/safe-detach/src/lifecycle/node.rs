@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decide::{Rung, Verdict};
+use crate::decide::{Refusal, Rung, Verdict};
 use crate::facts::Fact;
 use crate::lifecycle::Pod;
 
@@ -34,6 +34,10 @@ pub struct Node {
     pub out_of_service: OutOfService,
     /// A person has asked that this driver leaves the node alone.
     pub opted_out: bool,
+    /// A person allows that its instance is stopped to prove it dead.
+    pub may_fence: bool,
+    /// It has been seen not Ready for as long as a fence must wait.
+    pub lost_for_long: bool,
 }
 
 /// The Ready condition.
@@ -122,7 +126,9 @@ pub enum InstanceEvidence {
         /// When EC2 last launched it (RFC 3339); empty when EC2 does not say.
         launched: String,
     },
-    /// It runs, changes, or nobody knows.
+    /// It runs: EC2 says so.
+    Running,
+    /// It changes, its memory was saved, or nobody knows.
     NotOff,
 }
 
@@ -133,6 +139,7 @@ impl InstanceEvidence {
             Verdict::Safe(Rung::Terminated | Rung::Stopped | Rung::Fenced) => {
                 Self::Off { launched }
             }
+            Verdict::Refuse(Refusal::Running) => Self::Running,
             // The others say nothing about the whole instance.
             Verdict::Safe(Rung::NodeWord | Rung::Trusted | Rung::BrokenGlass)
             | Verdict::Done

@@ -103,6 +103,8 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
                 boot,
                 out_of_service,
                 opted_out,
+                may_fence: false,
+                lost_for_long: false,
             })
         });
     prop_oneof![
@@ -122,6 +124,7 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
         InstanceEvidence::Off {
             launched: String::new(),
         },
+        InstanceEvidence::Running,
         InstanceEvidence::NotOff,
     ]);
     (

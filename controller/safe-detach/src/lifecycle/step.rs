@@ -184,7 +184,7 @@ fn off(facts: &NodeFacts) -> Option<(&str, &str)> {
     let instance = facts.instance()?;
     match facts.instances.get(instance)? {
         InstanceEvidence::Off { launched } => Some((instance, launched)),
-        InstanceEvidence::NotOff => None,
+        InstanceEvidence::Running | InstanceEvidence::NotOff => None,
     }
 }
 
@@ -272,4 +272,4 @@ fn nudges(facts: &NodeFacts) -> Vec<Intent> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

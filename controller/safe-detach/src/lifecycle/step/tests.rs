@@ -46,6 +46,8 @@ fn dead() -> NodeFacts {
             boot: "boot-1".to_owned(),
             out_of_service: OutOfService::None,
             opted_out: false,
+            may_fence: false,
+            lost_for_long: false,
         }),
         attachments: vec![attachment("vol-1"), attachment("vol-2")],
         pods: vec![pod("db-0", &["vol-1", "vol-2"])],

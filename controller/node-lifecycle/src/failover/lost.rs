@@ -1,0 +1,62 @@
+//! How long nodes have not been Ready, as this process has seen it.
+//!
+//! By its own clock and from its own looks, so that no clock of another machine counts, and a process that has just begun has seen nothing long.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Since when each node is lost.
+#[derive(Debug)]
+pub struct Lost {
+    long: Duration,
+    since: Mutex<HashMap<String, Instant>>,
+}
+
+impl Lost {
+    /// `long` is what counts as long.
+    pub fn new(long: Duration) -> Self {
+        Self {
+            long,
+            since: Mutex::default(),
+        }
+    }
+
+    /// These are lost now, and no others.
+    pub fn note<'a>(&self, lost: impl Iterator<Item = &'a str>, now: Instant) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = lost
+            .map(|node| {
+                let first = since.get(node).copied().unwrap_or(now);
+                (node.to_owned(), first)
+            })
+            .collect();
+    }
+
+    /// Whether it has been lost at every look for that long.
+    pub fn is_long(&self, node: &str, now: Instant) -> bool {
+        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = since.get(node);
+        since.is_some_and(|since| now.saturating_duration_since(*since) >= self.long)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_finds_the_node_well_begins_anew() {
+        let lost = Lost::new(Duration::from_secs(300));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        lost.note(["a", "b"].into_iter(), at(0));
+        lost.note(["a"].into_iter(), at(200));
+        lost.note(["a", "b"].into_iter(), at(250));
+        assert!(!lost.is_long("a", at(299)));
+        assert!(lost.is_long("a", at(300)));
+        assert!(!lost.is_long("b", at(300)));
+        lost.note([].into_iter(), at(400));
+        assert!(!lost.is_long("a", at(900)));
+    }
+}
