@@ -3,11 +3,13 @@
 mod attempt;
 mod kubelet;
 mod kubelet_paths;
+mod observer;
 mod sidecars;
 mod volume;
 
 pub use attempt::{Attempts, CoError, Patience};
 pub use kubelet::{Kubelet, Published, Staged};
+pub use observer::Observer;
 pub use sidecars::{Attachment, Co, Snapshot};
 pub use volume::{Claim, Content, Source, Volume};
 

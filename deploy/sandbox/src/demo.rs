@@ -5,6 +5,7 @@ mod copies;
 mod data;
 mod deaths;
 mod ec2;
+mod failover;
 mod growth;
 mod measure;
 mod moves;
@@ -151,5 +152,6 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     raw_block::show(&mut scene).await?;
     deaths::show(&mut scene).await?;
     measure::show(&mut scene).await?;
+    failover::show(&mut scene).await?;
     closing::show(&mut scene).await
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::clean::{self, Cleaned};
 use crate::co::{Co, CoError, Kubelet};
@@ -15,7 +17,7 @@ use crate::node::Node;
 use crate::process::Process;
 use crate::simulator::Simulator;
 use crate::world_options::{WorldOptions, ZONE};
-use crate::{audit, container, state_dir};
+use crate::{audit, container, mount_table, state_dir};
 
 /// Why the world could not be made, changed or ended.
 #[derive(Debug, thiserror::Error)]
@@ -244,6 +246,48 @@ impl World {
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
         ready(&mut self.controller, &self.controller_socket).await
+    }
+
+    /// Ends the controller and starts it with these arguments beside its own.
+    ///
+    /// # Errors
+    /// When it does not end, or as [`start_controller`](Self::start_controller).
+    pub async fn restart_controller(&mut self, more: &[String]) -> Result<Duration, WorldError> {
+        step("stopping the controller", self.controller.stop(GRACE).await)?;
+        let mut options = self.options.clone();
+        options.controller_arguments.extend_from_slice(more);
+        self.controller = step(
+            "preparing the controller",
+            container::controller(
+                &options,
+                &self.state_dir,
+                &self.simulator,
+                &self.controller_socket,
+            ),
+        )?;
+        self.start_controller().await
+    }
+
+    /// Cuts the power of node `index`: its processes are gone, and with them its mounts.
+    ///
+    /// # Errors
+    /// When a process cannot be ended, or as umount2(2).
+    pub async fn cut_power(&mut self, index: usize) -> Result<(), WorldError> {
+        let node = &mut self.nodes[index];
+        for process in [&mut node.agent, &mut node.helper] {
+            step("ending a process", process.kill_family().await)?;
+        }
+        let root = &node.kubelet_root;
+        let mounts = step("reading the mount table", mount_table::beneath(root))?;
+        for mount in mounts.iter().filter(|mount| mount.point != *root) {
+            let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+            match unmount(&mount.point, flags) {
+                // Went with another one.
+                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+                Err(error) => step("taking a mount away", Err(error.into()))?,
+            }
+        }
+        Ok(())
     }
 
     /// Starts the node-agent of node `index` and waits until its Probe is good. Answers the time from exec until then.

@@ -1,0 +1,76 @@
+//! What node-lifecycle does for the controller: it answers what Node objects say, on the SafeDetach socket.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
+use ebs_csi_proto::safe_detach::{Node, Report};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{CoError, channel};
+
+/// Answers on their way.
+const MOST: usize = 16;
+
+/// Answers questions until it is dropped.
+#[derive(Debug)]
+pub struct Observer {
+    nodes: Arc<Mutex<BTreeMap<String, Node>>>,
+    answering: JoinHandle<()>,
+}
+
+impl Observer {
+    /// At the controller's socket; no node is known yet.
+    ///
+    /// # Errors
+    /// When the socket does not answer.
+    pub async fn start(socket: &Path) -> Result<Self, CoError> {
+        let fail = |why: String| CoError::Own {
+            what: "observing nodes".to_owned(),
+            why,
+        };
+        let (reports, sent) = mpsc::channel(MOST);
+        let mut client = SafeDetachClient::new(channel(socket)?);
+        let asks = client
+            .observe(ReceiverStream::new(sent))
+            .await
+            .map_err(|status| fail(status.to_string()))?;
+        let mut asks = asks.into_inner();
+        let nodes = Arc::new(Mutex::new(BTreeMap::<String, Node>::new()));
+        let known = Arc::clone(&nodes);
+        let answering = tokio::spawn(async move {
+            while let Ok(Some(ask)) = asks.message().await {
+                let node = known
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get(&ask.instance_id)
+                    .cloned();
+                let report = Report {
+                    ask: ask.ask,
+                    nodes: node.into_iter().collect(),
+                };
+                if reports.send(report).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { nodes, answering })
+    }
+
+    /// What the Node object of this instance says from now on.
+    pub fn says(&self, instance: &str, node: Node) {
+        self.nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(instance.to_owned(), node);
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.answering.abort();
+    }
+}
