@@ -1,0 +1,409 @@
+//! Where disks are looked for: the held `/sys` and `/dev`.
+use super::{Access, Device, DeviceError, Recognition, errno};
+use crate::beneath;
+use crate::sys;
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
+};
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+/// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
+const EBS_MODEL: &str = "Amazon Elastic Block Store";
+const SYSFS_LIMIT: usize = 4096;
+
+/// The held directories that disks are looked for in.
+#[derive(Debug)]
+pub struct DiskRoots {
+    sysfs: OwnedFd,
+    pub(super) devices: OwnedFd,
+    recognition: Recognition,
+}
+
+impl DiskRoots {
+    /// Hold `/sys` and `/dev`.
+    pub fn open(recognition: Recognition) -> Result<Self, Errno> {
+        Self::at("/sys", "/dev", recognition)
+    }
+
+    /// Hold other directories in their place.
+    pub fn at(sysfs: &str, devices: &str, recognition: Recognition) -> Result<Self, Errno> {
+        let hold = |path: &str| {
+            rustix::fs::open(
+                path,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
+        Ok(Self {
+            sysfs: hold(sysfs)?,
+            devices: hold(devices)?,
+            recognition,
+        })
+    }
+
+    /// The disks have NVMe controllers that can be asked; simulated ones have none.
+    pub fn have_controllers(&self) -> bool {
+        self.recognition == Recognition::Nvme
+    }
+
+    /// Device number and serial of every disk of the recognised kind that has a node in `/dev`.
+    pub fn numbered(&self) -> Result<Vec<(u64, String)>, Errno> {
+        let mut disks = Vec::new();
+        for name in self.names()? {
+            if let (Some(serial), Ok(number)) = (self.serial(&name), self.device_number(&name))
+                && self.node_is(&name, number)
+            {
+                disks.push((number, serial));
+            }
+        }
+        Ok(disks)
+    }
+
+    /// Serial of the disk behind a device number, or of the disk that this is a partition of; None when that disk is gone or not of
+    /// the recognised kind.
+    pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
+        let directory = Self::by_number(device);
+        Ok(match self.partition_of(device) {
+            Some(_) => self.serial_beneath(&format!("{directory}/..")),
+            None => self.serial_beneath(&directory),
+        })
+    }
+
+    /// Number of the partition that a device number stands for; None for a whole disk, and for one that is gone.
+    pub fn partition_of(&self, device: u64) -> Option<NonZeroU32> {
+        let file = format!("{}/partition", Self::by_number(device));
+        self.read_sysfs(&file).ok()?.parse().ok()
+    }
+
+    /// True when the kernel still knows a disk of this number.
+    pub fn exists(&self, device: u64) -> bool {
+        self.open_sysfs(&Self::by_number(device), OFlags::PATH)
+            .is_ok()
+    }
+
+    fn by_number(device: u64) -> String {
+        format!("dev/block/{}:{}", major(device), minor(device))
+    }
+
+    /// Errors that the kernel has met in the ext file system on the disk of this kernel name since it was last checked; 0 where
+    /// nothing counts them.
+    pub fn ext_errors(&self, name: &str) -> u64 {
+        // A disk, or a partition of one.
+        let of_part = name
+            .rsplit_once('p')
+            .is_some_and(|(disk, _)| self.recognition.is_disk(disk));
+        if !self.recognition.is_disk(name) && !of_part {
+            return 0;
+        }
+        self.read_sysfs(&format!("fs/ext4/{name}/errors_count"))
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Wait until the disk with this serial is there, at most `patience`, and hold it.
+    pub fn find(
+        &self,
+        serial: &str,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        self.find_part(serial, None, access, patience)
+    }
+
+    /// The same for a partition of the disk, or for the whole of it.
+    pub fn find_part(
+        &self,
+        serial: &str,
+        partition: Option<NonZeroU32>,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        let end = Instant::now() + patience;
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match self.find_now(serial, partition, access) {
+                Err(DeviceError::Absent) if Instant::now() + pause < end => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(100));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn find_now(
+        &self,
+        serial: &str,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        let mut found = None;
+        for name in self.names()? {
+            if self.serial(&name).as_deref() != Some(serial) {
+                continue;
+            }
+            // The kernel may list a disk before its node exists, and another node's disks live in the same kernel
+            // when nodes are simulated: only a disk with a node here counts.
+            let Ok(number) = self.device_number(&name) else {
+                continue;
+            };
+            if !self.node_is(&name, number) {
+                continue;
+            }
+            if found.replace((name, number)).is_some() {
+                return Err(DeviceError::Ambiguous);
+            }
+        }
+        let Some((disk, number)) = found else {
+            return Err(DeviceError::Absent);
+        };
+        let (name, number) = match partition {
+            None => (disk.clone(), number),
+            // The kernel lists it, and its node is made, a moment after the disk's.
+            Some(partition) => {
+                let name = format!("{disk}p{partition}");
+                let directory = format!("block/{disk}/{name}");
+                match self.number_beneath(&directory) {
+                    Ok(number) if self.node_is(&name, number) => (name, number),
+                    _ => return Err(DeviceError::Absent),
+                }
+            }
+        };
+        let flags = match access {
+            Access::ReadWrite => OFlags::RDWR,
+            Access::ReadOnly => OFlags::RDONLY,
+        };
+        let fd = match beneath::open(&self.devices, &name, flags) {
+            Ok(fd) => fd,
+            // Gone between the listing and the open: as if it had not been there.
+            Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Err(DeviceError::Absent),
+            Err(e) => return Err(e.into()),
+        };
+        let device = Device {
+            bytes: sys::block_bytes(&fd).map_err(errno)?,
+            sequence: sys::disk_sequence(&fd).map_err(errno)?,
+            whole_bytes: self.size_beneath(&format!("block/{disk}"))?,
+            start: self.start_beneath(&format!("block/{disk}/{name}")),
+            fd,
+            number,
+            name,
+            disk,
+            serial: serial.to_owned(),
+        };
+        device.verify(self)?;
+        Ok(device)
+    }
+
+    /// Kernel's names of the disks of the recognised kind that have a node here. A disk without one cannot be worked on,
+    /// and a machine may know a hundred others.
+    fn names(&self) -> Result<Vec<String>, Errno> {
+        let directory = beneath::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(directory)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && self.recognition.is_disk(name)
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    pub(super) fn serial(&self, name: &str) -> Option<String> {
+        self.serial_beneath(&format!("block/{name}"))
+    }
+
+    fn serial_beneath(&self, directory: &str) -> Option<String> {
+        let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}")).ok();
+        match self.recognition {
+            Recognition::Nvme => {
+                if read("device/model")?.trim() != EBS_MODEL {
+                    return None;
+                }
+                // Serials are padded with spaces to 20 characters.
+                Some(read("device/serial")?.trim().replace('-', ""))
+            }
+            Recognition::LoopFile => {
+                let file = read("loop/backing_file")?;
+                let stem = file.rsplit('/').next()?.split('.').next()?;
+                Some(stem.replace('-', ""))
+            }
+        }
+    }
+
+    fn device_number(&self, name: &str) -> Result<u64, Errno> {
+        self.number_beneath(&format!("block/{name}"))
+    }
+
+    /// Size of a disk, in bytes; sysfs counts sectors of 512.
+    fn size_beneath(&self, directory: &str) -> Result<u64, Errno> {
+        let sectors: u64 = self
+            .read_sysfs(&format!("{directory}/size"))?
+            .parse()
+            .map_err(|_| Errno::ILSEQ)?;
+        Ok(sectors.saturating_mul(512))
+    }
+
+    /// Where a partition begins, in sectors of 512 bytes; None for a whole disk.
+    pub(super) fn start_beneath(&self, directory: &str) -> Option<u64> {
+        self.read_sysfs(&format!("{directory}/start"))
+            .ok()?
+            .parse()
+            .ok()
+    }
+
+    pub(super) fn number_beneath(&self, directory: &str) -> Result<u64, Errno> {
+        let text = self.read_sysfs(&format!("{directory}/dev"))?;
+        let (major, minor) = text.split_once(':').ok_or(Errno::ILSEQ)?;
+        match (major.parse(), minor.parse()) {
+            (Ok(major), Ok(minor)) => Ok(makedev(major, minor)),
+            _ => Err(Errno::ILSEQ),
+        }
+    }
+
+    fn node_is(&self, name: &str, number: u64) -> bool {
+        beneath::hold(&self.devices, name)
+            .and_then(fstat)
+            .is_ok_and(|facts| {
+                FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+                    && facts.st_rdev == number
+            })
+    }
+
+    pub(super) fn attribute(&self, name: &str, attribute: &str) -> Result<String, Errno> {
+        self.read_sysfs(&format!("block/{name}/{attribute}"))
+    }
+
+    fn read_sysfs(&self, path: &str) -> Result<String, Errno> {
+        let file = self.open_sysfs(path, OFlags::RDONLY)?;
+        let mut bytes = vec![0_u8; SYSFS_LIMIT];
+        let length = rustix::io::read(&file, &mut bytes)?;
+        bytes.truncate(length);
+        String::from_utf8(bytes)
+            .map(|text| text.trim_end_matches('\n').to_owned())
+            .map_err(|_| Errno::ILSEQ)
+    }
+
+    /// Links are followed here: sysfs is the kernel's own, and `/sys/block` consists of links that lead upwards. A fence
+    /// (RESOLVE_BENEATH) would have each of them fail while anything is mounted anywhere (openat2(2), EAGAIN).
+    fn open_sysfs(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        openat2(
+            &self.sysfs,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::NO_MAGICLINKS,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// A sysfs as the kernel lays it out for NVMe: `block/NAME` is a link into the device tree, and `device` there is
+    /// another one, upwards.
+    fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
+        let controller = root.join(format!("devices/pci/nvme/{}", &name[..5]));
+        let disk = controller.join(name);
+        fs::create_dir_all(&disk).expect("mkdir");
+        fs::create_dir_all(root.join("block")).expect("mkdir");
+        fs::write(controller.join("model"), format!("{model:<40}\n")).expect("write");
+        fs::write(controller.join("serial"), format!("{serial:<20}\n")).expect("write");
+        fs::write(disk.join("dev"), format!("{number}\n")).expect("write");
+        std::os::unix::fs::symlink("..", disk.join("device")).expect("symlink");
+        let target = format!("../devices/pci/nvme/{}/{name}", &name[..5]);
+        std::os::unix::fs::symlink(&target, root.join("block").join(name)).expect("symlink");
+        fs::create_dir_all(root.join("dev/block")).expect("mkdir");
+        std::os::unix::fs::symlink(format!("../{target}"), root.join("dev/block").join(number))
+            .expect("symlink");
+        // Names in the place of nodes: what is no block device is told apart later.
+        fs::write(root.join("dev").join(name), "").expect("write");
+    }
+
+    #[test]
+    fn only_an_ebs_model_makes_a_serial_a_volume() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let root = directory.path();
+        let ebs = "Amazon Elastic Block Store";
+        nvme(root, "nvme1n1", "259:1", ebs, "vol0123456789abcdef0");
+        nvme(
+            root,
+            "nvme2n1",
+            "259:2",
+            "Amazon EC2 NVMe Instance Storage",
+            "AWS1",
+        );
+        nvme(root, "nvme3n1", "259:3", "Another", "vol0123456789abcdef1");
+        nvme(root, "nvme4n1", "259:4", ebs, "vol-0123456789abcdef2");
+        for name in [
+            "nvme1",
+            "nvme1n1p1",
+            "nvme-fabrics",
+            "nvme",
+            "loop1",
+            "nvme9n1",
+        ] {
+            fs::write(root.join("dev").join(name), "").expect("write");
+        }
+        let roots = DiskRoots::at(
+            root.to_str().expect("utf-8"),
+            root.join("dev").to_str().expect("utf-8"),
+            Recognition::Nvme,
+        )
+        .expect("roots");
+        let mut found: Vec<_> = roots
+            .names()
+            .expect("names")
+            .into_iter()
+            .map(|name| (roots.serial(&name), name))
+            .collect();
+        found.sort();
+        let serial = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            found,
+            [
+                (None, "nvme2n1".to_owned()),
+                (None, "nvme3n1".to_owned()),
+                // A node whose disk the kernel does not know.
+                (None, "nvme9n1".to_owned()),
+                (serial("vol0123456789abcdef0"), "nvme1n1".to_owned()),
+                (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
+            ]
+        );
+        assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
+        assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
+        // Known to the kernel, but without a device node: not there yet.
+        let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
+        assert_eq!(find.err(), Some(DeviceError::Absent));
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_node_is_not_a_disk() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let root = directory.path();
+        nvme(
+            root,
+            "nvme1n1",
+            "259:1",
+            "Amazon Elastic Block Store",
+            "vol0123456789abcdef0",
+        );
+        let devices = root.join("dev");
+        let roots = DiskRoots::at(
+            root.to_str().expect("utf-8"),
+            devices.to_str().expect("utf-8"),
+            Recognition::Nvme,
+        )
+        .expect("roots");
+        let find = roots.find("vol0123456789abcdef0", Access::ReadWrite, Duration::ZERO);
+        assert_eq!(find.err(), Some(DeviceError::Absent));
+        assert_eq!(roots.numbered(), Ok(Vec::new()));
+    }
+}
