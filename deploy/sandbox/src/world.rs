@@ -259,6 +259,7 @@ impl World {
         self.controller = step(
             "preparing the controller",
             container::controller(
+                "controller",
                 &options,
                 &self.state_dir,
                 &self.simulator,
