@@ -8,6 +8,7 @@ pub mod confinement;
 pub mod controller;
 pub mod failover;
 pub mod flags;
+pub mod glass;
 pub mod http;
 pub mod journal;
 pub mod leader;

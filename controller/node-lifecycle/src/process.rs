@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use crate::controller::Controller;
 use crate::failover::{Failover, Lost, Tables};
 use crate::flags::{Config, VERSION};
-use crate::http;
 use crate::leader::Leader;
 use crate::lease_age::LeaseAges;
 use crate::metrics::Metrics;
@@ -24,6 +23,7 @@ use crate::seen::{SeenAttachment, SeenNode, SeenPod, SeenVolume};
 use crate::table::follow;
 use crate::tell::Teller;
 use crate::word::Words;
+use crate::{glass, http};
 
 /// Why the process ended other than by request.
 #[derive(Debug)]
@@ -98,6 +98,8 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
     );
     always("the words", Box::pin(words.run(controller.clone())));
     if let Some(mode) = config.failover.mode() {
+        let orders = glass::run(Arc::clone(&tables), controller.clone());
+        always("broken glass", Box::pin(orders));
         let running = Arc::clone(&leader);
         always(
             "leader election",

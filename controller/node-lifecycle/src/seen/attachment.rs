@@ -12,9 +12,24 @@ pub const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
 /// Where external-attacher writes the node id that it attached to: it outlives Node and CSINode.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
+/// A person's order to let the attachment go, whatever else is known: `INSTANCE TIME`, the instance's id and the time when EC2 accepted the
+/// attach (RFC 3339, as EC2 shows it).
+pub const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
+
+/// What is ordered to be let go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Order {
+    /// From that instance.
+    pub instance: String,
+    /// The attachment that was made then.
+    pub since: String,
+}
+
 /// A VolumeAttachment.
 #[derive(Clone, Debug)]
 pub struct SeenAttachment {
+    /// A person's order about it.
+    pub order: Option<Order>,
     /// The node that it names.
     pub node: String,
     /// The PersistentVolume that it names.
@@ -30,7 +45,15 @@ impl SeenAttachment {
             return None;
         }
         let annotations = object.annotations();
+        let order = annotations.get(BREAK_GLASS).and_then(|text| {
+            let (instance, since) = text.split_once(' ')?;
+            Some(Order {
+                instance: instance.to_owned(),
+                since: since.to_owned(),
+            })
+        });
         Some(Self {
+            order,
             node: object.spec.node_name.clone(),
             persistent_volume: object.spec.source.persistent_volume_name.clone()?,
             attachment: Attachment {

@@ -218,6 +218,21 @@ impl World<'_> {
         Ok(())
     }
 
+    /// A person orders that the attachment be let go.
+    pub(crate) async fn break_glass(&self, volume: &str, node: &str, order: &str) -> Outcome {
+        let found = self
+            .attachment(volume, node)
+            .await?
+            .ok_or("no attachment")?;
+        let patch = json!({"metadata": {"annotations": {"ebs.csi.aws.com/break-glass": order}}});
+        let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let patched = self
+            .attachments()
+            .patch(&found.name_any(), &how, &patch)
+            .await;
+        patched.map(drop).map_err(|e| e.to_string())
+    }
+
     /// Ends a pod as its kubelet would.
     pub(crate) async fn end_pod(&self, name: &str) -> Outcome {
         let how = DeleteParams::default().grace_period(0);

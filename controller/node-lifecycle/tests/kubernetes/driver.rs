@@ -230,6 +230,19 @@ impl Driver {
         Ok(attachments.any(|attachment| attachment["instance"] == instance))
     }
 
+    /// When EC2 accepted the attach of a volume.
+    pub(crate) fn attached_since(&self, volume: &str) -> Result<String, String> {
+        let state = self.ec2("GET", "/v1/state", &json!({}))?;
+        let realms = state["realms"].as_array().into_iter().flatten();
+        let mut volumes =
+            realms.flat_map(|realm| realm["volumes"].as_array().into_iter().flatten());
+        let found = volumes.find(|found| found["id"] == volume);
+        let since = found.and_then(|found| found["attachments"][0]["since"].as_i64());
+        let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
+        let since = jiff::Timestamp::from_millisecond(since).map_err(|e| e.to_string())?;
+        Ok(since.to_string())
+    }
+
     /// A volume that the controller makes in EC2.
     pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
         use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};

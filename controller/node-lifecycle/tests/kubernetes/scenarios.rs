@@ -58,7 +58,7 @@ async fn begin(filter: &[String]) -> Result<Outcomes, String> {
         let name = format!("beside-{number:02}");
         nodes.create(&name, &instance(1000 + number), zone).await?;
     }
-    for number in 1..=13 {
+    for number in 1..=14 {
         let name = format!("node-{number}");
         nodes.create(&name, &instance(number), "us-east-1a").await?;
     }
@@ -127,12 +127,16 @@ async fn begin(filter: &[String]) -> Result<Outcomes, String> {
             Box::pin(fenced(&world))
         ),
         run(
+            "broken_glass_lets_go_what_it_names_and_nothing_else",
+            Box::pin(broken_glass(&world))
+        ),
+        run(
             "F14_F15_the_leader_is_killed_while_all_this_goes_on",
             Box::pin(leader_killed(&world, &kubeconfig))
         ),
     );
-    let (a, b, c, d, e, f, g, h, i, j, k, l) = beside;
-    let mut outcomes: Outcomes = [a, b, c, d, e, f, g, h, i, j, k, l]
+    let (a, b, c, d, e, f, g, h, i, j, k, l, m) = beside;
+    let mut outcomes: Outcomes = [a, b, c, d, e, f, g, h, i, j, k, l, m]
         .into_iter()
         .flatten()
         .collect();
@@ -479,6 +483,36 @@ async fn fenced(world: &World<'_>) -> Outcome {
     world.nodes.in_use("node-13", &[]).await?;
     world.driver.power(&instance(13), "start")?;
     world.nodes.boot("node-13", "boot-2").await
+}
+
+/// The pod goes on using the volume; a person orders its detach nevertheless: first of another attachment, then of this one.
+async fn broken_glass(world: &World<'_>) -> Outcome {
+    let handle = world.volume("glass").await?;
+    world.run_pod("glass-0", "node-14", &["glass"]).await?;
+    world.delete_attachment("glass", "node-14").await?;
+    let of_another = format!("{} 2026-01-01T00:00:00Z", instance(14));
+    world.break_glass("glass", "node-14", &of_another).await?;
+    until("the detach is refused for the pod's sake", 60, || async {
+        world.touch_attachment("glass", "node-14").await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.is_refused("glass", "node-14", "in-use").await
+    })
+    .await?;
+    must(
+        world.driver.is_attached(&handle, &instance(14))?,
+        "an order about another attachment changes nothing",
+    )?;
+    let since = world.driver.attached_since(&handle)?;
+    let order = format!("{} {since}", instance(14));
+    world.break_glass("glass", "node-14", &order).await?;
+    until("the volume is let go", 60, || async {
+        world.touch_attachment("glass", "node-14").await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(!world.driver.is_attached(&handle, &instance(14))?)
+    })
+    .await?;
+    world.end_pod("glass-0").await?;
+    world.nodes.in_use("node-14", &[]).await
 }
 
 /// kill -9 of whoever leads: another goes on, and every scenario beside this one ends as it should.

@@ -1,0 +1,79 @@
+//! A person's order to let exactly one attachment go, whatever else is known: an annotation on its VolumeAttachment.
+//!
+//! Every replica hands it to the controller beside it, because any of them may be the one that detaches.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
+
+use crate::controller::Controller;
+use crate::failover::Tables;
+use crate::seen::{Order, Volumes};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(2);
+/// The controller forgets an order after some minutes: while it stands, it is given again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Hands over what is ordered, for ever.
+pub async fn run(tables: Arc<Tables>, controller: Controller) {
+    let mut given: HashMap<Order, Instant> = HashMap::new();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let attachments = tables.attachments.all();
+        if attachments
+            .iter()
+            .all(|attachment| attachment.order.is_none())
+        {
+            given.clear();
+            continue;
+        }
+        let volumes = Volumes::new(tables.volumes.all());
+        let mut standing = HashMap::new();
+        for attachment in &attachments {
+            let Some(order) = &attachment.order else {
+                continue;
+            };
+            let seen = attachment.resolve(&volumes);
+            match given.get(order) {
+                Some(at) if at.elapsed() < AGAIN => {
+                    standing.insert(order.clone(), *at);
+                }
+                _ => {
+                    if hand_over(&controller, order, &seen.volume, &seen.name).await {
+                        standing.insert(order.clone(), Instant::now());
+                    }
+                }
+            }
+        }
+        given = standing;
+    }
+}
+
+async fn hand_over(controller: &Controller, order: &Order, volume: &str, name: &str) -> bool {
+    let request = BreakGlassRequest {
+        subject: Some(Subject {
+            volume_id: volume.to_owned(),
+            instance_id: order.instance.clone(),
+        }),
+        attached_since: order.since.clone(),
+        ordered_by: format!("the annotation of VolumeAttachment {name}"),
+    };
+    match controller.client().break_glass(request).await {
+        Ok(_) => {
+            tracing::warn!(
+                name,
+                volume,
+                ?order,
+                "broken glass is handed to the controller"
+            );
+            true
+        }
+        Err(status) => {
+            tracing::warn!(name, volume, ?order, code = ?status.code(), text = status.message(), "the controller does not take the order to break the glass");
+            false
+        }
+    }
+}
