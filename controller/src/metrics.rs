@@ -1,13 +1,13 @@
 //! What the controller counts, under the names and labels that dashboards of the Go driver know, and a few of its own.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+mod detaches;
+mod labels;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -16,59 +16,13 @@ use tokio::time::Instant;
 
 use crate::ec2::{Action, LaneLevel};
 
+use detaches::Detaches;
+use labels::{ByCache, ByCode, ByFence, ByMode, ByOperation, ByRequest, ByRpc, ByVerdict};
+
 /// The default buckets of Prometheus' client libraries, in seconds.
 const SECONDS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
-/// A detach that takes longer than this is worth a line in a dashboard.
-const PENDING_AFTER: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByRequest {
-    request: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCode {
-    request: String,
-    code: String,
-}
-
-/// The Go driver's label for throttles is `operation_name`; `request` stands beside it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByOperation {
-    operation_name: String,
-    request: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCache {
-    cache: String,
-    result: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByRpc {
-    method: String,
-    code: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByVerdict {
-    verdict: &'static str,
-    evidence: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByMode {
-    mode: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByFence {
-    mode: &'static str,
-    result: &'static str,
-}
 
 type Seconds = fn() -> Histogram;
 
@@ -469,96 +423,5 @@ impl Metrics {
     }
 }
 
-/// Detaches that somebody waits for.
-#[derive(Debug, Default)]
-struct Detaches(Mutex<BTreeMap<(String, String), (String, Instant)>>);
-
-impl Detaches {
-    fn set(&self, volume: &str, instance: &str, state: &str, since: Instant) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.insert(
-            (volume.to_owned(), instance.to_owned()),
-            (state.to_owned(), since),
-        );
-    }
-
-    fn remove(&self, volume: &str, instance: &str) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.remove(&(volume.to_owned(), instance.to_owned()));
-    }
-}
-
-impl Collector for Detaches {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let pending = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let shown: Vec<_> = pending
-            .into_iter()
-            .map(|((volume, instance), (state, since))| (volume, instance, state, since.elapsed()))
-            .filter(|(_, _, _, waited)| *waited >= PENDING_AFTER)
-            .collect();
-        if shown.is_empty() {
-            return Ok(());
-        }
-        let counter = ConstCounter::new(0.0);
-        let mut metric = encoder.encode_descriptor(
-            "aws_ebs_csi_ec2_detach_pending_seconds",
-            "Seconds since a detach that has not ended was asked for",
-            None,
-            counter.metric_type(),
-        )?;
-        for (volume, instance, state, waited) in shown {
-            let labels = [
-                ("volume_id", volume),
-                ("instance_id", instance),
-                ("attachment_state", state),
-            ];
-            ConstCounter::new(waited.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_names_and_labels_are_those_of_the_go_driver() {
-        let metrics = Metrics::default();
-        metrics.api_call("CreateVolume", 0.4);
-        metrics.api_error("CreateVolume", "InvalidParameterValue");
-        metrics.api_throttle("AttachVolume");
-        metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
-        metrics.detach_pending("vol-2", "i-1", "detaching", Instant::now());
-        metrics.detach_ended("vol-2", "i-1");
-        tokio::time::advance(Duration::from_secs(61)).await;
-        let text = metrics.encode(&[]).unwrap();
-        for line in [
-            "aws_ebs_csi_api_request_duration_seconds_count{request=\"CreateVolume\"} 1",
-            "aws_ebs_csi_api_request_duration_seconds_count{request=\"DeleteVolume\"} 0",
-            "aws_ebs_csi_api_request_errors_total{request=\"CreateVolume\",code=\"InvalidParameterValue\"} 1",
-            "aws_ebs_csi_api_request_throttles_total{operation_name=\"AttachVolume\",request=\"AttachVolume\"} 1",
-            "aws_ebs_csi_ec2_detach_pending_seconds_total{volume_id=\"vol-1\",instance_id=\"i-1\",attachment_state=\"busy\"} 61.0",
-        ] {
-            assert!(text.contains(line), "{line}\n{text}");
-        }
-        assert!(!text.contains("vol-2"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_detach_is_shown_only_after_a_minute() {
-        let metrics = Metrics::default();
-        metrics.detach_pending("vol-1", "i-1", "detaching", Instant::now());
-        tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(
-            !metrics
-                .encode(&[])
-                .unwrap()
-                .contains("detach_pending_seconds_total")
-        );
-    }
-}
+mod tests;

@@ -1,0 +1,267 @@
+use super::*;
+
+fn read(arguments: &[&str]) -> Result<Config, Stop> {
+    Config::read(arguments.iter().map(OsString::from), &BTreeMap::new())
+}
+
+#[test]
+fn the_command_line_of_the_go_drivers_chart_is_understood() {
+    let config = read(&[
+        "--endpoint=unix:///var/lib/csi/sockets/pluginproxy/csi.sock",
+        "--batching=true",
+        "--logging-format=json",
+        "--user-agent-extra=helm",
+        "--v=2",
+        "--extra-tags=team=storage",
+        "--k8s-tag-cluster-id=prod",
+        "--warn-on-invalid-tag",
+        "--http-endpoint=0.0.0.0:3301",
+        "--modify-volume-request-handler-timeout=1m30s",
+        "--aws-sdk-debug-log=false",
+        "--metadata-sources=imds, kubernetes",
+    ])
+    .unwrap();
+    assert_eq!(
+        config.endpoint,
+        Endpoint::Unix("/var/lib/csi/sockets/pluginproxy/csi.sock".into())
+    );
+    assert_eq!(config.log_format, LogFormat::Json);
+    assert_eq!(
+        config.execution_environment,
+        format!("aws-ebs-csi-driver-{VERSION}-helm")
+    );
+    assert_eq!(config.cluster_id.as_deref(), Some("prod"));
+    assert!(config.warn_on_invalid_tag);
+    assert_eq!(config.modify_window, Duration::from_secs(90));
+    let names: Vec<_> = config
+        .without_meaning
+        .iter()
+        .map(|(name, _)| *name)
+        .collect();
+    assert_eq!(names, ["batching", "metadata-sources"]);
+}
+
+/// Every flag of the Go driver's controller mode with a value that it takes, and whether it means nothing here.
+const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
+    ("endpoint", &["unix:///csi/csi.sock"], false),
+    ("http-endpoint", &["0.0.0.0:3301", ":3301"], false),
+    ("metrics-cert-file", &["/certs/tls.crt"], false),
+    ("metrics-key-file", &["/certs/tls.key"], false),
+    ("enable-otel-tracing", &["true", "false"], false),
+    ("kubeconfig", &["/root/.kube/config"], true),
+    (
+        "metadata-sources",
+        &["imds,kubernetes", "metadata-labeler"],
+        true,
+    ),
+    ("user-agent-extra", &["helm"], false),
+    ("aws-sdk-debug-log", &["true"], false),
+    ("extra-tags", &["a=b,c=d"], false),
+    ("extra-volume-tags", &["a=b"], false),
+    ("k8s-tag-cluster-id", &["prod"], false),
+    ("warn-on-invalid-tag", &["true", "false"], false),
+    ("batching", &["true", "false"], true),
+    (
+        "modify-volume-request-handler-timeout",
+        &["2s", "500ms"],
+        false,
+    ),
+    ("deprecated-metrics", &["true", "false"], false),
+    ("enable-node-local-volumes", &["true", "false"], false),
+    ("version", &[], false),
+    ("logtostderr", &["true"], true),
+    ("v", &["2", "7"], false),
+    ("vmodule", &["cloud=5"], true),
+    ("logging-format", &["text", "json"], false),
+    ("log-flush-frequency", &["5s"], true),
+    ("log-json-info-buffer-size", &["0", "1Mi"], true),
+    ("log-json-split-stream", &["true"], true),
+    ("log-text-info-buffer-size", &["0"], true),
+    ("log-text-split-stream", &["true"], true),
+];
+
+#[test]
+fn every_flag_of_the_go_drivers_controller_mode_is_taken() {
+    for (name, values, nothing) in OF_THE_GO_DRIVER {
+        // These need each other.
+        let beside: &[&str] = match *name {
+            "metrics-cert-file" => &["--http-endpoint=:1", "--metrics-key-file=k"],
+            "metrics-key-file" => &["--http-endpoint=:1", "--metrics-cert-file=c"],
+            _ => &[],
+        };
+        for value in *values {
+            let flag = format!("--{name}={value}");
+            let words: Vec<&str> = std::iter::once(flag.as_str())
+                .chain(beside.iter().copied())
+                .collect();
+            let config = read(&words).unwrap_or_else(|stop| panic!("{flag}: {stop:?}"));
+            let named = config.without_meaning.iter().any(|(flag, _)| flag == name);
+            assert_eq!(named, *nothing, "{flag}");
+        }
+    }
+    for switch in [
+        "batching",
+        "enable-otel-tracing",
+        "aws-sdk-debug-log",
+        "warn-on-invalid-tag",
+        "deprecated-metrics",
+        "enable-node-local-volumes",
+        "logtostderr",
+    ] {
+        assert!(read(&[&format!("--{switch}")]).is_ok(), "{switch} alone");
+    }
+}
+
+#[test]
+fn where_the_credentials_come_from_is_said_without_a_key() {
+    let rows: [(&[(&str, &str)], &str); 5] = [
+        (&[("AWS_ACCESS_KEY_ID", "AKIASECRET")], "the environment"),
+        (&[("AWS_PROFILE", "other")], "the AWS profile other"),
+        (
+            &[
+                ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"),
+                ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
+            ],
+            "/token for the role arn:aws:iam::1:role/r",
+        ),
+        (
+            &[(
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                "http://169.254.170.23/v1",
+            )],
+            "container credentials at http://169.254.170.23/v1",
+        ),
+        (&[], "instance metadata"),
+    ];
+    for (variables, want) in rows {
+        let environment = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let from = credentials_from(&environment);
+        assert!(from.contains(want) && !from.contains("AKIA"), "{from}");
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_go_driver() {
+    let config = read(&[]).unwrap();
+    assert_eq!(config.endpoint, Endpoint::Unix("/tmp/csi.sock".into()));
+    assert_eq!(
+        (config.http, config.modify_window),
+        (None, Duration::from_secs(2))
+    );
+    assert!(
+        !config.warn_on_invalid_tag && !config.node_local_volumes && config.cluster_id.is_none()
+    );
+}
+
+#[test]
+fn a_bad_flag_is_one_line_that_names_it() {
+    let rows = [
+        (vec!["--no-such-flag"], "--no-such-flag"),
+        (vec!["--endpoint=ftp://x"], "--endpoint"),
+        (vec!["--http-endpoint=nowhere"], "--http-endpoint"),
+        (
+            vec!["--modify-volume-request-handler-timeout=0"],
+            "--modify-volume-request-handler-timeout",
+        ),
+        (
+            vec!["--modify-volume-request-handler-timeout=soon"],
+            "--modify-volume-request-handler-timeout",
+        ),
+        (
+            vec!["--warn-on-invalid-tag=perhaps"],
+            "--warn-on-invalid-tag",
+        ),
+        (vec!["--metadata-sources=tea"], "--metadata-sources"),
+        (vec!["--volume-attach-limit=3"], "--volume-attach-limit"),
+        (
+            vec!["--metrics-cert-file=x", "--http-endpoint=:1"],
+            "--metrics-key-file",
+        ),
+        (
+            vec!["--metrics-key-file=x", "--http-endpoint=:1"],
+            "--metrics-cert-file",
+        ),
+        (
+            vec!["--metrics-cert-file=x", "--metrics-key-file=y"],
+            "--http-endpoint",
+        ),
+        (vec!["--probe-aws=maybe"], "--probe-aws"),
+        (vec!["stray"], "stray"),
+    ];
+    for (arguments, name) in rows {
+        match read(&arguments) {
+            Err(Stop::Usage(line)) => {
+                assert!(line.contains(name) && line.lines().count() == 1, "{line}");
+            }
+            other => panic!("{arguments:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn granted_request_rates_are_read() {
+    let config = read(&["--ec2-request-rates=all=1000/100,AttachVolume=150/15"]).unwrap();
+    assert_eq!(config.rates.len(), Action::ALL.len());
+    assert_eq!(
+        config.rates[&Action::AttachVolume],
+        Rate {
+            capacity: 150.0,
+            refill: 15.0
+        }
+    );
+}
+
+#[test]
+fn help_and_version_are_said() {
+    assert!(matches!(read(&["--help"]), Err(Stop::Say(text)) if text.contains("--extra-tags")));
+    assert!(matches!(read(&["--version"]), Err(Stop::Say(text)) if text.contains("driverVersion")));
+}
+
+#[test]
+fn the_socket_of_safe_detach_needs_its_mode_its_peers_and_a_unix_path() {
+    let gate = "--feature-gates=NonGracefulFailover=true";
+    let (on, off) = ("--safe-detach=enforce", "--safe-detach=off");
+    let socket = "--safe-detach-endpoint=unix:///csi/safe-detach.sock";
+    let peers = "--safe-detach-peers=65532,0";
+    let config = read(&[gate, on, socket, peers, "--safe-detach-fence=stop"]).unwrap();
+    let served = config.safe_detach_socket.clone().unwrap();
+    assert_eq!(served.peers, [65532, 0]);
+    assert_eq!(config.sockets().len(), 2);
+    assert_eq!(config.fence.leave, FenceLeave::Stop);
+    assert_eq!(config.fence.limit, 1);
+    // Who takes the mode back leaves the rest as it is.
+    assert_eq!(
+        read(&[off, socket, peers]).unwrap().safe_detach_socket,
+        None
+    );
+    let refused: &[(&[&str], &str)] = &[
+        (&[on], "NonGracefulFailover"),
+        (&[gate, on, socket], "--safe-detach-peers"),
+        (
+            &[gate, on, "--safe-detach-endpoint=tcp://127.0.0.1:1", peers],
+            "unix:///",
+        ),
+        (
+            &[
+                gate,
+                on,
+                "--endpoint=unix:///csi/safe-detach.sock",
+                socket,
+                peers,
+            ],
+            "CSI socket",
+        ),
+        (&["--safe-detach-fence=stop"], "needs --safe-detach"),
+        (&[gate, on, "--safe-detach-fence=reboot"], "reboot"),
+        (&[gate, "--safe-detach=on"], "on"),
+    ];
+    for (arguments, word) in refused {
+        match read(arguments) {
+            Err(Stop::Usage(line)) => assert!(line.contains(word), "{arguments:?}: {line}"),
+            other => panic!("{arguments:?}: {other:?}"),
+        }
+    }
+}
