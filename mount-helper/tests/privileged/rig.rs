@@ -419,6 +419,21 @@ impl Rig {
         }))
     }
 
+    /// Processes of this rig's helpers, told by the directory on their command line.
+    fn left_over(&self) -> Vec<rustix::process::Pid> {
+        let ours = self.socket();
+        let ours = ours.to_str().expect("utf-8").as_bytes();
+        let processes = fs::read_dir("/proc").expect("proc").flatten();
+        processes
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|pid| {
+                fs::read(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.windows(ours.len()).any(|part| part == ours))
+            })
+            .filter_map(rustix::process::Pid::from_raw)
+            .collect()
+    }
+
     /// The mount table of the helper's namespace.
     pub(crate) fn mountinfo(&self) -> String {
         fs::read_to_string(format!("/proc/{}/mountinfo", self.holder.id())).expect("mountinfo")
@@ -451,6 +466,10 @@ impl Drop for Rig {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
+        }
+        // A runner that a fault point holds outlives a supervisor that was killed.
+        for pid in self.left_over() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         let _ = self.holder.kill();
         let _ = self.holder.wait();
