@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -231,6 +231,22 @@ impl World<'_> {
             .patch(&found.name_any(), &how, &patch)
             .await;
         patched.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Makes the ConfigMap that stops failover, or deletes it.
+    pub(crate) async fn kill_switch(&self, stop: bool) -> Outcome {
+        let switches: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "kube-system");
+        let name = "ebs-csi-node-lifecycle";
+        let done = if stop {
+            let switch: ConfigMap =
+                made(json!({"metadata": {"name": name}, "data": {"stop": "true"}}));
+            let made = switches.create(&PostParams::default(), &switch).await;
+            made.map(drop)
+        } else {
+            let how = DeleteParams::default();
+            switches.delete(name, &how).await.map(drop)
+        };
+        done.map_err(|e| e.to_string())
     }
 
     /// Ends a pod as its kubelet would.

@@ -58,7 +58,7 @@ async fn begin(filter: &[String]) -> Result<Outcomes, String> {
         let name = format!("beside-{number:02}");
         nodes.create(&name, &instance(1000 + number), zone).await?;
     }
-    for number in 1..=14 {
+    for number in 1..=15 {
         let name = format!("node-{number}");
         nodes.create(&name, &instance(number), "us-east-1a").await?;
     }
@@ -131,12 +131,16 @@ async fn begin(filter: &[String]) -> Result<Outcomes, String> {
             Box::pin(broken_glass(&world))
         ),
         run(
+            "a_node_that_is_opted_out_is_left_alone",
+            Box::pin(opted_out(&world))
+        ),
+        run(
             "F14_F15_the_leader_is_killed_while_all_this_goes_on",
             Box::pin(leader_killed(&world, &kubeconfig))
         ),
     );
-    let (a, b, c, d, e, f, g, h, i, j, k, l, m) = beside;
-    let mut outcomes: Outcomes = [a, b, c, d, e, f, g, h, i, j, k, l, m]
+    let (a, b, c, d, e, f, g, h, i, j, k, l, m, n) = beside;
+    let mut outcomes: Outcomes = [a, b, c, d, e, f, g, h, i, j, k, l, m, n]
         .into_iter()
         .flatten()
         .collect();
@@ -515,6 +519,34 @@ async fn broken_glass(world: &World<'_>) -> Outcome {
     world.nodes.in_use("node-14", &[]).await
 }
 
+/// As F1 on a node that a person wants to be left alone.
+async fn opted_out(world: &World<'_>) -> Outcome {
+    let handle = world.volume("opt-out").await?;
+    world.run_pod("opt-out-0", "node-15", &["opt-out"]).await?;
+    let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/failover": "off"}}});
+    let how = PatchParams::default();
+    let patched = world
+        .all_nodes()
+        .patch("node-15", &how, &Patch::Merge(label))
+        .await;
+    patched.map_err(|e| e.to_string())?;
+    world.driver.power(&instance(15), "stop")?;
+    world.nodes.silence("node-15");
+    world.is_lost("node-15").await?;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    must(world.taints("node-15").await?.is_empty(), "no taint")?;
+    must(
+        world.is_kept("opt-out", "node-15").await?,
+        "the attachment stays",
+    )?;
+    must(
+        world.driver.is_attached(&handle, &instance(15))?,
+        "the volume stays",
+    )?;
+    world.driver.power(&instance(15), "start")?;
+    world.nodes.boot("node-15", "boot-2").await
+}
+
 /// kill -9 of whoever leads: another goes on, and every scenario beside this one ends as it should.
 async fn leader_killed(world: &World<'_>, kubeconfig: &Path) -> Outcome {
     for _ in 0..2 {
@@ -542,7 +574,7 @@ async fn leader_killed(world: &World<'_>, kubeconfig: &Path) -> Outcome {
     .await
 }
 
-/// More than half of every zone is silent, and an instance that is off among them; then fewer, and the brake's share is used up; then neither.
+/// More than half of every zone is silent, and an instance that is off among them; then fewer, and the brake's share is used up; then the kill switch; then nothing.
 async fn too_many(world: &World<'_>) -> Outcome {
     world.volume("f40").await?;
     world.run_pod("f40-0", "node-9", &["f40"]).await?;
@@ -579,7 +611,14 @@ async fn too_many(world: &World<'_>) -> Outcome {
         world.taints("node-9").await?.is_empty(),
         "no taint beyond the share",
     )?;
+    world.kill_switch(true).await?;
     set_journal(world, "{}").await?;
+    held("kill-switch").await?;
+    must(
+        world.taints("node-9").await?.is_empty(),
+        "no taint while it is stopped",
+    )?;
+    world.kill_switch(false).await?;
     until("our taint is on node-9", 60, || async {
         Ok(world.taints("node-9").await? == ["ebs-safe-detach"])
     })
