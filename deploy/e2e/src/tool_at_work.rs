@@ -57,7 +57,13 @@ pub async fn catch(node: &Node) -> ToolAtWork {
         if let Some(pid) = running(node).first().copied() {
             let caught = ToolAtWork { pid };
             caught.signal(Signal::STOP);
-            return caught;
+            // One that was at its end already stops no more.
+            while caught.state().is_some_and(|state| !"TZX".contains(state)) {
+                tokio::time::sleep(Duration::from_micros(500)).await;
+            }
+            if caught.alive() {
+                return caught;
+            }
         }
         tokio::time::sleep(Duration::from_micros(500)).await;
     }
@@ -75,10 +81,13 @@ impl ToolAtWork {
 
     /// Whether it is still there.
     pub fn alive(&self) -> bool {
-        std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| {
-            stat.rsplit_once(')')
-                .is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
-        })
+        self.state().is_some_and(|state| !"ZX".contains(state))
+    }
+
+    /// As proc_pid_stat(5) has it.
+    fn state(&self) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        stat.rsplit_once(')')?.1.trim_start().chars().next()
     }
 
     fn signal(&self, signal: Signal) {
