@@ -12,6 +12,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::mount::MountAttrFlags;
 
+/// Passes of a checker after which a file system that still needs repairs is left to a person.
+const PASSES: usize = 3;
+
 /// Have it looked at, and repaired where that needs no person and the request may write. Answers the claim, which may be
 /// another one, and whether something was repaired.
 pub(super) fn all_of_it(
@@ -29,8 +32,15 @@ pub(super) fn all_of_it(
             Ok((claim, false))
         }
         FsType::Ext3 | FsType::Ext4 => {
-            let repaired = tools::check(world, permit, asked.fs, &claim, true)?;
-            Ok((claim, repaired))
+            // What a repair leaves may need another one: it counts when a whole pass finds nothing.
+            let mut repaired = false;
+            for _ in 0..PASSES {
+                if !tools::check(world, permit, asked.fs, &claim, true)? {
+                    return Ok((claim, repaired));
+                }
+                repaired = true;
+            }
+            Err(errors(asked.fs).into())
         }
         FsType::Xfs => Ok((xfs(world, asked, device, permit, claim)?, false)),
     }
