@@ -7,6 +7,7 @@ mod contestant;
 mod detaches;
 mod load;
 mod memory;
+mod safe_detach;
 mod start;
 
 use std::path::PathBuf;
@@ -30,8 +31,15 @@ pub struct Wanted {
 }
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: [&str; 7] = [
-    "start", "memory", "ceiling", "added", "detaches", "burst", "growth",
+pub const MEASUREMENTS: [&str; 8] = [
+    "start",
+    "memory",
+    "ceiling",
+    "added",
+    "detaches",
+    "burst",
+    "safe-detach",
+    "growth",
 ];
 
 /// Measures what is wanted; each figure goes to `take` as soon as it is there.
@@ -59,6 +67,7 @@ pub async fn measure(
             "ceiling" => ceiling::measure(&contestants, binaries, extent).await?,
             "added" => added::measure(&contestants, extent).await?,
             "detaches" => detaches::measure(&contestants, extent).await?,
+            "safe-detach" => safe_detach::measure(&contestants[0], extent).await?,
             "burst" => burst::measure(&contestants, extent).await?,
             _ => memory::growth(&contestants, extent).await?,
         };

@@ -1,0 +1,169 @@
+//! What evidence costs: EC2 calls of a healthy unpublish in each mode, and of one question about many suspects.
+
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::DRIVER_NAME;
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
+use ebs_csi_proto::safe_detach::{Node, QueryInstancesRequest};
+use ebs_csi_sandbox::co::{Claim, Observer};
+use ebs_csi_sandbox::{World, ZONE};
+use tonic::transport::Endpoint;
+
+use super::contestant::{Contestant, end, instance};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+const MODES: [(&str, Role); 3] = [
+    ("ec2-only", Role::Ours),
+    ("off", Role::Bound),
+    ("enforce", Role::Part),
+];
+
+/// What an unpublish may call.
+const OF_A_DETACH: [&str; 3] = ["DescribeInstances", "DescribeVolumes", "DetachVolume"];
+
+/// After an attach, until a look that does not show it is not taken for a late one.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// What EC2 takes in one filter.
+const IN_ONE_CALL: usize = 200;
+
+pub(super) async fn measure(
+    driver: &Contestant,
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    Ok(vec![
+        unpublish(driver, extent.of(1, 5, 5)).await?,
+        suspects(driver, extent).await?,
+    ])
+}
+
+/// The controller in this mode, with its SafeDetach socket served to this process.
+async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<World, BenchError> {
+    let mut world = driver.unlimited_world(instances).await?;
+    let socket = world.controller_socket().with_file_name("safe-detach.sock");
+    let uid = rustix::process::geteuid().as_raw();
+    let arguments = [
+        "--feature-gates=NonGracefulFailover=true".to_owned(),
+        format!("--safe-detach={mode}"),
+        format!("--safe-detach-endpoint=unix://{}", socket.display()),
+        format!("--safe-detach-peers={uid}"),
+        "--ec2-request-rates=all=1000000/1000000".to_owned(),
+    ];
+    world.restart_controller(&arguments).await?;
+    Ok(world)
+}
+
+/// Requests of these actions that reached EC2.
+async fn calls(world: &World, actions: &[&str]) -> Result<f64, BenchError> {
+    let statistics = world.simulator.get("/v1/statistics").await?;
+    let each = actions.iter();
+    Ok(each
+        .filter_map(|action| statistics["actions"][action]["calls"].as_f64())
+        .sum())
+}
+
+async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchError> {
+    let mut figure = Figure::new(
+        "safe-detach-calls",
+        "EC2 calls for the unpublish of a volume that is released, EC2 at 0 ms",
+        "calls",
+    )
+    .target(Target::at_most(Statistic::Median, 1.0).times_the_bound())
+    .note("The bound is mode off, which asks for no evidence. In enforce the node's word is asked for beside EC2, and the volume's own view is looked at. The volume was attached three seconds before: the driver takes no look for late any more.");
+    for (mode, role) in MODES {
+        let world = world(driver, 1, mode).await?;
+        let (co, node) = (world.co()?, instance(0));
+        let observer = match mode {
+            "off" => None,
+            _ => {
+                let socket = world.controller_socket().with_file_name("safe-detach.sock");
+                Some(Observer::start(&socket).await?)
+            }
+        };
+        if let Some(observer) = &observer {
+            let released = Node {
+                provider_id: format!("aws:///{ZONE}/{node}"),
+                ready: true,
+                lease_age_ms: Some(0),
+                volumes_in_use: vec![format!("kubernetes.io/csi/{DRIVER_NAME}^vol-of-another")],
+                ..Node::default()
+            };
+            observer.says(&node, released);
+        }
+        let volume = co.create(&Claim::filesystem("pvc", "ext4", 1)).await?;
+        let mut samples = Vec::new();
+        for _ in 0..rounds {
+            co.attach(&volume, &node).await?;
+            tokio::time::sleep(SETTLED).await;
+            let before = calls(&world, &OF_A_DETACH).await?;
+            co.detach(&volume.id, &node).await?;
+            samples.push(calls(&world, &OF_A_DETACH).await? - before);
+        }
+        figure = figure.row(role, mode, samples);
+        drop(observer);
+        end(world).await?;
+    }
+    Ok(figure)
+}
+
+async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
+    let most = extent.of(400, 5_000, 5_000);
+    let world = world(driver, most, "enforce").await?;
+    let socket = world.controller_socket().with_file_name("safe-detach.sock");
+    let address = format!("unix://{}", socket.display());
+    let endpoint = Endpoint::from_shared(address).map_err(std::io::Error::other)?;
+    let mut client = SafeDetachClient::new(endpoint.connect_lazy());
+    let mut figure = Figure::new(
+        "safe-detach-suspects",
+        "EC2 calls for one question about suspect instances",
+        "calls",
+    )
+    .target(Target::at_most(Statistic::Greatest, 1.0).times_the_bound())
+    .note("EC2 takes 200 instances in one call; the bound is one call for each 200.");
+    for (number, role, bound) in [
+        (IN_ONE_CALL, Role::Ours, Role::Bound),
+        (most, Role::Part, Role::Part),
+    ] {
+        let (mut samples, mut slowest) = (Vec::new(), 0.0_f64);
+        for _ in 0..extent.of(2, 10, 10) {
+            let request = QueryInstancesRequest {
+                instance_ids: (0..number).map(instance).collect(),
+            };
+            let (before, asked) = (calls(&world, &["DescribeInstances"]).await?, Instant::now());
+            let answer = client.query_instances(request).await;
+            let answer = answer.map_err(|status| BenchError::call("QueryInstances", &status))?;
+            slowest = slowest.max(asked.elapsed().as_secs_f64());
+            samples.push(calls(&world, &["DescribeInstances"]).await? - before);
+            let running = answer.into_inner().answers.into_iter().filter(|answer| {
+                let verdict = answer.verdict.as_ref();
+                verdict.is_some_and(|verdict| verdict.token == "running")
+            });
+            let seen = running.count();
+            if seen != number {
+                return Err(BenchError::Other(format!(
+                    "{seen} of {number} instances were seen running"
+                )));
+            }
+        }
+        let least = whole(number.div_ceil(IN_ONE_CALL));
+        figure = figure
+            .row(role, &format!("{number} instances"), samples)
+            .row(bound, &format!("{number} instances, least"), vec![least])
+            .note(format!(
+                "{number} instances: the slowest answer took {:.0} ms.",
+                slowest * 1e3
+            ));
+    }
+    end(world).await?;
+    Ok(figure)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a handful of calls is far below 2^53"
+)]
+fn whole(number: usize) -> f64 {
+    number as f64
+}
