@@ -71,7 +71,8 @@ impl Process {
         let form = format!("{form}&Version=2016-11-15");
         write!(
             stream,
-            "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\nauthorization: Credential=AKID/20260101/us-east-1/ec2/aws4_request\r\ncontent-length: {}\r\n\r\n{form}",
+            "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\n{}content-length: {}\r\n\r\n{form}",
+            signature(),
             form.len()
         )
         .expect("write");
@@ -119,4 +120,18 @@ pub fn run(command: &mut Command) -> Output {
         String::from_utf8_lossy(&output.stderr)
     );
     output
+}
+
+/// The headers of a signature that has the right form and is of now.
+fn signature() -> String {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("a time after 1970");
+    let now = ec2_sim::time::Millis(i64::try_from(since.as_millis()).expect("in range")).iso();
+    let date = format!("{}Z", now[..19].replace(['-', ':'], ""));
+    format!(
+        "authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\nx-amz-date: {date}\r\n",
+        &date[..8],
+        "0".repeat(64)
+    )
 }
