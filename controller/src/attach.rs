@@ -140,7 +140,7 @@ impl Attachments {
 
     async fn attach_now(&self, request: &Publish, mandate: &Mandate) -> Result<Attached, Failure> {
         let deadline = Instant::now() + OPERATION_TIME;
-        let ec2 = self.ec2.by(deadline);
+        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
         let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
         let instance = alive(node, instance.known().map_err(|e| failure(&e))?)?;
@@ -294,7 +294,7 @@ impl Attachments {
 
     async fn detach_now(&self, pair: &Pair, mandate: &Mandate) -> Result<(), Failure> {
         let deadline = Instant::now() + OPERATION_TIME;
-        let ec2 = self.ec2.by(deadline);
+        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = pair;
         let mut machine = Detaching::new(volume.clone(), node.clone());
         let pending = PendingDetach::new(pair, self.tally.metrics());

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebs_csi_proto::{Condition, Failure};
 
+/// Whether somebody still waits for what a call would change; asked when the call is about to leave.
+pub(crate) type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// The callers of one operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Callers(Arc<AtomicUsize>);
@@ -37,7 +40,8 @@ impl Callers {
         ))
     }
 
-    fn any(&self) -> bool {
+    /// Whether somebody waits.
+    pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }

@@ -34,9 +34,11 @@ pub fn condition(error: &Ec2Error) -> Condition {
         Kind::VolumeInUse | Kind::SnapshotInUse | Kind::SnapshotLocked | Kind::NotPermitted => {
             Condition::InUse
         }
-        Kind::IncorrectState | Kind::DeviceInUse | Kind::TokenMismatch | Kind::TokenSpent => {
-            Condition::OperationPending
-        }
+        Kind::IncorrectState
+        | Kind::DeviceInUse
+        | Kind::TokenMismatch
+        | Kind::TokenSpent
+        | Kind::Unwanted => Condition::OperationPending,
         Kind::AttachmentLimit => Condition::AttachLimit,
         Kind::VolumeQuota
         | Kind::IopsQuota

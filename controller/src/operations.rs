@@ -15,7 +15,7 @@ use std::time::Duration;
 use ebs_csi_proto::{Condition, Failure};
 use tracing::Instrument;
 
-use crate::callers::{Caller, Callers};
+use crate::callers::{Caller, Callers, Wanted};
 use crate::signal::{Outcome, Signal, outcome};
 use crate::tally::{Counted, Tally};
 
@@ -79,6 +79,12 @@ impl Mandate {
     /// What the operation ends with when nobody does.
     pub fn check_wanted(&self) -> Result<(), Failure> {
         self.callers.check()
+    }
+
+    /// The same question for a call that is still to be sent: whether somebody waits, and wants no longer something else.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let this = self.clone();
+        Arc::new(move || !this.is_superseded() && this.callers.any())
     }
 
     /// Returns when a later intent takes the place; never, when none comes.

@@ -25,6 +25,7 @@ use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
 use super::timestamp::Timestamp;
 use super::trail::LeaveTrail;
+use crate::callers::Wanted;
 use crate::known_bug::KnownBug;
 
 /// Why the client cannot be built.
@@ -62,12 +63,13 @@ pub(super) struct Pollers {
     pub(super) statuses: Poller<Statuses>,
 }
 
-/// Access to EC2. Clones share everything but the deadline.
+/// Access to EC2. Clones share everything but the deadline, and who waits.
 #[derive(Clone)]
 pub struct Ec2 {
     pub(super) core: Arc<Core>,
     pub(super) pollers: Arc<Pollers>,
     deadline: Option<Instant>,
+    wanted: Option<Wanted>,
     sdk: Arc<SdkConfig>,
     region: Arc<str>,
 }
@@ -170,6 +172,7 @@ impl Ec2 {
             core,
             pollers: Arc::new(pollers),
             deadline: None,
+            wanted: None,
             sdk: Arc::new(sdk),
             region: region.into(),
         })
@@ -182,6 +185,20 @@ impl Ec2 {
             deadline: Some(deadline),
             ..self.clone()
         }
+    }
+
+    /// The same, for changes that are sent only while `wanted` holds: a call may wait long for its turn, or to be made again, and meanwhile
+    /// the caller may have asked another process for the opposite.
+    #[must_use]
+    pub(crate) fn while_wanted(&self, wanted: Wanted) -> Self {
+        Self {
+            wanted: Some(wanted),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted())
     }
 
     /// Whether a test has put this mistake in.

@@ -101,6 +101,8 @@ pub enum Ec2ErrorKind {
     Unreadable,
     /// The time that the caller gave ended while the call waited for its turn.
     Deadline,
+    /// Nobody waited for the change any more when its turn came.
+    Unwanted,
     /// Any other code.
     Other,
 }

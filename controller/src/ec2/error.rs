@@ -93,6 +93,20 @@ impl Ec2Error {
         }
     }
 
+    /// When the call's turn came, nobody waited for it any more.
+    pub(crate) fn unwanted(action: Action) -> Self {
+        Self {
+            kind: Ec2ErrorKind::Unwanted,
+            action,
+            code: None,
+            message:
+                "it was not sent: nobody waits for it any more; ask again if it is still wanted"
+                    .to_owned(),
+            request_id: None,
+            sent: Sent::Not,
+        }
+    }
+
     /// EC2 answered with success, but not with what the action must answer.
     pub(crate) fn unreadable(
         action: Action,

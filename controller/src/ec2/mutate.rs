@@ -60,8 +60,14 @@ impl Ec2 {
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
+        let send_if_wanted = || async {
+            match self.is_wanted() {
+                true => send().await,
+                false => Err(Ec2Error::unwanted(action)),
+            }
+        };
         self.core
-            .call(action, self.until(), Tries::Several, send)
+            .call(action, self.until(), Tries::Several, send_if_wanted)
             .await
     }
 

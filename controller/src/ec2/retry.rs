@@ -95,6 +95,7 @@ mod tests {
             ),
             (Action::CreateVolume, Kind::Credential, Sent::Not, false),
             (Action::CreateVolume, Kind::Deadline, Sent::Not, false),
+            (Action::AttachVolume, Kind::Unwanted, Sent::Not, false),
         ];
         for (action, kind, sent, want) in rows {
             assert_eq!(

@@ -74,7 +74,8 @@ impl Snapshots {
         };
         // The caller may have had its snapshot from another process by now: EC2 would make a second.
         mandate.check_wanted()?;
-        let snapshot = match ec2.create_snapshot(&create).await {
+        let wanted = ec2.while_wanted(mandate.wanted());
+        let snapshot = match wanted.create_snapshot(&create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {
                 self.doubtful.put(&request.name, (), DOUBT);

@@ -58,6 +58,18 @@ impl Slow {
             .map(drop)
     }
 
+    async fn unpublish(&self, id: &str) -> Result<(), Status> {
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: id.to_owned(),
+            node_id: NODE_1.to_owned(),
+            ..Default::default()
+        };
+        self.controller
+            .controller_unpublish_volume(Request::new(request))
+            .await
+            .map(drop)
+    }
+
     /// Requests of an action that reached EC2.
     fn calls(&self, action: &str) -> usize {
         let wanted = format!("Action={action}&");
@@ -88,6 +100,63 @@ async fn an_attach_that_does_not_end_is_taken_back_after_90_seconds_and_begun_af
     slow.publish(&id).await.unwrap();
     assert_eq!(slow.calls("AttachVolume"), 2);
     assert_eq!(slow.live("attachments"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_waits_to_be_sent_again_is_not_sent_for_a_caller_who_left() {
+    let throttled = |action: &str| {
+        json!({ "match": { "action": action }, "count": 2, "fault": {
+            "kind": "error", "code": "RequestLimitExceeded", "status": 503 } })
+    };
+    let faults = ["AttachVolume", "DetachVolume", "CreateSnapshot"].map(throttled);
+    let slow = Slow::new(json!({ "faults": faults })).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    let left = |action: &'static str| {
+        let slow = &slow;
+        async move {
+            // By now it may have asked another process for the opposite.
+            while slow.calls(action) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    let long = Duration::from_secs(30);
+    tokio::select! {
+        biased;
+        answer = slow.publish(&id) => panic!("{answer:?}"),
+        () = left("AttachVolume") => {}
+    }
+    tokio::time::sleep(long).await;
+    assert_eq!(slow.calls("AttachVolume"), 1);
+    assert_eq!(slow.live("attachments"), 0);
+    slow.publish(&id).await.unwrap();
+    tokio::select! {
+        biased;
+        answer = slow.unpublish(&id) => panic!("{answer:?}"),
+        () = left("DetachVolume") => {}
+    }
+    tokio::time::sleep(long).await;
+    assert_eq!(slow.calls("DetachVolume"), 1);
+    assert_eq!(slow.live("attachments"), 1);
+    slow.unpublish(&id).await.unwrap();
+    assert_eq!(slow.live("attachments"), 0);
+    let take = csi::CreateSnapshotRequest {
+        name: "s".to_owned(),
+        source_volume_id: id,
+        ..Default::default()
+    };
+    tokio::select! {
+        biased;
+        answer = slow.controller.create_snapshot(Request::new(take.clone())) => panic!("{answer:?}"),
+        () = left("CreateSnapshot") => {}
+    }
+    tokio::time::sleep(long).await;
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
+    slow.controller
+        .create_snapshot(Request::new(take))
+        .await
+        .unwrap();
+    assert_eq!(slow.live("snapshots"), 1);
 }
 
 #[tokio::test(start_paused = true)]
