@@ -70,6 +70,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_fraction_is_a_fraction_however_many_digits_it_has() {
+        assert_eq!(
+            Timestamp::parse("2026-09-25T19:46:13.37Z"),
+            Timestamp::parse("2026-09-25T19:46:13.370Z")
+        );
+        assert_eq!(
+            Timestamp::parse("2026-09-25T19:46:13.37Z").map(|t| t.nanoseconds),
+            Some(370_000_000)
+        );
+    }
+
+    #[test]
     fn times_read_and_write_rfc_3339() {
         for text in [
             "2026-09-25T19:46:13.025Z",

@@ -187,7 +187,7 @@ fn an_outage_refuses_connections_and_ends() {
     let url = r.server.ec2();
     let mut kept = connect(&url);
     r.control
-        .post("/v1/outage", &json!({"for_ms": 300}))
+        .post("/v1/outage", &json!({"for_ms": 2_000}))
         .expect("outage");
     let mut one = [0];
     assert_eq!(kept.read(&mut one).unwrap_or(0), 0, "open connections end");
