@@ -8,6 +8,7 @@ pub mod leader;
 pub mod life;
 pub mod program;
 pub mod requests;
+pub mod seeds;
 pub mod setting;
 pub mod tool_at_work;
 pub mod workload;

@@ -5,18 +5,14 @@
 //! killed, the machine which of them comes first.
 
 use std::cell::Cell;
-use std::ops::RangeInclusive;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ebs_csi_e2e::dice::Dice;
 use ebs_csi_e2e::workload::{Kept, live};
-use ebs_csi_e2e::{Requests, Setting};
+use ebs_csi_e2e::{Requests, Setting, seeds};
 use ebs_csi_sandbox::Simulator;
 use ebs_csi_sandbox::process::Process;
 use serde_json::{Value, json};
-use tokio::runtime::Builder;
 
 const SCENARIO: &str = "\
 profile = \"fast\"
@@ -39,17 +35,6 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 const AT_ONCE: usize = 4;
 /// Kills in one history.
 const MOST_KILLS: usize = 8;
-
-fn seeds() -> RangeInclusive<u64> {
-    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
-        return 1..=20;
-    };
-    let (from, to) = given.split_once('-').unwrap_or((&given, &given));
-    match (from.parse(), to.parse()) {
-        (Ok(from), Ok(to)) => from..=to,
-        _ => panic!("HISTORY_SEEDS={given:?} is neither a seed nor a range as 1-20"),
-    }
-}
 
 /// Lets EC2 keep back the reply to one change after the other, and kills the controller while it waits for it. Answers after which, when all lives are over.
 async fn kill_again_and_again(
@@ -147,40 +132,7 @@ async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
 
 #[test]
 fn nothing_leaks_and_nothing_is_doubled_however_often_the_controller_is_killed() {
-    let seeds = seeds();
-    let next = AtomicU64::new(*seeds.start());
-    let (failed, kills) = (Mutex::new(Vec::new()), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if !seeds.contains(&seed) {
-                        return;
-                    }
-                    match runtime.block_on(history(seed)) {
-                        None => return,
-                        Some(Ok(killed)) => {
-                            println!("seed {seed}: killed after {}", killed.join(", "));
-                            kills.fetch_add(killed.len() as u64, Ordering::Relaxed);
-                        }
-                        Some(Err(wrong)) => {
-                            println!("seed {seed}: {wrong}");
-                            failed.lock().unwrap().push(seed);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap();
-    assert!(
-        failed.is_empty(),
-        "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone"
-    );
-    println!(
-        "killed {} times between a request and its reply",
-        kills.into_inner()
-    );
+    let lives = seeds::each(20, AT_ONCE, history);
+    let kills: usize = lives.iter().map(Vec::len).sum();
+    println!("killed {kills} times between a request and its reply");
 }

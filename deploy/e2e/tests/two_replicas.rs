@@ -6,19 +6,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ebs_csi_e2e::dice::Dice;
 use ebs_csi_e2e::leader::Leader;
 use ebs_csi_e2e::workload::{Kept, live};
-use ebs_csi_e2e::{Requests, Setting};
+use ebs_csi_e2e::{Requests, Setting, seeds};
 use ebs_csi_sandbox::process::Process;
 use ebs_csi_sandbox::{Co, Simulator, ZONE};
 use serde_json::{Value, json};
-use tokio::runtime::Builder;
 
 const SCENARIO: &str = "\
 profile = \"fast\"
@@ -45,17 +41,6 @@ const MOST: usize = 12;
 
 /// How often each thing has happened.
 type Happened = BTreeMap<&'static str, u64>;
-
-fn seeds() -> RangeInclusive<u64> {
-    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
-        return 1..=8;
-    };
-    let (from, to) = given.split_once('-').unwrap_or((&given, &given));
-    match (from.parse(), to.parse()) {
-        (Ok(from), Ok(to)) => from..=to,
-        _ => panic!("HISTORY_SEEDS={given:?} is neither a seed nor a range as 1-20"),
-    }
-}
 
 /// Lets EC2 keep back the reply to a change, and waits until a controller waits for it. Answers whether one does.
 async fn reply_is_held(simulator: &Simulator, dice: &Dice, over: &Cell<bool>, id: &str) -> bool {
@@ -232,40 +217,9 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
 
 #[test]
 fn nothing_leaks_and_nothing_is_doubled_by_two_controllers_at_once() {
-    let seeds = seeds();
-    let next = AtomicU64::new(*seeds.start());
-    let (failed, all) = (Mutex::new(Vec::new()), Mutex::new(Happened::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if !seeds.contains(&seed) {
-                        return;
-                    }
-                    match runtime.block_on(history(seed)) {
-                        None => return,
-                        Some(Ok(happened)) => {
-                            println!("seed {seed}: {happened:?}");
-                            let mut all = all.lock().unwrap();
-                            for (what, often) in happened {
-                                *all.entry(what).or_default() += often;
-                            }
-                        }
-                        Some(Err(wrong)) => {
-                            println!("seed {seed}: {wrong}");
-                            failed.lock().unwrap().push(seed);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap();
-    assert!(
-        failed.is_empty(),
-        "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone"
-    );
-    println!("{:?}", all.into_inner().unwrap());
+    let mut all = Happened::new();
+    for (what, often) in seeds::each(8, AT_ONCE, history).into_iter().flatten() {
+        *all.entry(what).or_default() += often;
+    }
+    println!("{all:?}");
 }
