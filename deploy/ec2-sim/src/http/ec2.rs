@@ -17,6 +17,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// The largest request body.
 const MAX_BODY: usize = 1 << 20;
@@ -38,6 +39,7 @@ async fn accept(shared: Arc<Shared>, mut listener: TcpListener, address: SocketA
     let mut outage = shared.outage.subscribe();
     loop {
         tokio::select! {
+            biased;
             changed = outage.changed() => {
                 if changed.is_err() {
                     return;
@@ -57,7 +59,9 @@ async fn accept(shared: Arc<Shared>, mut listener: TcpListener, address: SocketA
             }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    tokio::spawn(connection(Arc::clone(&shared), stream));
+                    // Of this loop's own receiver: a subscription that the new task took would miss
+                    // an outage that begins before that task first runs.
+                    tokio::spawn(connection(Arc::clone(&shared), stream, outage.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -68,9 +72,11 @@ async fn accept(shared: Arc<Shared>, mut listener: TcpListener, address: SocketA
     }
 }
 
-async fn connection(shared: Arc<Shared>, stream: TcpStream) {
-    let mut outage = shared.outage.subscribe();
-    outage.mark_unchanged();
+async fn connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    mut outage: watch::Receiver<(u64, Duration)>,
+) {
     let _ = stream.set_nodelay(true);
     // A second descriptor of the socket, to set how it is closed.
     let Ok(socket) = stream.as_fd().try_clone_to_owned() else {
