@@ -10,7 +10,7 @@ use ebs_csi_proto::safe_detach::{
     FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, Subject, Verdict as Said,
 };
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
-use ebs_csi_safe_detach::{Refusal, Rung, Verdict, Waiting};
+use ebs_csi_safe_detach::{Fact, Refusal, Rung, Verdict, Waiting};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -104,7 +104,8 @@ impl Controller {
         for answer in instances.into_inner().answers {
             let said = answer.verdict.as_ref();
             let text = said.map(|said| said.text.clone()).unwrap_or_default();
-            let evidence = InstanceEvidence::new(verdict(said), answer.launch_time);
+            let impaired = Fact::Unknown;
+            let evidence = InstanceEvidence::new(verdict(said), answer.launch_time, impaired);
             answers
                 .instances
                 .insert(answer.instance_id.clone(), evidence);
@@ -195,7 +196,7 @@ mod tests {
             };
             let verdict = verdict(Some(&said));
             assert_eq!(Evidence::from(verdict), evidence, "{outcome} {token}");
-            let instance = InstanceEvidence::new(verdict, String::new());
+            let instance = InstanceEvidence::new(verdict, String::new(), Fact::Unknown);
             assert_eq!(instance == off, is_off, "{outcome} {token}");
         }
         assert_eq!(Evidence::from(verdict(None)), Evidence::Unproven);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, Phase, Step, fence, step};
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen, Intent, Phase, Step, fence, step};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -121,7 +121,8 @@ impl Failover {
         if step.intents.iter().any(Intent::is_braked) {
             return None;
         }
-        Some((fence(&suspect.facts)?, mode))
+        // Nobody reads EC2's status checks yet: the person who labels the node accepts that one that is only cut off is powered off, too.
+        Some((fence(&suspect.facts, FenceWhen::Lost)?, mode))
     }
 
     /// Fills in what the controller answers; without an answer nothing is known.

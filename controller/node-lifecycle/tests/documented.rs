@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use ebs_csi_node_lifecycle::failover::{ADVERTISED, ADVERTISED_VERSION};
 use ebs_csi_node_lifecycle::metrics::Metrics;
+use serde_json::{Value, json};
 
 fn deploy(name: &str) -> String {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
@@ -65,4 +67,14 @@ fn every_alert_has_its_paragraph() {
     for alert in alerts {
         assert!(page.contains(&format!("**{alert}**")), "{alert}");
     }
+}
+
+#[test]
+fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
+    let object: Value = serde_saphyr::from_str(&deploy("kubernetes/csidriver.yaml")).expect("YAML");
+    assert_eq!(object["metadata"]["name"], ebs_csi_proto::DRIVER_NAME);
+    let annotations = json!({ADVERTISED: ADVERTISED_VERSION});
+    assert_eq!(object["metadata"]["annotations"], annotations);
+    let spec = json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"});
+    assert_eq!(object["spec"], spec);
 }

@@ -152,7 +152,7 @@ mod tests {
                 Fact::Unknown,
             ),
             (
-                "another instance under the node's name",
+                "F32: another instance under the node's name",
                 with(|n| n.provider_id = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2".to_owned()),
                 Fact::Unknown,
             ),

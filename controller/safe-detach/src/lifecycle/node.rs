@@ -127,19 +127,22 @@ pub enum InstanceEvidence {
         launched: String,
     },
     /// It runs: EC2 says so.
-    Running,
+    Running {
+        /// Present when EC2's status checks of it or of its host fail, absent when they pass. They never prove that it does not write.
+        impaired: Fact<()>,
+    },
     /// It changes, its memory was saved, or nobody knows.
     NotOff,
 }
 
 impl InstanceEvidence {
-    /// Of the controller's verdict, and the time of the last launch.
-    pub fn new(verdict: Verdict, launched: String) -> Self {
+    /// Of the controller's verdict, the time of the last launch, and whether status checks fail.
+    pub fn new(verdict: Verdict, launched: String, impaired: Fact<()>) -> Self {
         match verdict {
             Verdict::Safe(Rung::Terminated | Rung::Stopped | Rung::Fenced) => {
                 Self::Off { launched }
             }
-            Verdict::Refuse(Refusal::Running) => Self::Running,
+            Verdict::Refuse(Refusal::Running) => Self::Running { impaired },
             // The others say nothing about the whole instance.
             Verdict::Safe(Rung::NodeWord | Rung::Trusted | Rung::BrokenGlass)
             | Verdict::Done

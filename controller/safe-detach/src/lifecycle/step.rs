@@ -165,7 +165,7 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Step {
             let phase = of_evidence(facts);
             let intents = match (phase, off(facts)) {
                 _ if node.opted_out => nudges(facts),
-                (Phase::NodeProven, Some((instance, launched))) => {
+                (Phase::NodeProven, Some((instance, launched))) if is_alone(facts, node) => {
                     vec![Intent::AddTaint(Return {
                         instance: instance.to_owned(),
                         launched: launched.to_owned(),
@@ -184,8 +184,18 @@ fn off(facts: &NodeFacts) -> Option<(&str, &str)> {
     let instance = facts.instance()?;
     match facts.instances.get(instance)? {
         InstanceEvidence::Off { launched } => Some((instance, launched)),
-        InstanceEvidence::Running | InstanceEvidence::NotOff => None,
+        InstanceEvidence::Running { .. } | InstanceEvidence::NotOff => None,
     }
+}
+
+/// Whether the taint would touch no other instance: Kubernetes detaches by the node's name, and an attachment of that name may be of an instance
+/// that had it before.
+fn is_alone(facts: &NodeFacts, node: &Node) -> bool {
+    facts.attachments.iter().all(|a| {
+        a.instance.is_none()
+            || a.instance == node.instance
+            || facts.is_proven(a.instance.as_deref(), &a.volume)
+    })
 }
 
 /// The phase of a node that is not Ready or gone.

@@ -1,0 +1,161 @@
+//! What holds for every set of facts, not only for those that somebody thought of.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn fact<T: Clone + fmt::Debug + 'static>(
+    present: impl Strategy<Value = T> + 'static,
+) -> impl Strategy<Value = Fact<T>> {
+    prop_oneof![
+        3 => present.prop_map(Fact::Present),
+        1 => Just(Fact::Absent),
+        1 => Just(Fact::Unknown),
+    ]
+}
+
+fn any_facts() -> impl Strategy<Value = Facts> {
+    let power = prop_oneof![
+        Just(Power::Pending),
+        Just(Power::Running),
+        Just(Power::ShuttingDown),
+        Just(Power::Terminated),
+        Just(Power::Stopping),
+        Just(Power::Stopped),
+        Just(Power::Strange),
+    ];
+    let phase = prop_oneof![
+        Just(Phase::Held),
+        Just(Phase::Leaving),
+        Just(Phase::Off),
+        Just(Phase::Strange),
+    ];
+    let since = || prop_oneof![Just(SINCE), Just(LATER)];
+    let word = prop_oneof![
+        Just(NodeWord::Released),
+        Just(NodeWord::InUse),
+        Just(NodeWord::NotReady),
+    ];
+    let glass =
+        (prop_oneof![Just(node()), Just(other_node())], since()).prop_map(|(instance, since)| {
+            BrokenGlass {
+                instance,
+                since,
+                asked: node(),
+            }
+        });
+    (
+        prop_oneof![Just(Mode::Off), Just(Mode::Ec2Only), Just(Mode::Enforce)],
+        fact(
+            (phase, proptest::option::of(since()))
+                .prop_map(|(phase, since)| AttachmentFact { phase, since }),
+        ),
+        fact(
+            (power, fact(Just(())))
+                .prop_map(|(power, hibernation)| InstanceFact { power, hibernation }),
+        ),
+        fact(word),
+        fact(Just(())),
+        fact(glass),
+    )
+        .prop_map(
+            |(mode, attachment, instance, word, fence, broken_glass)| Facts {
+                mode,
+                attachment,
+                instance,
+                word,
+                fence,
+                broken_glass,
+            },
+        )
+}
+
+/// The facts with one of them lost.
+fn losses(facts: &Facts) -> Vec<Facts> {
+    let lost = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = facts.clone();
+        change(&mut facts);
+        facts
+    };
+    vec![
+        lost(&|f| f.attachment = Fact::Unknown),
+        lost(&|f| f.instance = Fact::Unknown),
+        lost(&|f| f.word = Fact::Unknown),
+        lost(&|f| f.fence = Fact::Unknown),
+        lost(&|f| f.broken_glass = Fact::Unknown),
+        lost(&|f| {
+            if let Fact::Present(instance) = &mut f.instance {
+                instance.hibernation = Fact::Unknown;
+            }
+        }),
+        lost(&|f| {
+            if let Fact::Present(attachment) = &mut f.attachment {
+                attachment.since = None;
+            }
+        }),
+    ]
+}
+
+fn lets_go(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Safe(_) | Verdict::Done)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Losing a fact never makes a detach safe.
+    #[test]
+    fn knowing_less_is_never_safer(facts in any_facts()) {
+        if !lets_go(decide(&facts)) {
+            for less in losses(&facts) {
+                prop_assert!(!lets_go(decide(&less)), "{less:?}");
+            }
+        }
+    }
+
+    /// With nothing known, nothing is let go.
+    #[test]
+    fn silence_is_refused(facts in any_facts()) {
+        let facts = Facts { attachment: Fact::Unknown, ..facts };
+        prop_assert_eq!(decide(&facts), Verdict::Refuse(Refusal::AttachmentUnknown));
+    }
+
+    /// An instance on its way from one state to another is waited for, whatever else is known.
+    #[test]
+    fn a_transition_is_waited_for(facts in any_facts(), which in 0..3_usize) {
+        let power = [Power::Pending, Power::Stopping, Power::ShuttingDown][which];
+        let facts = Facts {
+            mode: Mode::Enforce,
+            attachment: attachment(Phase::Held),
+            instance: instance(power, Fact::Unknown),
+            broken_glass: Fact::Absent,
+            ..facts
+        };
+        prop_assert_eq!(decide(&facts), Verdict::Wait(Waiting::Transition));
+    }
+
+    /// What is said of a whole instance holds for each volume at it, under the strictest mode.
+    #[test]
+    fn an_instance_that_is_let_go_lets_each_volume_go(facts in any_facts()) {
+        let facts = Facts {
+            mode: Mode::Enforce,
+            attachment: attachment(Phase::Held),
+            broken_glass: Fact::Absent,
+            ..facts
+        };
+        let whole = decide_instance(&facts.instance, facts.fence);
+        if whole == Verdict::Refuse(Refusal::Running) {
+            prop_assert!(matches!(facts.instance, Fact::Present(i) if i.power == Power::Running));
+        } else {
+            prop_assert_eq!(decide(&facts), whole);
+        }
+    }
+
+    /// Whatever `enforce` lets go by itself, `ec2-only` lets go too, and `off` as well: the modes are ordered.
+    #[test]
+    fn a_stricter_mode_lets_no_more_go(facts in any_facts()) {
+        let under = |mode| lets_go(decide(&Facts { mode, ..facts.clone() }));
+        prop_assert!(!under(Mode::Enforce) || under(Mode::Ec2Only));
+        prop_assert!(!under(Mode::Ec2Only) || under(Mode::Off));
+    }
+}

@@ -1,0 +1,238 @@
+//! Whole nodes: what they are, and our taint.
+
+use super::*;
+
+#[test]
+fn a_node_that_nothing_is_proved_of_is_left_alone() {
+    check(
+        FailoverMode::ProveFirst,
+        &[
+            (
+                "ready",
+                |f| node(f).ready = Readiness::Ready,
+                Phase::Healthy,
+                &[],
+            ),
+            (
+                "ready, whatever is answered",
+                |f| {
+                    node(f).ready = Readiness::Ready;
+                    is_off(f, HERE);
+                },
+                Phase::Healthy,
+                &[],
+            ),
+            ("nothing is answered", |_| (), Phase::Suspect, &[]),
+            (
+                "nodes could not be listed",
+                |f| {
+                    f.object = Fact::Unknown;
+                    is_off(f, HERE);
+                },
+                Phase::Suspect,
+                &[],
+            ),
+            (
+                "F9: the instance runs",
+                |f| {
+                    answer(f, "vol-1", Evidence::Unproven);
+                    answer(f, "vol-2", Evidence::Unproven);
+                },
+                Phase::Querying,
+                &[],
+            ),
+            (
+                "F4: the instance is stopping",
+                |f| answer(f, "vol-1", Evidence::Waiting),
+                Phase::Querying,
+                &[],
+            ),
+            (
+                "F43: a fence was refused, or did nothing: the instance runs",
+                |f| {
+                    f.instances.insert(HERE.to_owned(), running());
+                    answer(f, "vol-1", Evidence::Unproven);
+                    answer(f, "vol-2", Evidence::Unproven);
+                },
+                Phase::Querying,
+                &[],
+            ),
+            (
+                "F43: a fence was accepted, and the stop does not end",
+                |f| {
+                    f.instances
+                        .insert(HERE.to_owned(), InstanceEvidence::NotOff);
+                    answer(f, "vol-1", Evidence::Waiting);
+                    answer(f, "vol-2", Evidence::Waiting);
+                },
+                Phase::Querying,
+                &[],
+            ),
+            (
+                "F29, F30: throttled, or NotFound: nothing of it proves anything",
+                |f| {
+                    f.instances
+                        .insert(HERE.to_owned(), InstanceEvidence::NotOff);
+                    answer(f, "vol-1", Evidence::Unproven);
+                },
+                Phase::Querying,
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn an_instance_that_is_off_gives_its_node_our_taint() {
+    check(
+        FailoverMode::ProveFirst,
+        &[
+            (
+                "F1, F3: the instance is off",
+                |f| is_off(f, HERE),
+                Phase::NodeProven,
+                &["taint i-1 boot-1"],
+            ),
+            (
+                "another instance is off",
+                |f| is_off(f, ELSEWHERE),
+                Phase::Suspect,
+                &[],
+            ),
+            (
+                "off, and nothing of this driver is there",
+                |f| {
+                    is_off(f, HERE);
+                    f.attachments.clear();
+                    f.pods.clear();
+                },
+                Phase::Suspect,
+                &[],
+            ),
+            (
+                "off, and the person does not want it",
+                |f| {
+                    is_off(f, HERE);
+                    node(f).opted_out = true;
+                },
+                Phase::NodeProven,
+                &[],
+            ),
+            (
+                "F39: one of three nodes that use a volume at once is off",
+                |f| {
+                    is_off(f, HERE);
+                    f.pods[0].claims = vec![Claim::Ours {
+                        volume: "vol-1".to_owned(),
+                        shared: true,
+                    }];
+                    let key = (ELSEWHERE.to_owned(), "vol-1".to_owned());
+                    f.volumes.insert(key, Evidence::Unproven);
+                },
+                Phase::NodeProven,
+                &["taint i-1 boot-1"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_taint_of_a_person_is_neither_doubled_nor_lifted() {
+    check(
+        FailoverMode::ProveFirst,
+        &[
+            (
+                "F34: a person's taint, the instance runs",
+                |f| {
+                    node(f).out_of_service = OutOfService::Foreign;
+                    answer(f, "vol-1", Evidence::Unproven);
+                    answer(f, "vol-2", Evidence::Unproven);
+                },
+                Phase::Querying,
+                &[],
+            ),
+            (
+                "a person's taint is not doubled",
+                |f| {
+                    node(f).out_of_service = OutOfService::Foreign;
+                    is_off(f, HERE);
+                },
+                Phase::NodeProven,
+                &[],
+            ),
+            (
+                "F35: a person's taint on a ready node",
+                |f| {
+                    node(f).out_of_service = OutOfService::Foreign;
+                    node(f).ready = Readiness::Ready;
+                    f.attachments.clear();
+                    f.pods.clear();
+                },
+                Phase::Healthy,
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn our_taint_is_lifted_when_another_boot_is_ready_and_nothing_is_left() {
+    check(
+        FailoverMode::ProveFirst,
+        &[
+            (
+                "ours, not back",
+                |f| {
+                    node(f).out_of_service = tainted("boot-1");
+                    f.attachments.clear();
+                    f.pods.clear();
+                },
+                Phase::Acting,
+                &[],
+            ),
+            (
+                "ours, ready, and the same boot",
+                |f| {
+                    node(f).out_of_service = tainted("boot-1");
+                    node(f).ready = Readiness::Ready;
+                    f.attachments.clear();
+                    f.pods.clear();
+                },
+                Phase::Acting,
+                &[],
+            ),
+            (
+                "ours, booted again, an attachment is left",
+                |f| {
+                    node(f).out_of_service = tainted("boot-0");
+                    node(f).ready = Readiness::Ready;
+                    f.pods.clear();
+                },
+                Phase::Recovering,
+                &[],
+            ),
+            (
+                "ours, booted again, a pod is ending",
+                |f| {
+                    node(f).out_of_service = tainted("boot-0");
+                    node(f).ready = Readiness::Ready;
+                    f.attachments.clear();
+                    f.pods[0].deleting = true;
+                },
+                Phase::Recovering,
+                &[],
+            ),
+            (
+                "ours, booted again, nothing left",
+                |f| {
+                    node(f).out_of_service = tainted("boot-0");
+                    node(f).ready = Readiness::Ready;
+                    f.attachments.clear();
+                    f.pods.clear();
+                },
+                Phase::Recovering,
+                &["lift"],
+            ),
+        ],
+    );
+}
