@@ -79,7 +79,8 @@ async fn the_same_request_from_many_callers_is_one_modification() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_that_contradict_the_later_alone_fails() {
-    let driver = Driver::new().await;
+    // Long enough for the second to come while the first is under way, also on a busy machine.
+    let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 2000 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let later = async {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -125,10 +125,7 @@ async fn a_format_goes_on_without_its_client_and_the_retry_joins_it() {
             .await;
         let kubelet = &setting.kubelets[0];
         let mut hurried = kubelet.clone();
-        hurried.patience = hurried
-            .patience
-            .deadline(Duration::from_millis(1_500))
-            .once();
+        hurried.patience = hurried.patience.deadline(Duration::from_secs(3)).once();
         let (tool, refused) = tokio::join!(
             tool_at_work::catch(&setting.world.nodes[0]),
             hurried.stage(&volume, &attachment)
