@@ -1,4 +1,5 @@
 //! A volume's disk: found by its serial in sysfs, held open, and compared with what was found whenever it matters.
+mod arrivals;
 mod disk_roots;
 
 pub use disk_roots::DiskRoots;
@@ -43,6 +44,8 @@ pub enum DeviceError {
     Ambiguous,
     /// A disk changed its identity while it was worked on, or has the serial but not the model.
     Mismatch,
+    /// The disk at the name that EC2 was told says nothing of whose it is.
+    WithoutSerial,
     /// A system call failed.
     Os(Errno),
 }

@@ -88,6 +88,7 @@ impl<T> At<T> for Result<T, DeviceError> {
             DeviceError::Absent => Refusal::DeviceNotFound.into(),
             DeviceError::Ambiguous => Refusal::DeviceAmbiguous.into(),
             DeviceError::Mismatch => Refusal::DeviceMismatch.into(),
+            DeviceError::WithoutSerial => Refusal::DeviceWithoutSerial.into(),
             DeviceError::Os(errno) => failed(step, errno),
         })
     }

@@ -1,7 +1,9 @@
 //! Where disks are looked for: the held `/sys` and `/dev`.
+use super::arrivals::Arrivals;
 use super::{Access, Device, DeviceError, Recognition, errno};
 use crate::beneath;
 use crate::sys;
+use ebs_csi_wire::{DeviceName, Disk};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
@@ -12,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
 const EBS_MODEL: &str = "Amazon Elastic Block Store";
+/// What the kernel calls a virtual disk of Xen (`xenbus_probe.c`, attribute `modalias`).
+const XEN_DISK: &str = "xen:vbd";
 const SYSFS_LIMIT: usize = 4096;
 
 /// The held directories that disks are looked for in.
@@ -19,6 +23,7 @@ const SYSFS_LIMIT: usize = 4096;
 pub struct DiskRoots {
     sysfs: OwnedFd,
     pub(super) devices: OwnedFd,
+    arrivals: Arrivals,
     recognition: Recognition,
 }
 
@@ -40,6 +45,7 @@ impl DiskRoots {
         Ok(Self {
             sysfs: hold(sysfs)?,
             devices: hold(devices)?,
+            arrivals: Arrivals::of(devices),
             recognition,
         })
     }
@@ -114,6 +120,34 @@ impl DiskRoots {
         self.find_part(serial, None, access, patience)
     }
 
+    /// Wait for the disk that a request names. A disk at the name that EC2 was told which says nothing of whose it is (Xen) is told
+    /// apart from none: waiting for it is in vain.
+    pub fn find_asked(
+        &self,
+        asked: &Disk,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        match self.find_part(&asked.volume.serial(), asked.partition, access, patience) {
+            Err(DeviceError::Absent) if self.is_xen(asked.device_hint.as_ref()) => {
+                Err(DeviceError::WithoutSerial)
+            }
+            other => other,
+        }
+    }
+
+    /// The kernel knows a virtual disk of Xen by the name that EC2 was told, or by the one that it makes of `sd` names.
+    fn is_xen(&self, told: Option<&DeviceName>) -> bool {
+        let Some(name) = told.and_then(|told| told.as_str().strip_prefix("/dev/")) else {
+            return false;
+        };
+        let own = name.replacen("sd", "xvd", 1);
+        [name, own.as_str()].into_iter().any(|name| {
+            self.read_sysfs(&format!("block/{name}/device/modalias"))
+                .is_ok_and(|text| text == XEN_DISK)
+        })
+    }
+
     /// The same for a partition of the disk, or for the whole of it.
     pub fn find_part(
         &self,
@@ -123,12 +157,17 @@ impl DiskRoots {
         patience: Duration,
     ) -> Result<Device, DeviceError> {
         let end = Instant::now() + patience;
-        let mut pause = Duration::from_millis(5);
+        // The first look sees what came until now.
+        if !patience.is_zero() {
+            self.arrivals.forget();
+        }
         loop {
-            match self.find_now(serial, partition, access) {
-                Err(DeviceError::Absent) if Instant::now() + pause < end => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(100));
+            let found = self.find_now(serial, partition, access);
+            let left = end.saturating_duration_since(Instant::now());
+            match found {
+                // A node that is new belongs to root alone until udev gives it to its group.
+                Err(DeviceError::Absent | DeviceError::Os(Errno::ACCESS)) if !left.is_zero() => {
+                    self.arrivals.wait(left);
                 }
                 other => return other,
             }
@@ -302,108 +341,4 @@ impl DiskRoots {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::path::Path;
-
-    /// A sysfs as the kernel lays it out for NVMe: `block/NAME` is a link into the device tree, and `device` there is
-    /// another one, upwards.
-    fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
-        let controller = root.join(format!("devices/pci/nvme/{}", &name[..5]));
-        let disk = controller.join(name);
-        fs::create_dir_all(&disk).expect("mkdir");
-        fs::create_dir_all(root.join("block")).expect("mkdir");
-        fs::write(controller.join("model"), format!("{model:<40}\n")).expect("write");
-        fs::write(controller.join("serial"), format!("{serial:<20}\n")).expect("write");
-        fs::write(disk.join("dev"), format!("{number}\n")).expect("write");
-        std::os::unix::fs::symlink("..", disk.join("device")).expect("symlink");
-        let target = format!("../devices/pci/nvme/{}/{name}", &name[..5]);
-        std::os::unix::fs::symlink(&target, root.join("block").join(name)).expect("symlink");
-        fs::create_dir_all(root.join("dev/block")).expect("mkdir");
-        std::os::unix::fs::symlink(format!("../{target}"), root.join("dev/block").join(number))
-            .expect("symlink");
-        // Names in the place of nodes: what is no block device is told apart later.
-        fs::write(root.join("dev").join(name), "").expect("write");
-    }
-
-    #[test]
-    fn only_an_ebs_model_makes_a_serial_a_volume() {
-        let directory = tempfile::tempdir().expect("tempdir");
-        let root = directory.path();
-        let ebs = "Amazon Elastic Block Store";
-        nvme(root, "nvme1n1", "259:1", ebs, "vol0123456789abcdef0");
-        nvme(
-            root,
-            "nvme2n1",
-            "259:2",
-            "Amazon EC2 NVMe Instance Storage",
-            "AWS1",
-        );
-        nvme(root, "nvme3n1", "259:3", "Another", "vol0123456789abcdef1");
-        nvme(root, "nvme4n1", "259:4", ebs, "vol-0123456789abcdef2");
-        for name in [
-            "nvme1",
-            "nvme1n1p1",
-            "nvme-fabrics",
-            "nvme",
-            "loop1",
-            "nvme9n1",
-        ] {
-            fs::write(root.join("dev").join(name), "").expect("write");
-        }
-        let roots = DiskRoots::at(
-            root.to_str().expect("utf-8"),
-            root.join("dev").to_str().expect("utf-8"),
-            Recognition::Nvme,
-        )
-        .expect("roots");
-        let mut found: Vec<_> = roots
-            .names()
-            .expect("names")
-            .into_iter()
-            .map(|name| (roots.serial(&name), name))
-            .collect();
-        found.sort();
-        let serial = |text: &str| Some(text.to_owned());
-        assert_eq!(
-            found,
-            [
-                (None, "nvme2n1".to_owned()),
-                (None, "nvme3n1".to_owned()),
-                // A node whose disk the kernel does not know.
-                (None, "nvme9n1".to_owned()),
-                (serial("vol0123456789abcdef0"), "nvme1n1".to_owned()),
-                (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
-            ]
-        );
-        assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
-        assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
-        // Known to the kernel, but without a device node: not there yet.
-        let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
-        assert_eq!(find.err(), Some(DeviceError::Absent));
-    }
-
-    #[test]
-    fn a_file_in_the_place_of_a_node_is_not_a_disk() {
-        let directory = tempfile::tempdir().expect("tempdir");
-        let root = directory.path();
-        nvme(
-            root,
-            "nvme1n1",
-            "259:1",
-            "Amazon Elastic Block Store",
-            "vol0123456789abcdef0",
-        );
-        let devices = root.join("dev");
-        let roots = DiskRoots::at(
-            root.to_str().expect("utf-8"),
-            devices.to_str().expect("utf-8"),
-            Recognition::Nvme,
-        )
-        .expect("roots");
-        let find = roots.find("vol0123456789abcdef0", Access::ReadWrite, Duration::ZERO);
-        assert_eq!(find.err(), Some(DeviceError::Absent));
-        assert_eq!(roots.numbered(), Ok(Vec::new()));
-    }
-}
+mod tests;

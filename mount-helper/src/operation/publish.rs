@@ -27,12 +27,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     // A volume that is staged has its disk: there is nothing to wait for.
     let device = world
         .disks
-        .find_part(
-            &asked.disk.volume.serial(),
-            asked.disk.partition,
-            Access::ReadOnly,
-            Duration::ZERO,
-        )
+        .find_asked(&asked.disk, Access::ReadOnly, Duration::ZERO)
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),
@@ -72,12 +67,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let target_path = world.relative(&asked.target)?;
     let device = world
         .disks
-        .find_part(
-            &asked.disk.volume.serial(),
-            asked.disk.partition,
-            Access::ReadOnly,
-            LATE_DISK,
-        )
+        .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),

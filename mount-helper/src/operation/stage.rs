@@ -39,12 +39,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     };
     let device = world
         .disks
-        .find_part(
-            &asked.disk.volume.serial(),
-            asked.disk.partition,
-            access,
-            LATE_DISK,
-        )
+        .find_asked(&asked.disk, access, LATE_DISK)
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),

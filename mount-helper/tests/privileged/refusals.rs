@@ -257,23 +257,6 @@ fn the_serial_decides_which_disk_it_is() {
 }
 
 #[test]
-fn a_disk_that_comes_late_is_waited_for() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    std::thread::scope(|scope| {
-        let asked = scope.spawn(|| rig.stage(&volume, FsType::Ext4));
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        let attached = rig.attach(&volume, 64 * MIB);
-        assert!(staged(asked.join().expect("stage")).formatted);
-        done(rig.unstage(&volume));
-        drop(attached);
-    });
-}
-
-#[test]
 fn a_disk_that_somebody_claims_is_left_alone() {
     if !able() {
         return;

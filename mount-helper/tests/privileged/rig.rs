@@ -1,14 +1,20 @@
 //! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop devices.
-use ebs_csi_wire::{
-    Disk, Expand, FormatOptions, FsType, Hello, KubeletPath, Operation, Origin, Outcome,
-    PublishBlock, PublishFilesystem, Refusal, Refused, Reply, Request, Stage, Stats, Unpublish,
-    Unstage, VolumeId, frame,
-};
-use rustix::fs::{Gid, Uid};
+mod client;
+mod loop_device;
+mod outcome;
+mod parts;
+mod requests;
+
+pub(crate) use client::{Client, connect};
+pub(crate) use loop_device::Attached;
+pub(crate) use outcome::{done, refused, staged, told};
+pub(crate) use parts::{children, role, status};
+pub(crate) use requests::{block_target, disk, staging, target};
+
+use ebs_csi_wire::{KubeletPath, VolumeId};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,46 +59,6 @@ pub(crate) fn shell(program: &str, arguments: &[&str]) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-/// A loop device over `<volume>.img`, with its node in the rig's device directory.
-pub(crate) struct Attached {
-    pub(crate) image: PathBuf,
-    /// Kernel's name, `loopN`.
-    pub(crate) name: String,
-    node: PathBuf,
-}
-
-impl Attached {
-    pub(crate) fn detach(self) {}
-
-    /// The kernel's own node, outside of the rig.
-    pub(crate) fn path(&self) -> String {
-        format!("/dev/{}", self.name)
-    }
-
-    /// Make the disk larger, as EC2 does.
-    pub(crate) fn resize(&self, bytes: u64) {
-        fs::File::options()
-            .write(true)
-            .open(&self.image)
-            .expect("image")
-            .set_len(bytes)
-            .expect("set_len");
-        shell("losetup", &["-c", &self.path()]);
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.node);
-        // Partitions keep a loop device from being given back whole.
-        let _ = Command::new("partx").args(["-d", &self.path()]).output();
-        for part in 1..=2 {
-            let _ = fs::remove_file(format!("{}p{part}", self.node.display()));
-        }
-        let _ = Command::new("losetup").args(["-d", &self.path()]).output();
-    }
 }
 
 pub(crate) struct Rig {
@@ -342,83 +308,6 @@ impl Rig {
         self.make_node(&name);
     }
 
-    pub(crate) fn client(&self) -> Client {
-        Client::greeted(connect(&self.socket(), AGENT))
-    }
-
-    pub(crate) fn ask(&self, operation: Operation) -> Outcome {
-        self.client().ask(operation, LONG)
-    }
-
-    pub(crate) fn stage(&self, volume: &VolumeId, fs: FsType) -> Outcome {
-        self.ask(Operation::Stage(self.staging(volume, fs)))
-    }
-
-    /// A plain staging request.
-    pub(crate) fn staging(&self, volume: &VolumeId, fs: FsType) -> Stage {
-        Stage {
-            disk: disk(volume),
-            staging: self.kubelet(&staging(volume)),
-            fs,
-            read_only: false,
-            flags: Vec::new(),
-            format: FormatOptions::default(),
-        }
-    }
-
-    pub(crate) fn unstage(&self, volume: &VolumeId) -> Outcome {
-        self.ask(Operation::Unstage(Unstage {
-            volume: volume.clone(),
-            staging: self.kubelet(&staging(volume)),
-        }))
-    }
-
-    /// A plain publish request.
-    pub(crate) fn publishing(&self, volume: &VolumeId, pod: &str) -> PublishFilesystem {
-        PublishFilesystem {
-            disk: disk(volume),
-            staging: self.kubelet(&staging(volume)),
-            target: self.kubelet(&target(volume, pod)),
-            read_only: false,
-            flags: Vec::new(),
-        }
-    }
-
-    pub(crate) fn publish(&self, volume: &VolumeId, pod: &str) -> Outcome {
-        self.ask(Operation::PublishFilesystem(self.publishing(volume, pod)))
-    }
-
-    pub(crate) fn publish_block(&self, volume: &VolumeId, pod: &str) -> Outcome {
-        self.ask(Operation::PublishBlock(PublishBlock {
-            disk: disk(volume),
-            target: self.kubelet(&block_target(volume, pod)),
-            read_only: false,
-        }))
-    }
-
-    pub(crate) fn unpublish(&self, volume: &VolumeId, target: &str) -> Outcome {
-        self.ask(Operation::Unpublish(Unpublish {
-            volume: volume.clone(),
-            target: self.kubelet(target),
-        }))
-    }
-
-    pub(crate) fn expand(&self, volume: &VolumeId, path: &str) -> Outcome {
-        self.ask(Operation::Expand(Expand {
-            volume: volume.clone(),
-            path: self.kubelet(path),
-            required_bytes: None,
-            limit_bytes: None,
-        }))
-    }
-
-    pub(crate) fn stats(&self, volume: &VolumeId, path: &str) -> Outcome {
-        self.ask(Operation::Stats(Stats {
-            volume: volume.clone(),
-            path: self.kubelet(path),
-        }))
-    }
-
     /// Processes of this rig's helpers, told by the directory on their command line.
     fn left_over(&self) -> Vec<rustix::process::Pid> {
         let ours = self.socket();
@@ -476,143 +365,5 @@ impl Drop for Rig {
         if std::thread::panicking() || std::env::var_os("RIG_JOURNAL").is_some() {
             println!("{}", self.journal());
         }
-    }
-}
-
-pub(crate) fn staging(volume: &VolumeId) -> String {
-    format!("plugins/kubernetes.io/csi/ebs.csi.aws.com/{volume}/globalmount")
-}
-
-pub(crate) fn target(volume: &VolumeId, pod: &str) -> String {
-    format!("pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount")
-}
-
-pub(crate) fn block_target(volume: &VolumeId, pod: &str) -> String {
-    format!("plugins/kubernetes.io/csi/volumeDevices/publish/{volume}/{pod}")
-}
-
-pub(crate) fn disk(volume: &VolumeId) -> Disk {
-    Disk {
-        volume: volume.clone(),
-        device_hint: None,
-        partition: None,
-        size_at_attach: None,
-        origin: Origin::Unknown,
-    }
-}
-
-pub(crate) fn children(pid: u32) -> Vec<u32> {
-    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect()
-}
-
-/// Which part of the helper a process is, by its uid.
-pub(crate) fn role(pid: u32) -> &'static str {
-    match status(pid, "Uid").split_whitespace().next() {
-        Some("65531") => "broker",
-        Some("0") => "directories",
-        Some("65533") => "runner",
-        _ => "gone",
-    }
-}
-
-/// A field of /proc/PID/status; empty when the process is gone.
-pub(crate) fn status(pid: u32, field: &str) -> String {
-    fs::read_to_string(format!("/proc/{pid}/status"))
-        .unwrap_or_default()
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{field}:")))
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
-
-/// A connection made under another uid: the peer's identity is taken when it connects.
-pub(crate) fn connect(socket: &Path, uid: u32) -> UnixStream {
-    let socket = socket.to_owned();
-    std::thread::spawn(move || {
-        if uid != 0 {
-            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
-            rustix::thread::set_thread_groups(&[Gid::from_raw(AGENT)]).expect("groups");
-            rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
-            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
-        }
-        UnixStream::connect(&socket).expect("connect")
-    })
-    .join()
-    .expect("thread")
-}
-
-pub(crate) struct Client {
-    pub(crate) stream: UnixStream,
-    next: u64,
-}
-
-impl Client {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(LONG * 2)).expect("timeout");
-        Self { stream, next: 1 }
-    }
-
-    pub(crate) fn greeted(stream: UnixStream) -> Self {
-        let mut client = Self::new(stream);
-        let outcome = client.ask(Operation::Hello(Hello::OURS), Duration::ZERO);
-        assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
-        client
-    }
-
-    pub(crate) fn send(&mut self, operation: Operation, wait: Duration) {
-        let request = Request {
-            id: self.next,
-            wait,
-            operation,
-        };
-        frame::write_frame(&mut self.stream, &request.encode()).expect("write");
-    }
-
-    pub(crate) fn receive(&mut self) -> Option<Outcome> {
-        let payload = frame::read_frame(&mut self.stream).ok()??;
-        let reply = Reply::decode(&payload).expect("a reply");
-        assert_eq!(reply.id, self.next);
-        self.next += 1;
-        Some(reply.outcome)
-    }
-
-    pub(crate) fn ask(&mut self, operation: Operation, wait: Duration) -> Outcome {
-        self.send(operation, wait);
-        self.receive().expect("an answer")
-    }
-}
-
-#[track_caller]
-pub(crate) fn done(outcome: Outcome) -> bool {
-    match outcome {
-        Outcome::Done(done) => done.already,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn staged(outcome: Outcome) -> ebs_csi_wire::Staged {
-    match outcome {
-        Outcome::Staged(staged) => staged,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn refused(outcome: Outcome) -> Refusal {
-    told(outcome).reason
-}
-
-/// A refusal with what was seen.
-#[track_caller]
-pub(crate) fn told(outcome: Outcome) -> Refused {
-    match outcome {
-        Outcome::Refused(refused) => refused,
-        other => panic!("{other:?}"),
     }
 }

@@ -143,9 +143,10 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         }
         Refusal::DeviceNotFound | Refusal::VolumeNotAtPath => Condition::NotFound,
         // The attachment is not what it must be.
-        Refusal::DeviceAmbiguous | Refusal::DeviceMismatch | Refusal::DeviceTooSmall => {
-            Condition::NotPrepared
-        }
+        Refusal::DeviceAmbiguous
+        | Refusal::DeviceMismatch
+        | Refusal::DeviceTooSmall
+        | Refusal::DeviceWithoutSerial => Condition::NotPrepared,
         Refusal::PartitionTable
         | Refusal::ForeignContent
         | Refusal::UnknownContent
@@ -335,6 +336,7 @@ mod tests {
             (Asked::Stage, Refusal::PathNotPlain, InvalidField),
             (Asked::Expand, Refusal::SizeOutOfRange, CapacityOutOfRange),
             (Asked::Stage, Refusal::UnknownContent, ContentRefused),
+            (Asked::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
         ] {
             let condition = told(asked, &HelperError::Refused(refusal.into())).condition();
             assert_eq!(condition, want, "{asked:?} {refusal:?}");

@@ -57,6 +57,8 @@ closed_enum! {
         Version => "version",
         /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
         UntrustedImage => "untrusted-image",
+        /// The disk at the name that EC2 was told has no serial (Xen): nothing proves whose it is.
+        DeviceWithoutSerial => "device-without-serial",
     }
 }
 
@@ -130,6 +132,9 @@ impl Refusal {
             }
             Self::UntrustedImage => {
                 "the volume comes from elsewhere, and such file systems are refused here, or this one cannot be checked without writing to it; stage it writable once, or see the mount-helper's --untrusted-images"
+            }
+            Self::DeviceWithoutSerial => {
+                "the disk at the volume's device name has no serial, as on every instance type that is built on Xen, so nothing proves that it is the volume, and it is not touched; move the pod to an instance type that is built on the Nitro System"
             }
         }
     }

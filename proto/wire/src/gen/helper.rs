@@ -724,6 +724,8 @@ pub enum Refusal {
     Version = 25,
     /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
     UntrustedImage = 26,
+    /// The disk at the name that EC2 was told has no serial (Xen): nothing proves whose it is.
+    DeviceWithoutSerial = 27,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -759,6 +761,7 @@ impl Refusal {
             Self::Busy => "REFUSAL_BUSY",
             Self::Version => "REFUSAL_VERSION",
             Self::UntrustedImage => "REFUSAL_UNTRUSTED_IMAGE",
+            Self::DeviceWithoutSerial => "REFUSAL_DEVICE_WITHOUT_SERIAL",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -791,6 +794,7 @@ impl Refusal {
             "REFUSAL_BUSY" => Some(Self::Busy),
             "REFUSAL_VERSION" => Some(Self::Version),
             "REFUSAL_UNTRUSTED_IMAGE" => Some(Self::UntrustedImage),
+            "REFUSAL_DEVICE_WITHOUT_SERIAL" => Some(Self::DeviceWithoutSerial),
             _ => None,
         }
     }

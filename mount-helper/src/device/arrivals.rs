@@ -1,0 +1,100 @@
+//! Word of new device nodes, so that a late disk is met when it comes.
+//!
+//! The word wakes who waits, and says nothing: what is there is looked up anew each time.
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use std::time::Duration;
+
+/// Without a word the disk is looked for again after this time: it was another waiter's, or the kernel gives none.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A watch on the directory of device nodes. All waiters share it.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    watch: Option<OwnedFd>,
+}
+
+impl Arrivals {
+    /// Watch a directory. A machine that has no watch left to give costs time and nothing else.
+    pub(super) fn of(directory: &str) -> Self {
+        let watch = || {
+            let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+            // A node is made first, and given to its group then.
+            let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
+            inotify::add_watch(&watch, directory, events)?;
+            Ok::<_, rustix::io::Errno>(watch)
+        };
+        Self {
+            watch: watch().ok(),
+        }
+    }
+
+    /// Forget the word of what came until now.
+    pub(super) fn forget(&self) {
+        let Some(watch) = &self.watch else { return };
+        let mut words = [0; 4096];
+        while rustix::io::read(watch, &mut words).is_ok_and(|length| length > 0) {}
+    }
+
+    /// Wait for word, or until it is time to look without one; at most `patience`.
+    pub(super) fn wait(&self, patience: Duration) {
+        let patience = patience.min(AGAIN);
+        let Some(watch) = &self.watch else {
+            return std::thread::sleep(patience);
+        };
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => {}
+            Ok(_) => self.forget(),
+            Err(_) => std::thread::sleep(patience),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn word(arrivals: &Arrivals) -> bool {
+        let watch = arrivals.watch.as_ref().expect("a watch");
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&now)).expect("poll") > 0
+    }
+
+    #[test]
+    fn a_new_node_and_its_new_group_are_told_and_told_once() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let arrivals = Arrivals::of(directory.path().to_str().expect("utf-8"));
+        assert!(!word(&arrivals));
+        let node = directory.path().join("nvme1n1");
+        fs::write(&node, "").expect("write");
+        assert!(word(&arrivals));
+        arrivals.wait(AGAIN);
+        assert!(!word(&arrivals));
+        fs::set_permissions(&node, fs::Permissions::from_mode(0o660)).expect("chmod");
+        assert!(word(&arrivals));
+        arrivals.forget();
+        assert!(!word(&arrivals));
+        // What goes is no arrival.
+        fs::remove_file(&node).expect("remove");
+        arrivals.forget();
+        arrivals.wait(Duration::from_millis(1));
+    }
+
+    #[test]
+    fn without_a_watch_the_wait_ends_all_the_same() {
+        let arrivals = Arrivals::of("/no/such/directory");
+        assert!(arrivals.watch.is_none());
+        arrivals.forget();
+        arrivals.wait(Duration::from_millis(1));
+    }
+}

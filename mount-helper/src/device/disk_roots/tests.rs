@@ -1,0 +1,154 @@
+//! Disks of a made-up sysfs.
+use super::*;
+use ebs_csi_wire::{Origin, VolumeId};
+use std::fs;
+use std::path::Path;
+
+/// A sysfs as the kernel lays it out for NVMe: `block/NAME` is a link into the device tree, and `device` there is
+/// another one, upwards.
+fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
+    let controller = root.join(format!("devices/pci/nvme/{}", &name[..5]));
+    let disk = controller.join(name);
+    fs::create_dir_all(&disk).expect("mkdir");
+    fs::create_dir_all(root.join("block")).expect("mkdir");
+    fs::write(controller.join("model"), format!("{model:<40}\n")).expect("write");
+    fs::write(controller.join("serial"), format!("{serial:<20}\n")).expect("write");
+    fs::write(disk.join("dev"), format!("{number}\n")).expect("write");
+    std::os::unix::fs::symlink("..", disk.join("device")).expect("symlink");
+    let target = format!("../devices/pci/nvme/{}/{name}", &name[..5]);
+    std::os::unix::fs::symlink(&target, root.join("block").join(name)).expect("symlink");
+    fs::create_dir_all(root.join("dev/block")).expect("mkdir");
+    std::os::unix::fs::symlink(format!("../{target}"), root.join("dev/block").join(number))
+        .expect("symlink");
+    // Names in the place of nodes: what is no block device is told apart later.
+    fs::write(root.join("dev").join(name), "").expect("write");
+}
+
+#[test]
+fn only_an_ebs_model_makes_a_serial_a_volume() {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let root = directory.path();
+    let ebs = "Amazon Elastic Block Store";
+    nvme(root, "nvme1n1", "259:1", ebs, "vol0123456789abcdef0");
+    nvme(
+        root,
+        "nvme2n1",
+        "259:2",
+        "Amazon EC2 NVMe Instance Storage",
+        "AWS1",
+    );
+    nvme(root, "nvme3n1", "259:3", "Another", "vol0123456789abcdef1");
+    nvme(root, "nvme4n1", "259:4", ebs, "vol-0123456789abcdef2");
+    for name in [
+        "nvme1",
+        "nvme1n1p1",
+        "nvme-fabrics",
+        "nvme",
+        "loop1",
+        "nvme9n1",
+    ] {
+        fs::write(root.join("dev").join(name), "").expect("write");
+    }
+    let roots = DiskRoots::at(
+        root.to_str().expect("utf-8"),
+        root.join("dev").to_str().expect("utf-8"),
+        Recognition::Nvme,
+    )
+    .expect("roots");
+    let mut found: Vec<_> = roots
+        .names()
+        .expect("names")
+        .into_iter()
+        .map(|name| (roots.serial(&name), name))
+        .collect();
+    found.sort();
+    let serial = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        found,
+        [
+            (None, "nvme2n1".to_owned()),
+            (None, "nvme3n1".to_owned()),
+            // A node whose disk the kernel does not know.
+            (None, "nvme9n1".to_owned()),
+            (serial("vol0123456789abcdef0"), "nvme1n1".to_owned()),
+            (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
+        ]
+    );
+    assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
+    assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
+    // Known to the kernel, but without a device node: not there yet.
+    let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
+    assert_eq!(find.err(), Some(DeviceError::Absent));
+}
+
+#[test]
+fn a_xen_disk_at_the_name_that_ec2_was_told_is_told_apart_from_none() {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let root = directory.path();
+    for (name, number, modalias) in [
+        ("xvdba", "51712", "xen:vbd"),
+        ("xvdf", "51792", "xen:vbd"),
+        // A name alone makes no Xen disk.
+        ("xvdbb", "0", "virtio:d00000002v00001AF4"),
+    ] {
+        let bus = root.join(format!("devices/vbd-{number}"));
+        let disk = bus.join("block").join(name);
+        fs::create_dir_all(&disk).expect("mkdir");
+        fs::create_dir_all(root.join("block")).expect("mkdir");
+        fs::create_dir_all(root.join("dev")).expect("mkdir");
+        fs::write(bus.join("modalias"), format!("{modalias}\n")).expect("write");
+        std::os::unix::fs::symlink("../../../vbd-".to_owned() + number, disk.join("device"))
+            .expect("symlink");
+        std::os::unix::fs::symlink(
+            format!("../devices/vbd-{number}/block/{name}"),
+            root.join("block").join(name),
+        )
+        .expect("symlink");
+    }
+    let roots = DiskRoots::at(
+        root.to_str().expect("utf-8"),
+        root.join("dev").to_str().expect("utf-8"),
+        Recognition::Nvme,
+    )
+    .expect("roots");
+    for (told, error) in [
+        (Some("/dev/xvdba"), DeviceError::WithoutSerial),
+        (Some("/dev/sdf"), DeviceError::WithoutSerial),
+        (Some("/dev/xvdbb"), DeviceError::Absent),
+        (Some("/dev/xvdzz"), DeviceError::Absent),
+        (None, DeviceError::Absent),
+    ] {
+        let asked = Disk {
+            volume: VolumeId::parse("vol-0123456789abcdef0").expect("an id"),
+            device_hint: told.map(|name| DeviceName::parse(name).expect("a name")),
+            partition: None,
+            size_at_attach: None,
+            origin: Origin::Unknown,
+        };
+        let found = roots.find_asked(&asked, Access::ReadOnly, Duration::ZERO);
+        assert_eq!(found.err(), Some(error), "{told:?}");
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_a_node_is_not_a_disk() {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let root = directory.path();
+    nvme(
+        root,
+        "nvme1n1",
+        "259:1",
+        "Amazon Elastic Block Store",
+        "vol0123456789abcdef0",
+    );
+    let devices = root.join("dev");
+    let roots = DiskRoots::at(
+        root.to_str().expect("utf-8"),
+        devices.to_str().expect("utf-8"),
+        Recognition::Nvme,
+    )
+    .expect("roots");
+    let find = roots.find("vol0123456789abcdef0", Access::ReadWrite, Duration::ZERO);
+    assert_eq!(find.err(), Some(DeviceError::Absent));
+    assert_eq!(roots.numbered(), Ok(Vec::new()));
+}

@@ -1,0 +1,90 @@
+//! Disks that come while they are looked for.
+use crate::rig::{LONG, Rig, able, done, staged, volume};
+use ebs_csi_mount_helper::device::{Access, DeviceError, DiskRoots, Recognition};
+use ebs_csi_wire::{FsType, Outcome, Refusal};
+use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+/// The user and group under which the broker opens disks (policy/sandbox/mount-helper.toml).
+const BROKER: u32 = 65531;
+const DISK: u32 = 6;
+
+fn disks(rig: &Rig) -> DiskRoots {
+    let devices = rig.path("dev");
+    DiskRoots::at(
+        "/sys",
+        devices.to_str().expect("utf-8"),
+        Recognition::LoopFile,
+    )
+    .expect("roots")
+}
+
+#[test]
+fn a_disk_that_comes_late_is_waited_for() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let disks = disks(&rig);
+    std::thread::scope(|scope| {
+        let found = scope.spawn(|| disks.find(&volume.serial(), Access::ReadOnly, LONG));
+        let attached = rig.attach(&volume, 64 * MIB);
+        let device = found.join().expect("the look-up").expect("the disk");
+        assert_eq!(device.path(), attached.path());
+    });
+    // The helper waits for some seconds; who asks again gets the disk.
+    let volume = self::volume();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let end = Instant::now() + LONG;
+            loop {
+                match rig.stage(&volume, FsType::Ext4) {
+                    Outcome::Refused(refused)
+                        if refused.reason == Refusal::DeviceNotFound && Instant::now() < end => {}
+                    other => return other,
+                }
+            }
+        });
+        let _attached = rig.attach(&volume, 64 * MIB);
+        assert!(staged(asked.join().expect("stage")).formatted);
+        done(rig.unstage(&volume));
+    });
+}
+
+#[test]
+fn a_node_that_is_still_root_s_alone_is_waited_for() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let node = rig.path("dev").join(&attached.name);
+    let mode = |mode| {
+        fs::set_permissions(&node, fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    let disks = disks(&rig);
+    // As the kernel makes it, before udev has given it to its group.
+    mode(0o600);
+    let look = |patience: Duration| {
+        let (uid, gid) = (Uid::from_raw(BROKER), Gid::from_raw(BROKER));
+        rustix::thread::set_thread_groups(&[Gid::from_raw(DISK)]).expect("groups");
+        rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
+        let found = disks.find(&volume.serial(), Access::ReadWrite, patience);
+        found.map(|device| device.path())
+    };
+    std::thread::scope(|scope| {
+        let now = scope.spawn(|| look(Duration::ZERO));
+        let refused = DeviceError::Os(Errno::ACCESS);
+        assert_eq!(now.join().expect("the look-up"), Err(refused));
+        let later = scope.spawn(|| look(LONG));
+        mode(0o660);
+        assert_eq!(later.join().expect("the look-up"), Ok(attached.path()));
+    });
+}

@@ -1,0 +1,64 @@
+//! A node-agent's side of the socket.
+use super::{AGENT, LONG};
+use ebs_csi_wire::{Hello, Operation, Outcome, Reply, Request, frame};
+use rustix::fs::{Gid, Uid};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// A connection made under another uid: the peer's identity is taken when it connects.
+pub(crate) fn connect(socket: &Path, uid: u32) -> UnixStream {
+    let socket = socket.to_owned();
+    std::thread::spawn(move || {
+        if uid != 0 {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+            rustix::thread::set_thread_groups(&[Gid::from_raw(AGENT)]).expect("groups");
+            rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
+            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
+        }
+        UnixStream::connect(&socket).expect("connect")
+    })
+    .join()
+    .expect("thread")
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: UnixStream,
+    next: u64,
+}
+
+impl Client {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(LONG * 2)).expect("timeout");
+        Self { stream, next: 1 }
+    }
+
+    pub(crate) fn greeted(stream: UnixStream) -> Self {
+        let mut client = Self::new(stream);
+        let outcome = client.ask(Operation::Hello(Hello::OURS), Duration::ZERO);
+        assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+        client
+    }
+
+    pub(crate) fn send(&mut self, operation: Operation, wait: Duration) {
+        let request = Request {
+            id: self.next,
+            wait,
+            operation,
+        };
+        frame::write_frame(&mut self.stream, &request.encode()).expect("write");
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Outcome> {
+        let payload = frame::read_frame(&mut self.stream).ok()??;
+        let reply = Reply::decode(&payload).expect("a reply");
+        assert_eq!(reply.id, self.next);
+        self.next += 1;
+        Some(reply.outcome)
+    }
+
+    pub(crate) fn ask(&mut self, operation: Operation, wait: Duration) -> Outcome {
+        self.send(operation, wait);
+        self.receive().expect("an answer")
+    }
+}

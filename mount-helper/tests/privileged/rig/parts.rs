@@ -1,0 +1,31 @@
+//! The helper's processes, as /proc shows them.
+use std::fs;
+
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+/// Which part of the helper a process is, by its uid.
+pub(crate) fn role(pid: u32) -> &'static str {
+    match status(pid, "Uid").split_whitespace().next() {
+        Some("65531") => "broker",
+        Some("0") => "directories",
+        Some("65533") => "runner",
+        _ => "gone",
+    }
+}
+
+/// A field of /proc/PID/status; empty when the process is gone.
+pub(crate) fn status(pid: u32, field: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{field}:")))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
