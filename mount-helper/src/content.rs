@@ -38,8 +38,18 @@ pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
 
 /// As [`look`], and `meanwhile` is called between one read and the next as long as nothing was found: from the first bytes on, where
 /// everything known leaves a trace, the disk seems to be blank. The proof takes a while longer.
-pub fn look_and(disk: impl AsFd, now: u64, mut meanwhile: impl FnMut()) -> Result<Content, Errno> {
+pub fn look_and(disk: impl AsFd, now: u64, meanwhile: impl FnMut()) -> Result<Content, Errno> {
     let size = bytes_of(&disk)?;
+    look_within(disk, size, now, meanwhile)
+}
+
+/// As [`look_and`], at the first `size` bytes of anything that can be read at a place, a block device or not.
+pub fn look_within(
+    disk: impl AsFd,
+    size: u64,
+    now: u64,
+    mut meanwhile: impl FnMut(),
+) -> Result<Content, Errno> {
     let mut memory = Memory::new();
     let (head, tail, piece) = memory.areas();
     let mut reader = Reader { disk, piece };
