@@ -201,6 +201,13 @@ mod tests {
             ("g6.48xlarge", 4, 0, none, 127),
             ("m7i.1000xlarge", 1, 0, none, 26),
             ("p5.48xlarge", 32, 0, none, 63),
+            ("i7ie.18xlarge", 2, 0, none, 47),
+            ("m8gn.48xlarge", 2, 0, none, 63),
+            ("c8i.96xlarge", 8, 0, none, 127),
+            ("r8a.metal-24xl", 8, 0, none, 63),
+            ("u7in-32tb.224xlarge", 15, 0, none, 127),
+            ("m6i.metal", 3, 0, none, 28),
+            ("inf1.xlarge", 2, 0, none, 24),
         ];
         for (instance_type, interfaces, volumes, wishes, want) in rows {
             let facts = node(instance_type, interfaces, volumes);
