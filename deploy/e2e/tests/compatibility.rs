@@ -29,7 +29,7 @@ struct Part {
 struct Row {
     /// What a user can rely on.
     promise: String,
-    /// `same`, `better` (a defect of the Go driver that is fixed here) or `not yet`.
+    /// `same`, `better` (a defect of the Go driver that is fixed here), `left out` (refused on purpose, an ADR says why) or `not yet`.
     against: Against,
     /// `path/of/file.rs::name_of_the_test`.
     #[serde(default)]
@@ -42,6 +42,8 @@ enum Against {
     Same,
     #[serde(rename = "better")]
     Better,
+    #[serde(rename = "left out")]
+    LeftOut,
     #[serde(rename = "not yet")]
     NotYet,
 }
@@ -51,6 +53,7 @@ impl Against {
         match self {
             Self::Same => "same",
             Self::Better => "better",
+            Self::LeftOut => "left out",
             Self::NotYet => "not yet",
         }
     }
@@ -132,7 +135,7 @@ fn render(page: &Page) -> String {
     let mut out = String::from(
         "# Compatibility with the Go driver\n\n\
          What a user of `aws-ebs-csi-driver` v1.64 can rely on, and the tests that show it. *same*: as there. *better*: a defect of it that is\n\
-         fixed here, or a feature that it lacks. *not yet*: a known gap.\n\n\
+         fixed here, or a feature that it lacks. *left out*: refused on purpose, with the reason. *not yet*: a known gap.\n\n\
          Generated from `compatibility.toml` by `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility`; `./deploy/test` fails when a\n\
          test named here does not exist.\n",
     );
@@ -145,9 +148,10 @@ fn render(page: &Page) -> String {
     };
     let _ = writeln!(
         out,
-        "\n{} same, {} better, {} not yet.",
+        "\n{} same, {} better, {} left out, {} not yet.",
         count(Against::Same),
         count(Against::Better),
+        count(Against::LeftOut),
         count(Against::NotYet)
     );
     for part in &page.part {

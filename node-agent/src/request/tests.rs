@@ -134,6 +134,11 @@ fn a_bad_stage_names_its_field() {
         ),
         (
             "fs_type",
+            |r| r.volume_capability = Some(mount("btrfs", &[])),
+            InvalidField,
+        ),
+        (
+            "fs_type",
             |r| r.volume_capability = Some(mount("ext4 ", &[])),
             InvalidField,
         ),
