@@ -49,7 +49,7 @@ struct Run {
     /// Only these figures, by the name of their measurement (not with `all`, whose parts have different ones).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Another driver's program, whose controller (`PATH controller --endpoint=…`) is measured in turns with this one.
+    /// Another driver's program, measured in turns with this one: its controller (`PATH controller --endpoint=…`), its node service (`PATH node --endpoint=…`).
     #[arg(long, value_name = "PATH", env = "PEER_BIN")]
     peer_bin: Option<PathBuf>,
     /// Directory for the results with all samples.
@@ -141,7 +141,12 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
             Ok(kept.for_keeping().write(keep)?)
         };
         if *part == "node" {
-            node::measure(&binaries, &run.only, extent, &mut take).await?;
+            let wanted = node::Wanted {
+                only: run.only.clone(),
+                peer: run.peer_bin.clone(),
+                extent,
+            };
+            node::measure(&binaries, &wanted, &mut take).await?;
         } else {
             let wanted = controller::Wanted {
                 only: run.only.clone(),

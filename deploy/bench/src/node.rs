@@ -1,10 +1,13 @@
 //! The node's figures: stage, publish and their reverse against bare system calls, memory, many at once, growth.
 
+mod contestant;
 mod cycles;
 mod growth;
 mod idle;
 mod parallel;
 mod place;
+
+use std::path::PathBuf;
 
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_wire::FsType;
@@ -12,28 +15,47 @@ use ebs_csi_wire::FsType;
 use crate::error::BenchError;
 use crate::extent::{Extent, chosen};
 use crate::figure::Figure;
+use contestant::Contestant;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Names of measurements; empty: all.
+    pub only: Vec<String>,
+    /// Another driver's program, whose node service is measured where it can be.
+    pub peer: Option<PathBuf>,
+    /// How much.
+    pub extent: Extent,
+}
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 5] = ["memory", "ext4", "xfs", "parallel", "growth"];
 
-/// Measures what `only` names, all when it names nothing; each figure goes to `take` as soon as it is there.
+/// Measures what is wanted; each figure goes to `take` as soon as it is there.
 ///
 /// # Errors
 /// The first measurement that could not be made, a name that is none, or what `take` says.
 pub async fn measure(
     binaries: &Binaries,
-    only: &[String],
-    extent: Extent,
+    wanted: &Wanted,
     take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
-    for name in chosen(only, &MEASUREMENTS)? {
+    let extent = wanted.extent;
+    let mut contestants = vec![Contestant::ours(binaries)];
+    contestants.extend(
+        wanted
+            .peer
+            .clone()
+            .map(|path| Contestant::peer(binaries, path)),
+    );
+    for name in chosen(&wanted.only, &MEASUREMENTS)? {
         println!("node: {name}");
         let figures = match name {
-            "memory" => vec![idle::measure(binaries, extent).await?],
-            "ext4" => cycles::measure(binaries, extent, FsType::Ext4).await?,
-            "xfs" => cycles::measure(binaries, extent, FsType::Xfs).await?,
-            "parallel" => parallel::measure(binaries, extent).await?,
-            _ => vec![growth::measure(binaries, extent).await?],
+            "memory" => vec![idle::measure(&contestants, extent).await?],
+            "ext4" => cycles::measure(&contestants, extent, FsType::Ext4).await?,
+            "xfs" => cycles::measure(&contestants, extent, FsType::Xfs).await?,
+            "parallel" => parallel::measure(&contestants[0], extent).await?,
+            _ => vec![growth::measure(&contestants[0], extent).await?],
         };
         let command = format!("./deploy/bench/run node --only {name}{}", extent.option());
         take(

@@ -171,6 +171,50 @@ fn another_driver_is_measured_in_the_same_run() {
 }
 
 #[test]
+fn another_drivers_node_service_is_measured_in_the_same_run() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: block devices and processes with users of their own need root");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    // The same driver behind the other's command line will do. It is told what the other needs not know: where kubelet's directory is, and
+    // that loop devices are volumes.
+    let built = Path::new(env!("CARGO_BIN_EXE_ebs-csi-bench")).with_file_name("aws-ebs-csi-driver");
+    let other = directory.path().join("other-driver");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = node ] || exit 64\nnode=$(dirname \"$(dirname \"${{2#--endpoint=unix://}}\")\")\n\
+         exec {} \"$@\" --kubelet-root=\"$node/kubelet\" --runtime-dir=\"$node/other\" --sandbox\n",
+        built.display()
+    );
+    std::fs::write(&other, script).expect("a script");
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    let out = directory.path().join("out");
+    let done = bench(&["node", "--quick", "--only", "memory,ext4"])
+        .arg("--peer-bin")
+        .arg(&other)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .expect("ebs-csi-bench runs");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let results = Results::read(&out.join("node.json")).expect("results");
+    assert_eq!(results.figures.len(), 7);
+    for figure in &results.figures {
+        let row = figure.first(Role::Peer);
+        assert!(
+            row.is_some_and(|row| row.summary.count > 0),
+            "{}",
+            figure.key
+        );
+    }
+}
+
+#[test]
 fn a_measurement_that_does_not_exist_is_named() {
     for part in ["controller", "node"] {
         let done = bench(&[part, "--only", "weather", "--out", "/nonexistent"])

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::node::Node;
@@ -201,6 +201,41 @@ pub(crate) fn helper(
             Ok(command)
         },
     ))
+}
+
+/// Another driver's node service on `node`, not started: one privileged process, in the place of node-agent and mount-helper.
+pub(crate) fn other_node(
+    (program, leading): &(PathBuf, Vec<String>),
+    state_dir: &Path,
+    node: &str,
+    socket: &Path,
+    imds: &str,
+    namespace: OwnedFd,
+) -> Process {
+    let (program, leading) = (program.clone(), leading.clone());
+    let endpoint = format!("--endpoint=unix://{}", socket.display());
+    let (name, imds) = (node.to_owned(), imds.to_owned());
+    Process::new(
+        &format!("{node}/other-driver"),
+        state_dir,
+        Some(socket.to_owned()),
+        move || {
+            let mut command = bare_command(&program);
+            command
+                .args(&leading)
+                .arg(&endpoint)
+                .arg("--metadata-sources=imds")
+                .env("AWS_REGION", "us-east-1")
+                .env("CSI_NODE_NAME", &name)
+                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+            let birth = Birth {
+                namespace: Some(namespace.try_clone()?),
+                ..Birth::default()
+            };
+            sys::born(&mut command, birth);
+            Ok(command)
+        },
+    )
 }
 
 /// The node-agent of `node`, not started.

@@ -26,9 +26,9 @@ pub struct Node {
     pub csi_socket: PathBuf,
     /// Socket of the mount-helper.
     pub helper_socket: PathBuf,
-    /// The node-agent.
+    /// The node-agent, or another driver's program in the place of both.
     pub agent: Process,
-    /// The mount-helper's first process.
+    /// The mount-helper's first process; never started beside another driver's program.
     pub helper: Process,
     pub(crate) namespace: OwnedFd,
     pub(crate) imds: String,
@@ -84,15 +84,25 @@ impl Node {
                 &kubelet_root,
                 namespace.try_clone()?,
             )?,
-            agent: container::agent(
-                world,
-                state_dir,
-                &options.name,
-                &csi_socket,
-                &helper_socket,
-                imds,
-                namespace.try_clone()?,
-            )?,
+            agent: match &world.node_program {
+                None => container::agent(
+                    world,
+                    state_dir,
+                    &options.name,
+                    &csi_socket,
+                    &helper_socket,
+                    imds,
+                    namespace.try_clone()?,
+                )?,
+                Some(other) => container::other_node(
+                    other,
+                    state_dir,
+                    &options.name,
+                    &csi_socket,
+                    imds,
+                    namespace.try_clone()?,
+                ),
+            },
             namespace,
             imds: imds.to_owned(),
             name: options.name.clone(),

@@ -148,7 +148,9 @@ impl World {
                 world.nodes.push(made);
             }
             for index in 0..world.nodes.len() {
-                world.start_helper(index).await?;
+                if world.options.node_program.is_none() {
+                    world.start_helper(index).await?;
+                }
                 world.start_agent(index).await?;
             }
         }

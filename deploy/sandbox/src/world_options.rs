@@ -47,6 +47,9 @@ pub struct WorldOptions {
     pub scenario: String,
     /// Another program in the controller's place, with the arguments that come before `--endpoint`.
     pub controller_program: Option<(PathBuf, Vec<String>)>,
+    /// Another program in the place of every node-agent and mount-helper, with the arguments that come before `--endpoint`. It gets what a
+    /// privileged container has.
+    pub node_program: Option<(PathBuf, Vec<String>)>,
     /// Further arguments of the controller.
     pub controller_arguments: Vec<String>,
     /// Further arguments of every node-agent.
@@ -71,6 +74,7 @@ impl WorldOptions {
             devices: "loop".to_owned(),
             scenario: String::new(),
             controller_program: None,
+            node_program: None,
             controller_arguments: Vec::new(),
             agent_arguments: Vec::new(),
             helper_arguments: Vec::new(),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ebs_csi_sandbox::bare::{LoopDevice, blank};
-use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_wire::FsType;
 
+use super::contestant::Contestant;
 use super::place::{Attached, Place};
 use crate::error::BenchError;
 use crate::extent::Extent;
@@ -49,39 +49,112 @@ impl Samples {
 }
 
 pub(super) async fn measure(
-    binaries: &Binaries,
+    contestants: &[Contestant],
     extent: Extent,
     kind: FsType,
 ) -> Result<Vec<Figure>, BenchError> {
-    let place = Place::make(binaries).await?;
-    let measured = interleaved(&place, extent, kind).await;
-    place.end().await?;
-    let (driver, bare) = measured?;
-    Ok(figures(kind, driver, bare))
-}
-
-async fn interleaved(
-    place: &Place,
-    extent: Extent,
-    kind: FsType,
-) -> Result<(Samples, Samples), BenchError> {
-    let name = format!("pvc-cycle-{}", kind.as_str());
-    let attached = place.attach(&name, kind.as_str()).await?;
-    let device = LoopDevice::make(&place.world.state_dir().join("bare"), &name, 1 << 30)?;
-    let (mut driver, mut bare) = (Samples::default(), Samples::default());
-    let (mut warm, mut cold) = (Samples::default(), Samples::default());
-    through_driver(place, &attached, &mut warm).await?;
-    by_hand(&device, kind, &mut cold)?;
-    for round in 0..extent.of(2, 120, 400) {
-        if round % 2 == 0 {
-            through_driver(place, &attached, &mut driver).await?;
-            by_hand(&device, kind, &mut bare)?;
-        } else {
-            by_hand(&device, kind, &mut bare)?;
-            through_driver(place, &attached, &mut driver).await?;
+    let mut places = Vec::new();
+    let mut measured = Ok(Vec::new());
+    for contestant in contestants {
+        match Place::make(contestant).await {
+            Ok(place) => places.push((contestant, place)),
+            Err(e) => {
+                measured = Err(e);
+                break;
+            }
         }
     }
-    Ok((driver, bare))
+    if measured.is_ok() {
+        measured = interleaved(&places, extent, kind).await;
+    }
+    for (_, place) in places {
+        place.end().await?;
+    }
+    Ok(figures(kind, measured?))
+}
+
+/// Whose samples these are.
+struct Measured {
+    role: Role,
+    name: &'static str,
+    samples: Samples,
+}
+
+/// The drivers' samples, and the bare ones behind this driver's.
+async fn interleaved(
+    places: &[(&Contestant, Place)],
+    extent: Extent,
+    kind: FsType,
+) -> Result<Vec<Measured>, BenchError> {
+    let name = format!("pvc-cycle-{}", kind.as_str());
+    let [(_, first), ..] = places else {
+        return Ok(Vec::new());
+    };
+    let device = LoopDevice::make(&first.world.state_dir().join("bare"), &name, 1 << 30)?;
+    let mut turns = vec![Turn::of(Who::ByHand(&device))];
+    for (contestant, place) in places {
+        let attached = place.attach(&name, kind.as_str()).await?;
+        turns.push(Turn::of(Who::Driver(contestant, place, attached.into())));
+    }
+    // This driver's and the bare ones follow each other.
+    turns.swap(0, 1);
+    // The first of each is not counted.
+    for turn in &mut turns {
+        turn.take(kind).await?;
+        turn.samples = Samples::default();
+    }
+    for round in 0..extent.of(2, 120, 400) {
+        for index in 0..turns.len() {
+            let index = if round % 2 == 0 {
+                index
+            } else {
+                turns.len() - 1 - index
+            };
+            turns[index].take(kind).await?;
+        }
+    }
+    Ok(turns.into_iter().map(Turn::measured).collect())
+}
+
+/// One of those that take turns.
+struct Turn<'p> {
+    who: Who<'p>,
+    samples: Samples,
+}
+
+enum Who<'p> {
+    Driver(&'p Contestant, &'p Place, Box<Attached>),
+    ByHand(&'p LoopDevice),
+}
+
+impl<'p> Turn<'p> {
+    fn of(who: Who<'p>) -> Self {
+        Self {
+            who,
+            samples: Samples::default(),
+        }
+    }
+
+    async fn take(&mut self, kind: FsType) -> Result<(), BenchError> {
+        match &self.who {
+            Who::Driver(_, place, attached) => {
+                through_driver(place, attached, &mut self.samples).await
+            }
+            Who::ByHand(device) => by_hand(device, kind, &mut self.samples),
+        }
+    }
+
+    fn measured(self) -> Measured {
+        let (role, name) = match self.who {
+            Who::Driver(contestant, ..) => (contestant.role, contestant.name),
+            Who::ByHand(_) => (Role::Bound, "bare"),
+        };
+        Measured {
+            role,
+            name,
+            samples: self.samples,
+        }
+    }
 }
 
 async fn through_driver(
@@ -135,29 +208,38 @@ fn by_hand(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<(
     Ok(())
 }
 
-fn figures(kind: FsType, driver: Samples, bare: Samples) -> Vec<Figure> {
+fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
     let fs = kind.as_str();
-    let (mut driver_part, mut bare_part) = (driver.part, bare.part);
     STEPS
         .into_iter()
-        .zip(driver.steps.into_iter().zip(bare.steps))
-        .map(|(step, (driver, bare))| {
+        .enumerate()
+        .map(|(at, step)| {
             let (key, title, by_hand) = words(step);
-            let mut figure = Figure::new(&format!("node-{key}-{fs}"), &format!("{title}, {fs}"), "ms")
-                .row(Role::Ours, "driver", driver)
-                .row(Role::Bound, &format!("bare: {by_hand}"), bare);
+            let mut figure = Figure::new(&format!("node-{key}-{fs}"), &format!("{title}, {fs}"), "ms");
+            for one in &mut measured {
+                let samples = std::mem::take(&mut one.samples.steps[at]);
+                figure = match one.role {
+                    Role::Bound => figure.row(one.role, &format!("bare: {by_hand}"), samples),
+                    _ => figure.row(one.role, one.name, samples),
+                };
+            }
             if step == Step::Fresh {
-                figure = figure
-                    .row(Role::Part, "of the driver's: stage", std::mem::take(&mut driver_part))
-                    .row(Role::Part, "of the bare: mkfs", std::mem::take(&mut bare_part))
-                    .note("A loop device of 1 GiB that reads as zeros; both give mkfs the same arguments.");
+                for one in &mut measured {
+                    let part = std::mem::take(&mut one.samples.part);
+                    let label = match one.role {
+                        Role::Bound => "of the bare: mkfs".to_owned(),
+                        _ => format!("of the {}'s: stage", one.name),
+                    };
+                    figure = figure.row(Role::Part, &label, part);
+                }
+                figure = figure.note(
+                    "A loop device of 1 GiB that reads as zeros; driver and bare give mkfs the same arguments.",
+                );
             }
             match (step, kind) {
-                (Step::Fresh, FsType::Ext4) => {
-                    figure
-                        .target(Target::at_most(Statistic::Median, 1.05).times_the_bound())
-                        .target(Target::at_most(Statistic::Least, 1.05).times_the_bound())
-                }
+                (Step::Fresh, FsType::Ext4) => figure
+                    .target(Target::at_most(Statistic::Median, 1.05).times_the_bound())
+                    .target(Target::at_most(Statistic::Least, 1.05).times_the_bound()),
                 (Step::Clean, FsType::Ext4) => figure.target(Target::at_most(Statistic::P99, 2.0)),
                 _ => figure,
             }

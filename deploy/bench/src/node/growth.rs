@@ -2,8 +2,8 @@
 
 use csi::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 use ebs_csi_proto::csi;
-use ebs_csi_sandbox::binaries::Binaries;
 
+use super::contestant::Contestant;
 use super::place::{Attached, Place};
 use crate::error::BenchError;
 use crate::extent::Extent;
@@ -13,8 +13,8 @@ use crate::live::memory_mib;
 /// Parts of the run after each of which memory is looked at.
 const PARTS: usize = 20;
 
-pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Figure, BenchError> {
-    let place = Place::make(binaries).await?;
+pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
+    let place = Place::make(contestant).await?;
     let cycles = extent.of(40, 1_000, 100_000);
     let measured = run(&place, cycles).await;
     place.end().await?;

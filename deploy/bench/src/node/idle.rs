@@ -2,22 +2,60 @@
 
 use std::time::Duration;
 
-use ebs_csi_sandbox::binaries::Binaries;
-
+use super::contestant::Contestant;
 use super::place::Place;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::figure::{Figure, Role, Statistic, Target};
 use crate::live::{memory_kinds, memory_mib};
 
-pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Figure, BenchError> {
+/// What a start leaves behind settles.
+const SETTLE: Duration = Duration::from_secs(1);
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Figure, BenchError> {
+    let mut figure = ours(&contestants[0], extent).await?;
+    for other in &contestants[1..] {
+        let (mut idle, mut used) = (Vec::new(), Vec::new());
+        for _ in 0..extent.of(1, 5, 5) {
+            let place = Place::make(other).await?;
+            tokio::time::sleep(SETTLE).await;
+            idle.push(memory_mib(&place.processes()));
+            one_life(&place).await?;
+            used.push(memory_mib(&place.processes()));
+            place.end().await?;
+        }
+        figure = figure.row(other.role, other.name, idle).row(
+            Role::Part,
+            &format!("{}, after the life of one volume", other.name),
+            used,
+        );
+    }
+    Ok(figure)
+}
+
+/// Stages, publishes and takes away one volume.
+async fn one_life(place: &Place) -> Result<(), BenchError> {
+    let attached = place.attach("pvc-memory", "ext4").await?;
+    let (volume, attachment) = (&attached.volume, &attached.attachment);
+    place.kubelet.stage(volume, attachment).await?;
+    place
+        .kubelet
+        .publish(volume, attachment, "pod", false)
+        .await?;
+    place.kubelet.unpublish(volume, "pod").await?;
+    Ok(place.kubelet.unstage(volume).await?)
+}
+
+async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
     let (mut all, mut agent, mut helper) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds: Vec<(&str, Vec<f64>)> = Vec::new();
     let mut used = Vec::new();
     for _ in 0..extent.of(1, 5, 5) {
-        let place = Place::make(binaries).await?;
-        // What a start leaves behind settles.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let place = Place::make(contestant).await?;
+        tokio::time::sleep(SETTLE).await;
         let node = &place.world.nodes[0];
         all.push(memory_mib(&place.processes()));
         agent.push(memory_mib(&node.agent.family()));
@@ -43,15 +81,7 @@ pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Figur
                 }
             }
         }
-        let attached = place.attach("pvc-memory", "ext4").await?;
-        let (volume, attachment) = (&attached.volume, &attached.attachment);
-        place.kubelet.stage(volume, attachment).await?;
-        place
-            .kubelet
-            .publish(volume, attachment, "pod", false)
-            .await?;
-        place.kubelet.unpublish(volume, "pod").await?;
-        place.kubelet.unstage(volume).await?;
+        one_life(&place).await?;
         used.push(memory_mib(&place.processes()));
         place.end().await?;
     }

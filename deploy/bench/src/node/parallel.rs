@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use ebs_csi_sandbox::Kubelet;
-use ebs_csi_sandbox::binaries::Binaries;
 
+use super::contestant::Contestant;
 use super::place::{Attached, Place};
 use crate::error::BenchError;
 use crate::extent::Extent;
@@ -26,10 +26,10 @@ struct Seen {
 }
 
 pub(super) async fn measure(
-    binaries: &Binaries,
+    contestant: &Contestant,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    let mut place = Place::make(binaries).await?;
+    let mut place = Place::make(contestant).await?;
     let volumes = extent.of(4, 100, 100);
     let measured = run(&mut place, volumes).await;
     place.end().await?;

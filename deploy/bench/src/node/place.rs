@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
 use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE, clean};
 
+use super::contestant::Contestant;
 use crate::error::BenchError;
 
 /// A node to measure on.
@@ -24,9 +24,10 @@ pub(super) struct Attached {
 }
 
 impl Place {
-    /// With processes from `binaries`.
-    pub(super) async fn make(binaries: &Binaries) -> Result<Self, BenchError> {
-        let mut options = WorldOptions::new(binaries.clone());
+    /// With the node service of `contestant`.
+    pub(super) async fn make(contestant: &Contestant) -> Result<Self, BenchError> {
+        let mut options = WorldOptions::new(contestant.binaries.clone());
+        options.node_program.clone_from(&contestant.program);
         let mut node = NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE);
         // 128 attachments.
         node.kind = "m7i.48xlarge".to_owned();
@@ -69,7 +70,7 @@ impl Place {
         (call.attempts == 1).then_some(call.elapsed)
     }
 
-    /// Processes of agent and helper.
+    /// Processes of agent and helper, or of another driver.
     pub(super) fn processes(&self) -> Vec<i32> {
         let node = &self.world.nodes[0];
         let mut all = node.agent.family();
