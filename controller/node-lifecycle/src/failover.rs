@@ -5,14 +5,17 @@
 
 mod look;
 mod lost;
+mod rota;
 
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::Fact;
-use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
+use ebs_csi_safe_detach::lifecycle::brake::{Admitted, Seen, admit};
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen, Intent, Phase, Step, fence, step};
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -24,9 +27,11 @@ use crate::flags::Fence;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::tell::{Tale, Teller};
+use rota::{Question, fill};
 
 pub use look::{Suspect, Tables};
 pub use lost::Lost;
+pub use rota::Rota;
 
 /// The ConfigMap whose `stop: "true"` stops failover.
 pub const KILL_SWITCH: &str = "ebs-csi-node-lifecycle";
@@ -34,6 +39,9 @@ pub const KILL_SWITCH: &str = "ebs-csi-node-lifecycle";
 pub const ADVERTISED: &str = "ebs.csi.aws.com/safe-detach";
 /// Its value.
 pub const ADVERTISED_VERSION: &str = "v1";
+
+/// Nodes that are looked at and acted on together: each look asks EC2 once for all of them.
+const TOGETHER: usize = 25;
 
 /// The executor.
 pub struct Failover {
@@ -53,6 +61,8 @@ pub struct Failover {
     pub fence: Fence,
     /// Which nodes are lost for long.
     pub lost: Lost,
+    /// Whom is asked about.
+    pub rota: Mutex<Rota>,
     /// Between two rounds.
     pub every: Duration,
     /// Counts.
@@ -76,11 +86,14 @@ impl Failover {
                 self.lost.note(std::iter::empty(), Instant::now());
                 self.metrics.nodes(&[]);
                 self.metrics.held(&[]);
+                self.metrics.refused(&[], Timestamp::now());
             }
         }
     }
 
     async fn round(&self) {
+        self.metrics
+            .refused(&self.tables.refused(), Timestamp::now());
         let mut suspects = self.tables.suspects();
         self.teller
             .keep_only(|node| suspects.iter().any(|suspect| suspect.name == node));
@@ -91,7 +104,7 @@ impl Failover {
         for suspect in &mut suspects {
             self.judge_absence(suspect);
         }
-        let answers = self.ask(&mut suspects).await;
+        self.ask(&mut suspects).await;
         let mut phases = Vec::new();
         let mut steps = Vec::new();
         for suspect in &suspects {
@@ -100,8 +113,12 @@ impl Failover {
             steps.push(step);
         }
         self.metrics.nodes(&phases);
-        let held = self.act_on(&suspects, &steps, &answers).await;
+        let held = self.act_on(&suspects, &steps).await;
         self.metrics.held(&held);
+    }
+
+    fn rota(&self) -> MutexGuard<'_, Rota> {
+        self.rota.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn judge_absence(&self, suspect: &mut Suspect) {
@@ -125,60 +142,105 @@ impl Failover {
         Some((fence(&suspect.facts, FenceWhen::Lost)?, mode))
     }
 
-    /// Fills in what the controller answers; without an answer nothing is known.
-    async fn ask(&self, suspects: &mut [Suspect]) -> Answers {
-        let mut questions: Vec<_> = suspects
-            .iter()
-            .flat_map(|suspect| suspect.facts.questions())
-            .collect();
-        questions.sort();
-        questions.dedup();
-        if questions.is_empty() {
-            return Answers::default();
+    /// Asks about those whose turn it is, and fills in what is known of all; without an answer nothing is.
+    async fn ask(&self, suspects: &mut [Suspect]) {
+        let chosen = self.rota().choose(&questions(suspects));
+        if chosen.is_empty() {
+            return;
         }
-        match self.controller.ask(&questions).await {
+        match self.put(&chosen).await {
+            Some(answers) => self.rota().note(&chosen, answers),
+            None => self.rota().silence(),
+        }
+        let rota = self.rota();
+        for suspect in suspects {
+            rota.fill(&mut suspect.facts);
+        }
+    }
+
+    /// Puts questions to the controller.
+    async fn put(&self, questions: &[Question]) -> Option<Answers> {
+        match self.controller.ask(questions).await {
             Ok(answers) => {
                 self.metrics.question("answered");
-                for suspect in suspects {
-                    suspect.facts.volumes = answers.volumes.clone();
-                    suspect.facts.instances = answers.instances.clone();
-                }
-                answers
+                Some(answers)
             }
             Err(status) => {
                 self.metrics.question("failed");
                 tracing::warn!(code = ?status.code(), text = status.message(), "the controller does not answer: nothing is known, nothing is done");
-                Answers::default()
+                None
             }
         }
     }
 
     /// Acts on what the brake lets through; says why on the others. Returns the reasons.
-    async fn act_on(
-        &self,
-        suspects: &[Suspect],
-        steps: &[Step],
-        answers: &Answers,
-    ) -> Vec<&'static str> {
+    async fn act_on(&self, suspects: &[Suspect], steps: &[Step]) -> Vec<&'static str> {
+        let takes = |suspect: &Suspect, step: &Step| {
+            step.intents.iter().any(Intent::is_braked) || self.to_fence(suspect, step).is_some()
+        };
+        let mut both = suspects.iter().zip(steps);
+        let taking: BTreeSet<&str> = both
+            .clone()
+            .filter(|(suspect, step)| takes(suspect, step))
+            .map(|(suspect, _)| suspect.name.as_str())
+            .collect();
+        let admitted = match taking.is_empty() {
+            true => Admitted::default(),
+            false => self.brake(suspects, &taking).await,
+        };
+        let wanted = both.any(|(suspect, step)| {
+            !step.intents.is_empty() || taking.contains(suspect.name.as_str())
+        });
+        let stopped = match wanted {
+            true => self.stopped().await,
+            false => None,
+        };
+        let mut reasons = Vec::new();
+        let mut due = Vec::new();
+        for (suspect, step) in suspects.iter().zip(steps) {
+            if let Some(held) = admitted.held.get(&suspect.name) {
+                reasons.push(held.token());
+                self.tell(suspect, Tale::Held, held.token()).await;
+            } else if step.intents.is_empty() && !taking.contains(suspect.name.as_str()) {
+                self.say_unproven(suspect, step.phase).await;
+            } else if let Some(why) = stopped {
+                reasons.push(why);
+                self.tell(suspect, Tale::Held, why).await;
+            } else {
+                due.push(suspect);
+            }
+        }
+        for some in due.chunks(TOGETHER) {
+            let names: Vec<&str> = some
+                .iter()
+                .map(|suspect| suspect.name.as_str())
+                .filter(|name| taking.contains(name))
+                .collect();
+            if !names.is_empty()
+                && let Err(error) = self.leader.record(&names).await
+            {
+                tracing::warn!(nodes = ?names, %error, "not acted on");
+                reasons.extend(names.iter().map(|_| "lost-place"));
+                continue;
+            }
+            self.act_anew(some).await;
+        }
+        reasons
+    }
+
+    /// What the brake lets through of those from which something would be taken.
+    async fn brake(&self, suspects: &[Suspect], taking: &BTreeSet<&str>) -> Admitted {
         let now = Timestamp::now();
         let journal = self.leader.journal().await;
-        let mut seen: Vec<Seen> = self
-            .tables
-            .for_brake(suspects)
-            .into_iter()
-            .map(|mut seen| {
-                seen.acted = journal.counts(&seen.node, now);
-                let at = suspects.iter().position(|s| s.name == seen.node);
-                seen.wanted = at.is_some_and(|at| steps[at].intents.iter().any(Intent::is_braked));
-                seen
-            })
-            .collect();
+        let mut seen = self.tables.for_brake(suspects);
+        let mut there = HashSet::new();
+        for seen in &mut seen {
+            seen.acted = journal.counts(&seen.node, now);
+            seen.wanted = taking.contains(seen.node.as_str());
+            there.insert(seen.node.clone());
+        }
         // One whose object has gone since still counts.
-        let gone: Vec<&str> = journal
-            .nodes(now)
-            .filter(|node| seen.iter().all(|seen| seen.node != *node))
-            .collect();
-        for node in gone {
+        for node in journal.nodes(now).filter(|node| !there.contains(*node)) {
             seen.push(Seen {
                 node: node.to_owned(),
                 zone: String::new(),
@@ -187,57 +249,41 @@ impl Failover {
                 wanted: false,
             });
         }
-        let admitted = admit(&seen);
-        let mut reasons = Vec::new();
-        let wanted = suspects.iter().zip(steps).any(|(suspect, step)| {
-            !step.intents.is_empty() || self.to_fence(suspect, step).is_some()
-        });
-        let stopped = match wanted {
-            true => self.stopped().await,
-            false => None,
-        };
-        for (suspect, step) in suspects.iter().zip(steps) {
-            if let Some(held) = admitted.held.get(&suspect.name) {
-                reasons.push(held.token());
-                self.tell(suspect, Tale::Held, held.token()).await;
-                continue;
-            }
-            let fences = self.to_fence(suspect, step).is_some();
-            if step.intents.is_empty() && !fences {
-                self.say_unproven(suspect, step.phase, answers).await;
-                continue;
-            }
-            if let Some(why) = stopped {
-                reasons.push(why);
-                self.tell(suspect, Tale::Held, why).await;
-                continue;
-            }
-            if (fences || step.intents.iter().any(Intent::is_braked))
-                && let Err(error) = self.leader.record(&suspect.name).await
-            {
-                tracing::warn!(node = suspect.name, %error, "not acted on");
-                reasons.push("lost-place");
-                continue;
-            }
-            self.act_anew(suspect).await;
-        }
-        reasons
+        admit(&seen)
     }
 
-    /// Looks again, at the API server and at EC2, and does what still follows.
-    async fn act_anew(&self, suspect: &Suspect) {
-        let (object, mut fresh) = match self.tables.look(&self.client, &suspect.name).await {
-            Ok(looked) => looked,
-            Err(error) => {
-                tracing::warn!(node = suspect.name, %error, "the node could not be looked at again: nothing is done");
-                return;
+    /// Looks at these again, at the API server and, once for all of them, at EC2; and does what still follows.
+    async fn act_anew(&self, suspects: &[&Suspect]) {
+        let looks = suspects.iter().map(|suspect| async {
+            match self.tables.look(&self.client, &suspect.name).await {
+                Ok(looked) => Some(looked),
+                Err(error) => {
+                    tracing::warn!(node = suspect.name, %error, "the node could not be looked at again: nothing is done");
+                    None
+                }
             }
+        });
+        let (objects, mut fresh): (Vec<_>, Vec<_>) =
+            join_all(looks).await.into_iter().flatten().unzip();
+        for suspect in &mut fresh {
+            self.judge_absence(suspect);
+        }
+        let questions = questions(&fresh);
+        let answers = match questions.is_empty() {
+            true => Answers::default(),
+            false => self.put(&questions).await.unwrap_or_default(),
         };
-        self.judge_absence(&mut fresh);
-        self.ask(std::slice::from_mut(&mut fresh)).await;
+        for suspect in &mut fresh {
+            fill(&answers, &mut suspect.facts);
+        }
+        let acts = objects.iter().zip(&fresh);
+        join_all(acts.map(|(object, fresh)| self.act_on_one(object.as_ref(), fresh))).await;
+    }
+
+    async fn act_on_one(&self, object: Option<&Node>, fresh: &Suspect) {
         let step = step(&fresh.facts, self.mode);
-        if let Some((instance, how)) = self.to_fence(&fresh, &step) {
-            self.fence(&fresh, instance, how).await;
+        if let Some((instance, how)) = self.to_fence(fresh, &step) {
+            self.fence(fresh, instance, how).await;
         }
         for intent in &step.intents {
             if !self.leader.leads() {
@@ -245,7 +291,7 @@ impl Failover {
                 return;
             }
             let label = act::label(intent);
-            match act(&self.client, object.as_ref(), intent).await {
+            match act(&self.client, object, intent).await {
                 Ok(done) => {
                     self.metrics.act(label, done.label());
                     tracing::info!(
@@ -256,7 +302,7 @@ impl Failover {
                         "failover"
                     );
                     if done == act::Done::Done {
-                        self.say_done(&fresh, intent).await;
+                        self.say_done(fresh, intent).await;
                     }
                 }
                 Err(error) => {
@@ -320,13 +366,14 @@ impl Failover {
         }
     }
 
-    async fn say_unproven(&self, suspect: &Suspect, phase: Phase, answers: &Answers) {
-        let text = suspect
-            .facts
-            .instance()
-            .and_then(|instance| answers.texts.get(instance));
+    async fn say_unproven(&self, suspect: &Suspect, phase: Phase) {
+        let text = {
+            let rota = self.rota();
+            let instance = suspect.facts.instance();
+            instance.and_then(|instance| rota.text(instance).map(str::to_owned))
+        };
         let note = match (phase, text) {
-            (Phase::Querying | Phase::VolumesProven, Some(text)) => text.clone(),
+            (Phase::Querying | Phase::VolumesProven, Some(text)) => text,
             (Phase::Querying | Phase::VolumesProven, None) => {
                 "nothing proves that its volumes may leave it".to_owned()
             }
@@ -373,7 +420,16 @@ impl Failover {
 /// The Node object as a fact.
 fn fact(object: Option<&Node>) -> Fact<ebs_csi_safe_detach::lifecycle::Node> {
     match object {
-        Some(object) => Fact::Present(crate::seen::SeenNode::new(object).node),
+        Some(object) => Fact::Present(crate::seen::SeenNode::of(object)),
         None => Fact::Absent,
     }
+}
+
+/// What is to be asked about all of them.
+fn questions(suspects: &[Suspect]) -> Vec<Question> {
+    let all = suspects.iter();
+    let mut questions: Vec<_> = all.flat_map(|suspect| suspect.facts.questions()).collect();
+    questions.sort();
+    questions.dedup();
+    questions
 }

@@ -10,7 +10,7 @@ use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
 
 use crate::controller::Controller;
 use crate::failover::Tables;
-use crate::seen::{Order, Volumes};
+use crate::seen::Order;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -22,21 +22,13 @@ pub async fn run(tables: Arc<Tables>, controller: Controller) {
     let mut given: HashMap<Order, Instant> = HashMap::new();
     loop {
         tokio::time::sleep(EVERY).await;
-        let attachments = tables.attachments.all();
-        if attachments
-            .iter()
-            .all(|attachment| attachment.order.is_none())
-        {
-            given.clear();
-            continue;
-        }
-        let volumes = Volumes::new(tables.volumes.all());
+        let ordered = tables.attachments.pick(|seen| seen.order().is_some());
         let mut standing = HashMap::new();
-        for attachment in &attachments {
-            let Some(order) = &attachment.order else {
+        for attachment in &ordered {
+            let Some(order) = attachment.order() else {
                 continue;
             };
-            let seen = attachment.resolve(&volumes);
+            let seen = attachment.resolve(&tables.volumes);
             match given.get(order) {
                 Some(at) if at.elapsed() < AGAIN => {
                     standing.insert(order.clone(), *at);

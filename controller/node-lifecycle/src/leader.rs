@@ -106,12 +106,12 @@ impl Leader {
         seen.lease.as_ref().map(Journal::of).unwrap_or_default()
     }
 
-    /// Writes down that a node is about to be acted on. Only when that is written may it be: another leader then counts it, too, and a
+    /// Writes down that nodes are about to be acted on. Only when that is written may they be: another leader then counts them, too, and a
     /// process that has lost its place finds out here.
     ///
     /// # Errors
     /// [`LostPlace`]: nothing may be done.
-    pub async fn record(&self, node: &str) -> Result<(), LostPlace> {
+    pub async fn record(&self, nodes: &[&str]) -> Result<(), LostPlace> {
         let mut seen = self.seen.lock().await;
         if !self.leads() {
             return Err(LostPlace::NotLeader);
@@ -121,7 +121,9 @@ impl Leader {
         };
         let now = Timestamp::now();
         let mut journal = Journal::of(&lease);
-        journal.add(node, now);
+        for node in nodes {
+            journal.add(node, now);
+        }
         journal.write(&mut lease, now);
         let sent = Instant::now();
         renew(&mut lease, now);

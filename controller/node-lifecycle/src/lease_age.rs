@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
+
+use crate::seen::{SeenLease, Watched};
 
 /// Where kubelets keep their leases.
 const NAMESPACE: &str = "kube-node-lease";
@@ -34,9 +35,9 @@ impl LeaseAges {
         Some(seen.get(node)?.changed?.elapsed())
     }
 
-    fn note(&self, node: String, time: Option<Timestamp>, now: Instant) {
+    fn note(&self, node: &str, time: Option<Timestamp>, now: Instant) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.get_mut(&node) {
+        match seen.get_mut(node) {
             Some(renewal) if renewal.time == time => {}
             Some(renewal) => {
                 renewal.time = time;
@@ -44,7 +45,7 @@ impl LeaseAges {
             }
             None => {
                 let changed = None;
-                seen.insert(node, Renewal { time, changed });
+                seen.insert(node.to_owned(), Renewal { time, changed });
             }
         }
     }
@@ -56,20 +57,21 @@ impl LeaseAges {
 
     /// Follows the leases for ever.
     pub async fn run(&self, client: Client) {
-        let api: Api<Lease> = Api::namespaced(client, NAMESPACE);
+        let api: Api<Watched<SeenLease>> = Api::namespaced(client, NAMESPACE);
         let config = watcher::Config::default();
         let mut events = watcher(api, config).default_backoff().boxed();
         loop {
             match events.try_next().await {
                 Ok(Some(Event::Apply(lease) | Event::InitApply(lease))) => {
-                    let time = lease
-                        .spec
-                        .as_ref()
-                        .and_then(|spec| spec.renew_time.as_ref());
-                    let time = time.map(|time| time.0);
-                    self.note(lease.name_any(), time, Instant::now());
+                    if let Some(seen) = lease.row() {
+                        self.note(&seen.node, seen.renewed, Instant::now());
+                    }
                 }
-                Ok(Some(Event::Delete(lease))) => self.forget(&lease.name_any()),
+                Ok(Some(Event::Delete(lease))) => {
+                    if let Some(seen) = lease.row() {
+                        self.forget(&seen.node);
+                    }
+                }
                 Ok(Some(Event::Init | Event::InitDone)) => {}
                 Ok(None) => return,
                 Err(error) => tracing::warn!(%error, "watching node leases was interrupted"),
@@ -88,15 +90,15 @@ mod tests {
         let now = Instant::now();
         let first = Some("2026-01-01T00:00:00Z".parse().unwrap());
         let second = Some("2026-01-01T00:00:10Z".parse().unwrap());
-        ages.note("a".to_owned(), first, now);
-        ages.note("a".to_owned(), first, now);
+        ages.note("a", first, now);
+        ages.note("a", first, now);
         assert_eq!(ages.age("a"), None);
-        ages.note("a".to_owned(), second, now);
+        ages.note("a", second, now);
         assert!(ages.age("a").is_some());
         ages.forget("a");
         assert_eq!(ages.age("a"), None);
         // It comes again with the same time: nothing was renewed.
-        ages.note("a".to_owned(), second, now);
+        ages.note("a", second, now);
         assert_eq!(ages.age("a"), None);
     }
 }

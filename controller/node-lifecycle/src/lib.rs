@@ -18,4 +18,5 @@ pub mod process;
 pub mod seen;
 pub mod table;
 pub mod tell;
+pub mod texts;
 pub mod word;

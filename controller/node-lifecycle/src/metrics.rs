@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 
 use ebs_csi_safe_detach::lifecycle::Phase;
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::seen::Refused;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfPhase {
@@ -41,7 +44,23 @@ pub struct Metrics {
     acts: Family<Acted, Counter>,
     rounds: Family<Outcome, Counter>,
     words: Family<Outcome, Counter>,
+    refused: Family<Why, Gauge>,
+    refused_oldest: Gauge,
 }
+
+/// The tokens with which the controller refuses a detach; others are counted as the last.
+const REFUSALS: [&str; 10] = [
+    "attachment-unknown",
+    "instance-unknown",
+    "strange-state",
+    "instance-missing",
+    "hibernated",
+    "hibernation-unknown",
+    "in-use",
+    "node-not-ready",
+    "no-word",
+    "other",
+];
 
 /// The reasons for which a node that could be acted on is not.
 const HELD: [&str; 6] = [
@@ -98,6 +117,17 @@ impl Default for Metrics {
             "The controller's questions for what nodes say, by what became of them",
             Family::clone(&words),
         );
+        let (refused, refused_oldest) = (Family::default(), Gauge::default());
+        registry.register(
+            "refused_volumes",
+            "VolumeAttachments whose detach is asked for and refused, by reason; of the leader",
+            Family::clone(&refused),
+        );
+        registry.register(
+            "refused_oldest_seconds",
+            "How long the oldest of them has been asked for, by the API server's clock; of the leader",
+            Gauge::clone(&refused_oldest),
+        );
         let metrics = Self {
             registry,
             leads,
@@ -106,9 +136,12 @@ impl Default for Metrics {
             acts,
             rounds,
             words,
+            refused,
+            refused_oldest,
         };
         metrics.nodes(&[]);
         metrics.held(&[]);
+        metrics.refused(&[], Timestamp::UNIX_EPOCH);
         // A series that is not there cannot be told from one that does not grow.
         for act in ACTS {
             for result in ["done", "overtaken", "failed"] {
@@ -152,6 +185,25 @@ impl Metrics {
         }
     }
 
+    /// The detaches that are refused.
+    pub fn refused(&self, all: &[Refused], now: Timestamp) {
+        let known = |refused: &Refused| {
+            let token = REFUSALS.iter().find(|token| **token == refused.token);
+            token.copied().unwrap_or("other")
+        };
+        for reason in REFUSALS {
+            let count = all
+                .iter()
+                .filter(|refused| known(refused) == reason)
+                .count();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.refused.get_or_create(&Why { reason }).set(count);
+        }
+        let oldest = all.iter().map(|refused| refused.since).min();
+        let age = oldest.map_or(0, |oldest| now.duration_since(oldest).as_secs().max(0));
+        self.refused_oldest.set(age);
+    }
+
     /// Something was done, or failed.
     pub fn act(&self, act: &'static str, result: &'static str) {
         self.acts.get_or_create(&Acted { act, result }).inc();
@@ -175,5 +227,36 @@ impl Metrics {
             let _ = writeln!(page, "# encoding failed");
         }
         page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_detaches_are_counted_by_reason_with_the_age_of_the_oldest() {
+        let metrics = Metrics::default();
+        let refused = |token: &str, since: &str| Refused {
+            token: token.to_owned(),
+            since: since.parse().unwrap(),
+        };
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let all = [
+            refused("no-word", "2026-01-01T00:00:00Z"),
+            refused("no-word", "2026-01-01T00:05:00Z"),
+            refused("of-a-later-version", "2026-01-01T00:09:00Z"),
+        ];
+        metrics.refused(&all, now);
+        let holds = |line: &str| {
+            let line = format!("aws_ebs_csi_safe_detach_refused_{line}");
+            assert!(metrics.page().lines().any(|l| l == line), "{line}");
+        };
+        holds("volumes{reason=\"no-word\"} 2");
+        holds("volumes{reason=\"other\"} 1");
+        holds("oldest_seconds 600");
+        metrics.refused(&[], now);
+        holds("volumes{reason=\"no-word\"} 0");
+        holds("oldest_seconds 0");
     }
 }

@@ -3,14 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ebs_csi_proto::serve::stop_signal;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::watcher;
-use kube::{Api, Client, Config as ApiConfig, ResourceExt};
+use kube::{Api, Client, Config as ApiConfig};
 use tokio::task::JoinSet;
 
 use crate::controller::Controller;
@@ -19,8 +16,8 @@ use crate::flags::{Config, VERSION};
 use crate::leader::Leader;
 use crate::lease_age::LeaseAges;
 use crate::metrics::Metrics;
-use crate::seen::{SeenAttachment, SeenNode, SeenPod, SeenVolume};
-use crate::table::follow;
+use crate::seen::Seen;
+use crate::table::{Row, Table, follow};
 use crate::tell::Teller;
 use crate::word::Words;
 use crate::{glass, http};
@@ -115,6 +112,7 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             mode,
             fence: config.fence,
             lost: Lost::new(config.fence_after),
+            rota: Mutex::default(),
             every: config.query_every,
             metrics: Arc::clone(&metrics),
         };
@@ -155,38 +153,20 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 fn watches(client: &Client, tables: &Tables, failover: bool) -> Vec<Task> {
-    let config = watcher::Config::default;
-    let mut all: Vec<Task> = vec![Box::pin(follow(
-        Api::<Node>::all(client.clone()),
-        config(),
-        ResourceExt::name_any,
-        |node| Some(SeenNode::new(&node)),
-        Arc::clone(&tables.nodes),
-    ))];
+    let mut all: Vec<Task> = vec![watch(client, &tables.nodes)];
     if failover {
-        all.push(Box::pin(follow(
-            Api::<Pod>::all(client.clone()),
-            config(),
-            |pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
-            |pod| SeenPod::new(&pod),
-            Arc::clone(&tables.pods),
-        )));
-        all.push(Box::pin(follow(
-            Api::<PersistentVolume>::all(client.clone()),
-            config(),
-            ResourceExt::name_any,
-            |volume| SeenVolume::new(&volume),
-            Arc::clone(&tables.volumes),
-        )));
-        all.push(Box::pin(follow(
-            Api::<VolumeAttachment>::all(client.clone()),
-            config(),
-            ResourceExt::name_any,
-            |attachment| SeenAttachment::new(&attachment),
-            Arc::clone(&tables.attachments),
-        )));
+        all.push(watch(client, &tables.pods));
+        all.push(watch(client, &tables.volumes));
+        all.push(watch(client, &tables.attachments));
     }
     all
+}
+
+fn watch<T>(client: &Client, table: &Arc<Table<T>>) -> Task
+where
+    T: Seen + Row + fmt::Debug + Send + Sync + 'static,
+{
+    Box::pin(follow(Api::all(client.clone()), Arc::clone(table)))
 }
 
 async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Ended> {

@@ -1,11 +1,15 @@
 //! What matters of Kubernetes' objects.
 
 mod attachment;
+mod lease;
 mod node;
+mod object;
 mod pod;
 mod volume;
 
-pub use attachment::{BREAK_GLASS, NUDGE, Order, SeenAttachment};
+pub use attachment::{BREAK_GLASS, NUDGE, Order, Refused, SeenAttachment};
+pub use lease::SeenLease;
 pub use node::{MAY_FENCE, OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, SeenNode, instance_of};
+pub use object::{Meta, Object, Owner, Seen, Watched, key_of};
 pub use pod::SeenPod;
-pub use volume::{SeenVolume, Volumes};
+pub use volume::{SeenVolume, claim_of};

@@ -1,38 +1,118 @@
-//! What was seen of one kind of object: kept small, replaced whole after a relist.
+//! What was seen of one kind of object, kept small.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::HashSet;
 use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::{StreamExt, TryStreamExt};
-use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde::de::DeserializeOwned;
+use kube::{Api, Resource};
 
-/// The rows of one kind, by key.
+use crate::seen::{Seen, Watched, key_of};
+
+/// Objects of one page of a list. A page is held as text and as objects at once, so large ones cost memory that is not given back.
+const PAGE: u32 = 250;
+
+/// What is kept of an object.
+pub trait Row {
+    /// How it is found.
+    fn key(&self) -> &str;
+
+    /// Another way to find it.
+    fn second_key(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The rows of one kind.
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct Table<T: Row> {
     rows: RwLock<Rows<T>>,
 }
 
 #[derive(Debug)]
-struct Rows<T> {
-    known: HashMap<String, Arc<T>>,
+struct Rows<T: Row> {
+    by_key: HashSet<ByKey<T>>,
+    by_second_key: HashSet<BySecondKey<T>>,
     complete: bool,
+    list: u32,
 }
 
-impl<T> Default for Table<T> {
+/// The rows are found by texts that they hold themselves.
+#[derive(Debug)]
+struct ByKey<T> {
+    row: Arc<T>,
+    /// The list that last had it, or after which it was last told of.
+    list: u32,
+}
+
+#[derive(Debug)]
+struct BySecondKey<T>(Arc<T>);
+
+impl<T: Row> Borrow<str> for ByKey<T> {
+    fn borrow(&self) -> &str {
+        self.row.key()
+    }
+}
+
+impl<T: Row> Hash for ByKey<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.row.key().hash(state);
+    }
+}
+
+impl<T: Row> PartialEq for ByKey<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.row.key() == other.row.key()
+    }
+}
+
+impl<T: Row> Eq for ByKey<T> {}
+
+impl<T: Row> BySecondKey<T> {
+    fn text(&self) -> &str {
+        self.0.second_key().unwrap_or_default()
+    }
+}
+
+impl<T: Row> Borrow<str> for BySecondKey<T> {
+    fn borrow(&self) -> &str {
+        self.text()
+    }
+}
+
+impl<T: Row> Hash for BySecondKey<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
+impl<T: Row> PartialEq for BySecondKey<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl<T: Row> Eq for BySecondKey<T> {}
+
+impl<T: Row> Default for Table<T> {
     fn default() -> Self {
-        let known = HashMap::new();
-        let complete = false;
+        let rows = Rows {
+            by_key: HashSet::new(),
+            by_second_key: HashSet::new(),
+            complete: false,
+            list: 0,
+        };
         Self {
-            rows: RwLock::new(Rows { known, complete }),
+            rows: RwLock::new(rows),
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T: Row> Table<T> {
     /// Whether a complete list has been seen: before that, a row that is missing says nothing.
     pub fn is_complete(&self) -> bool {
         self.read(|rows| rows.complete)
@@ -40,12 +120,61 @@ impl<T> Table<T> {
 
     /// The row of that key.
     pub fn get(&self, key: &str) -> Option<Arc<T>> {
-        self.read(|rows| rows.known.get(key).cloned())
+        self.read(|rows| rows.by_key.get(key).map(|found| Arc::clone(&found.row)))
     }
 
-    /// All rows.
-    pub fn all(&self) -> Vec<Arc<T>> {
-        self.read(|rows| rows.known.values().cloned().collect())
+    /// The row of that second key.
+    pub fn get_by_second_key(&self, key: &str) -> Option<Arc<T>> {
+        self.read(|rows| {
+            rows.by_second_key
+                .get(key)
+                .map(|found| Arc::clone(&found.0))
+        })
+    }
+
+    /// The rows of which this holds.
+    pub fn pick(&self, holds: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        self.read(|rows| {
+            let rows = rows.by_key.iter().map(|found| &found.row);
+            rows.filter(|row| holds(row)).cloned().collect()
+        })
+    }
+
+    /// Of each row.
+    pub fn map<R>(&self, look: impl Fn(&T) -> R) -> Vec<R> {
+        self.read(|rows| rows.by_key.iter().map(|found| look(&found.row)).collect())
+    }
+
+    /// A list begins. Its rows take the places of those that are there, so that never two lists are held.
+    fn begin(&self) {
+        self.write(|rows| rows.list = rows.list.wrapping_add(1));
+    }
+
+    /// The list has ended: what it did not have, and what was not told of since it began, is gone.
+    fn complete(&self) {
+        self.write(|rows| {
+            let list = rows.list;
+            let gone: Vec<Arc<T>> = rows
+                .by_key
+                .iter()
+                .filter(|found| found.list != list)
+                .map(|found| Arc::clone(&found.row))
+                .collect();
+            for row in gone {
+                rows.remove(row.key());
+            }
+            rows.complete = true;
+        });
+    }
+
+    /// The object of that key is this now; `None`: nothing of it matters.
+    fn note(&self, key: &str, row: Option<Arc<T>>) {
+        self.write(|rows| {
+            rows.remove(key);
+            if let Some(row) = row {
+                rows.insert(row);
+            }
+        });
     }
 
     fn read<R>(&self, look: impl FnOnce(&Rows<T>) -> R) -> R {
@@ -57,50 +186,115 @@ impl<T> Table<T> {
     }
 }
 
-/// Keeps the table as the API server's list and watch say, for ever. `reduce` takes what matters of an object; `None`: nothing does.
-pub async fn follow<K, T>(
-    api: Api<K>,
-    config: watcher::Config,
-    key: impl Fn(&K) -> String,
-    reduce: impl Fn(K) -> Option<T>,
-    table: Arc<Table<T>>,
-) where
-    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+impl<T: Row> Rows<T> {
+    fn insert(&mut self, row: Arc<T>) {
+        if row.second_key().is_some() {
+            self.by_second_key.replace(BySecondKey(Arc::clone(&row)));
+        }
+        let list = self.list;
+        self.by_key.replace(ByKey { row, list });
+    }
+
+    fn remove(&mut self, key: &str) {
+        let Some(ByKey { row, .. }) = self.by_key.take(key) else {
+            return;
+        };
+        // Another row may have taken its second key.
+        if let Some(second) = row.second_key()
+            && let Some(found) = self.by_second_key.get(second)
+            && Arc::ptr_eq(&found.0, &row)
+        {
+            self.by_second_key.remove(second);
+        }
+    }
+}
+
+/// Keeps the table as the API server's list and watch say, for ever.
+pub async fn follow<T>(api: Api<Watched<T>>, table: Arc<Table<T>>)
+where
+    T: Seen + Row + Debug + Send + Sync + 'static,
 {
-    let mut fresh = HashMap::new();
+    let config = watcher::Config::default().page_size(PAGE);
     let mut events = watcher(api, config).default_backoff().boxed();
     loop {
         match events.try_next().await {
-            Ok(Some(Event::Init)) => fresh = HashMap::new(),
-            Ok(Some(Event::InitApply(object))) => {
-                let key = key(&object);
-                if let Some(row) = reduce(object) {
-                    fresh.insert(key, Arc::new(row));
-                }
+            Ok(Some(Event::Init)) => table.begin(),
+            Ok(Some(Event::InitDone)) => table.complete(),
+            Ok(Some(Event::InitApply(object) | Event::Apply(object))) => {
+                table.note(&key_of(object.meta()), object.row());
             }
-            Ok(Some(Event::InitDone)) => {
-                let known = std::mem::take(&mut fresh);
-                table.write(|rows| {
-                    rows.known = known;
-                    rows.complete = true;
-                });
-            }
-            Ok(Some(Event::Apply(object))) => {
-                let key = key(&object);
-                let row = reduce(object).map(Arc::new);
-                table.write(|rows| match row {
-                    Some(row) => drop(rows.known.insert(key, row)),
-                    None => drop(rows.known.remove(&key)),
-                });
-            }
-            Ok(Some(Event::Delete(object))) => {
-                table.write(|rows| drop(rows.known.remove(&key(&object))));
-            }
+            Ok(Some(Event::Delete(object))) => table.note(&key_of(object.meta()), None),
             Ok(None) => return,
             // The stream goes on by itself after a pause. What is known stays: an act is preceded by a fresh look.
             Err(error) => {
-                tracing::warn!(kind = std::any::type_name::<K>(), %error, "watching was interrupted");
+                let kind = std::any::type_name::<T::Kind>();
+                tracing::warn!(kind, %error, "watching was interrupted");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Pair(&'static str, Option<&'static str>);
+
+    impl Row for Pair {
+        fn key(&self) -> &str {
+            self.0
+        }
+
+        fn second_key(&self) -> Option<&str> {
+            self.1
+        }
+    }
+
+    fn note(table: &Table<Pair>, key: &'static str, second: Option<&'static str>) {
+        table.note(key, Some(Arc::new(Pair(key, second))));
+    }
+
+    fn keys(table: &Table<Pair>) -> Vec<&'static str> {
+        let mut keys = table.map(|row| row.0);
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn a_list_takes_the_place_of_the_last_one_when_it_has_ended() {
+        let table = Table::default();
+        assert!(!table.is_complete());
+        table.begin();
+        note(&table, "a", None);
+        note(&table, "b", None);
+        table.complete();
+        assert!(table.is_complete());
+        table.begin();
+        note(&table, "b", None);
+        // It was begun again from its first page.
+        table.begin();
+        note(&table, "c", None);
+        assert_eq!(keys(&table), ["a", "b", "c"], "nothing is missed meanwhile");
+        table.complete();
+        assert_eq!(keys(&table), ["c"]);
+        table.note("c", None);
+        assert!(keys(&table).is_empty());
+    }
+
+    #[test]
+    fn the_second_key_is_of_the_row_that_last_had_it() {
+        let table: Table<Pair> = Table::default();
+        let of = |key: &str| table.get_by_second_key(key).map(|row| row.0);
+        note(&table, "a", Some("x"));
+        assert_eq!(of("x"), Some("a"));
+        note(&table, "b", Some("x"));
+        assert_eq!(of("x"), Some("b"));
+        table.note("a", None);
+        assert_eq!(of("x"), Some("b"));
+        note(&table, "b", Some("y"));
+        assert_eq!((of("x"), of("y")), (None, Some("b")));
+        note(&table, "b", None);
+        assert_eq!(of("y"), None);
     }
 }

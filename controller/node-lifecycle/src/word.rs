@@ -101,9 +101,8 @@ impl Words {
         let instance = Some(ask.instance_id.as_str());
         let names: Vec<String> = self
             .nodes
-            .all()
+            .pick(|seen| seen.node.instance.as_deref() == instance)
             .iter()
-            .filter(|seen| seen.node.instance.as_deref() == instance)
             .map(|seen| seen.name.clone())
             .collect();
         let mut nodes = Vec::new();
@@ -120,7 +119,7 @@ impl Words {
 
     fn word(&self, object: &core::Node) -> Node {
         let name = object.name_any();
-        let seen = SeenNode::new(object).node;
+        let seen = SeenNode::of(object);
         let status = object.status.clone().unwrap_or_default();
         let age = self.ages.age(&name);
         let attached = status.volumes_attached.unwrap_or_default();

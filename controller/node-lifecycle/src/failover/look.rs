@@ -1,6 +1,6 @@
 //! What is known of the nodes that are not well: from the tables for all, from the API server for one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
 use super::fact;
-use crate::seen::{SeenAttachment, SeenNode, SeenPod, SeenVolume, Volumes};
+use crate::seen::{Refused, SeenAttachment, SeenNode, SeenPod, SeenVolume, Watched};
 use crate::table::Table;
 
 /// Everything that is watched.
@@ -60,31 +60,27 @@ impl Tables {
 
     /// The nodes that are not Ready, that carry our taint, or of which only attachments are left.
     pub fn suspects(&self) -> Vec<Suspect> {
+        let unwell = self.nodes.pick(|seen| !is_well(&seen.node));
+        let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> = unwell
+            .into_iter()
+            .map(|seen| (seen.name.clone(), Some(seen)))
+            .collect();
+        let attachments = self.attachments.pick(|attachment| {
+            let node = attachment.node();
+            nodes.contains_key(node) || self.nodes.get(node).is_none()
+        });
         let mut by_node: HashMap<String, Vec<Arc<SeenAttachment>>> = HashMap::new();
-        for attachment in self.attachments.all() {
-            let of_node = by_node.entry(attachment.node.clone()).or_default();
-            of_node.push(attachment);
-        }
-        let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> = BTreeMap::new();
-        let mut known = BTreeSet::new();
-        for seen in self.nodes.all() {
-            known.insert(seen.name.clone());
-            if !is_well(&seen.node) {
-                nodes.insert(seen.name.clone(), Some(seen));
-            }
-        }
-        for name in by_node.keys().filter(|name| !known.contains(*name)) {
-            nodes.insert(name.clone(), None);
+        for attachment in attachments {
+            let name = attachment.node().to_owned();
+            nodes.entry(name.clone()).or_default();
+            by_node.entry(name).or_default().push(attachment);
         }
         if nodes.is_empty() {
             return Vec::new();
         }
-        let volumes = Volumes::new(self.volumes.all());
         let mut pods: HashMap<String, Vec<Arc<SeenPod>>> = HashMap::new();
-        for pod in self.pods.all() {
-            if nodes.contains_key(&pod.node) {
-                pods.entry(pod.node.clone()).or_default().push(pod);
-            }
+        for pod in self.pods.pick(|pod| nodes.contains_key(pod.node())) {
+            pods.entry(pod.node().to_owned()).or_default().push(pod);
         }
         let suspects = nodes.into_iter().map(|(name, seen)| {
             let attachments = by_node.remove(&name).unwrap_or_default();
@@ -99,8 +95,11 @@ impl Tables {
                         Some(seen) => Fact::Present(seen.node.clone()),
                         None => Fact::Absent,
                     },
-                    attachments: attachments.iter().map(|a| a.resolve(&volumes)).collect(),
-                    pods: pods.iter().map(|pod| pod.resolve(&volumes)).collect(),
+                    attachments: attachments
+                        .iter()
+                        .map(|attachment| attachment.resolve(&self.volumes))
+                        .collect(),
+                    pods: pods.iter().map(|pod| pod.resolve(&self.volumes)).collect(),
                     volumes: BTreeMap::new(),
                     instances: BTreeMap::new(),
                 },
@@ -108,6 +107,13 @@ impl Tables {
             }
         });
         suspects.collect()
+    }
+
+    /// The detaches that the controller refuses.
+    pub fn refused(&self) -> Vec<Refused> {
+        let refused = self.attachments.pick(|seen| seen.refused().is_some());
+        let refused = refused.iter().filter_map(|seen| seen.refused().cloned());
+        refused.collect()
     }
 
     /// All nodes as the brake counts them, without what was and what is to be done.
@@ -119,19 +125,14 @@ impl Tables {
             acted: false,
             wanted: false,
         };
-        let there = self.nodes.all();
+        let mut all = self.nodes.map(|node| {
+            let suspect = node.node.ready == Readiness::NotReady;
+            seen(&node.name, &node.zone, suspect)
+        });
         let gone = suspects
             .iter()
-            .filter(|suspect| suspect.facts.object == Fact::Absent)
-            .map(|suspect| seen(&suspect.name, "", true));
-        let mut all: Vec<Seen> = there
-            .iter()
-            .map(|node| {
-                let suspect = node.node.ready == Readiness::NotReady;
-                seen(&node.name, &node.zone, suspect)
-            })
-            .collect();
-        all.extend(gone);
+            .filter(|suspect| suspect.facts.object == Fact::Absent);
+        all.extend(gone.map(|suspect| seen(&suspect.name, "", true)));
         all
     }
 
@@ -147,22 +148,20 @@ impl Tables {
     ) -> Result<(Option<core::Node>, Suspect), kube::Error> {
         let nodes: Api<core::Node> = Api::all(client.clone());
         let object = nodes.get_opt(name).await?;
-        let pods: Api<core::Pod> = Api::all(client.clone());
+        let pods: Api<Watched<SeenPod>> = Api::all(client.clone());
         let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
         let pods = pods.list(&here).await?;
-        let volumes = Volumes::new(self.volumes.all());
-        let attachments = self.attachments.all();
+        let attachments = self.attachments.pick(|seen| seen.node() == name);
         let facts = NodeFacts {
             object: fact(object.as_ref()),
             attachments: attachments
                 .iter()
-                .filter(|attachment| attachment.node == name)
-                .map(|attachment| attachment.resolve(&volumes))
+                .map(|attachment| attachment.resolve(&self.volumes))
                 .collect(),
             pods: pods
-                .iter()
-                .filter_map(SeenPod::new)
-                .map(|pod| pod.resolve(&volumes))
+                .into_iter()
+                .filter_map(Watched::row)
+                .map(|pod| pod.resolve(&self.volumes))
                 .collect(),
             volumes: BTreeMap::new(),
             instances: BTreeMap::new(),

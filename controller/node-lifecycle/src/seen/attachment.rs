@@ -1,11 +1,14 @@
-//! VolumeAttachments of this driver.
+//! This driver's VolumeAttachments.
 
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_safe_detach::lifecycle::Attachment;
-use k8s_openapi::api::storage::v1 as storage;
-use kube::ResourceExt;
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde::Deserialize;
 
-use super::Volumes;
+use super::{Object, Seen, SeenVolume};
+use crate::table::{Row, Table};
+use crate::texts::Texts;
 
 /// The annotation whose appearance has external-attacher try a refused detach again at once.
 pub const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
@@ -25,59 +28,208 @@ pub struct Order {
     pub since: String,
 }
 
+/// A detach that was asked for and refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub token: String,
+    /// Since when it is asked for, by the API server's clock.
+    pub since: Timestamp,
+}
+
+const NAME: usize = 0;
+const NODE: usize = 1;
+const PERSISTENT_VOLUME: usize = 2;
+const UID: usize = 3;
+const INSTANCE: usize = 4;
+
 /// A VolumeAttachment.
 #[derive(Clone, Debug)]
 pub struct SeenAttachment {
-    /// A person's order about it.
-    pub order: Option<Order>,
-    /// The node that it names.
-    pub node: String,
-    /// The PersistentVolume that it names.
-    persistent_volume: String,
-    /// All but the volume.
-    attachment: Attachment,
+    texts: Texts<5>,
+    order: Option<Box<Order>>,
+    refused: Option<Box<Refused>>,
+    deleting: bool,
+    nudged: bool,
+}
+
+/// The fields of an attachment's `spec` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    attacher: String,
+    node_name: String,
+    source: Source,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Source {
+    persistent_volume_name: Option<String>,
+}
+
+/// The fields of an attachment's `status` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    detach_error: Option<DetachError>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct DetachError {
+    message: Option<String>,
+}
+
+/// Why the controller refused a detach, in its message: `SafeDetachRefused/TOKEN: …`.
+fn token(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("SafeDetachRefused/")?;
+    rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+        .next()
+        .filter(|token| !token.is_empty())
+}
+
+impl Row for SeenAttachment {
+    fn key(&self) -> &str {
+        self.texts.get(NAME)
+    }
+}
+
+impl Seen for SeenAttachment {
+    type Kind = VolumeAttachment;
+    type Spec = Spec;
+    type Status = Status;
+
+    /// `None` for another driver's, and for one without a PersistentVolume.
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let (meta, spec) = (object.metadata, object.spec);
+        if spec.attacher != DRIVER_NAME {
+            return None;
+        }
+        let order = meta.annotations.get(BREAK_GLASS).and_then(|text| {
+            let (instance, since) = text.split_once(' ')?;
+            Some(Box::new(Order {
+                instance: instance.to_owned(),
+                since: since.to_owned(),
+            }))
+        });
+        let instance = meta.annotations.get(NODE_ID);
+        Some(Self {
+            order,
+            refused: meta.deletion_timestamp.as_ref().and_then(|since| {
+                let message = object.status.detach_error?.message?;
+                Some(Box::new(Refused {
+                    token: token(&message)?.to_owned(),
+                    since: since.0,
+                }))
+            }),
+            deleting: meta.deletion_timestamp.is_some(),
+            nudged: meta.annotations.contains_key(NUDGE),
+            texts: Texts::new([
+                &meta.name,
+                &spec.node_name,
+                &spec.source.persistent_volume_name?,
+                &meta.uid,
+                instance.map_or("", String::as_str),
+            ]),
+        })
+    }
 }
 
 impl SeenAttachment {
-    /// What matters of it; `None` for another driver's, and for one without a PersistentVolume.
-    pub fn new(object: &storage::VolumeAttachment) -> Option<Self> {
-        if object.spec.attacher != DRIVER_NAME {
-            return None;
-        }
-        let annotations = object.annotations();
-        let order = annotations.get(BREAK_GLASS).and_then(|text| {
-            let (instance, since) = text.split_once(' ')?;
-            Some(Order {
-                instance: instance.to_owned(),
-                since: since.to_owned(),
-            })
-        });
-        Some(Self {
-            order,
-            node: object.spec.node_name.clone(),
-            persistent_volume: object.spec.source.persistent_volume_name.clone()?,
-            attachment: Attachment {
-                name: object.name_any(),
-                uid: object.uid().unwrap_or_default(),
-                volume: String::new(),
-                instance: annotations.get(NODE_ID).cloned(),
-                deleting: object.metadata.deletion_timestamp.is_some(),
-                nudged: annotations.contains_key(NUDGE),
-            },
-        })
+    /// The node that it names.
+    pub fn node(&self) -> &str {
+        self.texts.get(NODE)
+    }
+
+    /// A person's order about it.
+    pub fn order(&self) -> Option<&Order> {
+        self.order.as_deref()
+    }
+
+    /// The refusal that stands in its status.
+    pub fn refused(&self) -> Option<&Refused> {
+        self.refused.as_deref()
     }
 
     /// With its volume. One whose PersistentVolume has not been seen has no instance either: nothing is asked and nothing done about it.
-    pub fn resolve(&self, volumes: &Volumes) -> Attachment {
-        let volume = volumes.volume(&self.persistent_volume);
+    pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
+        let seen = volumes.get(self.texts.get(PERSISTENT_VOLUME));
+        let volume = seen.as_ref().and_then(|seen| seen.volume());
+        let instance = self.texts.get(INSTANCE);
         Attachment {
+            name: self.key().to_owned(),
+            uid: self.texts.get(UID).to_owned(),
             volume: volume.unwrap_or_default().to_owned(),
-            instance: self
-                .attachment
-                .instance
-                .clone()
-                .filter(|_| volume.is_some()),
-            ..self.attachment.clone()
+            instance: (volume.is_some() && !instance.is_empty()).then(|| instance.to_owned()),
+            deleting: self.deleting,
+            nudged: self.nudged,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAttachment> {
+        let mut object = json!({
+            "metadata": {"name": "csi-1", "uid": "u", "annotations": {NODE_ID: "i-1"}},
+            "spec": {"attacher": DRIVER_NAME, "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+            "status": {"attached": true},
+        });
+        change(&mut object);
+        SeenAttachment::new(serde_json::from_value(object).expect("an attachment"))
+    }
+
+    #[test]
+    fn what_matters_of_an_attachment_comes_back() {
+        let attachment = seen(|_| ()).expect("ours");
+        assert_eq!((attachment.key(), attachment.node()), ("csi-1", "n"));
+        assert_eq!(attachment.order(), None);
+        let resolved = attachment.resolve(&Table::default());
+        assert_eq!(resolved.instance, None, "its volume has not been seen");
+        assert_eq!((resolved.uid.as_str(), resolved.deleting), ("u", false));
+
+        let other = seen(|a| a["spec"]["attacher"] = json!("other.example.com"));
+        assert!(other.is_none());
+        assert!(seen(|a| a["spec"]["source"] = json!({"inlineVolumeSpec": {}})).is_none());
+        let ordered = seen(|a| {
+            a["metadata"]["annotations"] =
+                json!({BREAK_GLASS: "i-1 2026-01-01T00:00:00Z", NUDGE: "true"});
+            a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        })
+        .expect("ours");
+        let order = Order {
+            instance: "i-1".to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        assert_eq!(ordered.order(), Some(&order));
+        let resolved = ordered.resolve(&Table::default());
+        assert!(resolved.deleting && resolved.nudged);
+        assert_eq!(ordered.refused(), None, "nothing was tried yet");
+    }
+
+    #[test]
+    fn a_refused_detach_is_told_from_one_that_failed() {
+        let with = |message: &str, deleting: bool| {
+            seen(|a| {
+                a["status"]["detachError"] =
+                    json!({"message": message, "time": "2026-01-01T00:00:10Z"});
+                if deleting {
+                    a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                }
+            })
+            .expect("ours")
+        };
+        let refusal = "rpc error: code = FailedPrecondition desc = SafeDetachRefused/no-word: volume vol-1 stays";
+        let refused = with(refusal, true).refused().cloned();
+        let refused = refused.expect("it was refused");
+        assert_eq!(refused.token, "no-word");
+        assert_eq!(refused.since.to_string(), "2026-01-01T00:00:00Z");
+        assert_eq!(with(refusal, false).refused(), None, "nobody asks any more");
+        assert_eq!(with("rpc error: code = Unavailable", true).refused(), None);
     }
 }

@@ -4,6 +4,10 @@ use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, Return};
 use ebs_csi_wire::InstanceId;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
+use serde::Deserialize;
+
+use super::{Meta, Object, Seen};
+use crate::table::Row;
 
 /// The key of Kubernetes' taint: its pods are deleted by force and its volumes detached without waiting for kubelet.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -30,43 +34,121 @@ pub struct SeenNode {
     pub node: Node,
 }
 
+/// The fields of a node's `spec` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+    taints: Vec<core::Taint>,
+}
+
+/// The fields of a node's `status` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    conditions: Vec<Condition>,
+    node_info: Info,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    #[serde(rename = "bootID")]
+    boot_id: String,
+}
+
+impl Row for SeenNode {
+    fn key(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Seen for SeenNode {
+    type Kind = core::Node;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        Some(Self::whole(object))
+    }
+}
+
 impl SeenNode {
-    /// What matters of it.
-    pub fn new(object: &core::Node) -> Self {
-        let status = object.status.as_ref();
+    fn whole(object: Object<Spec, Status>) -> Self {
+        let Object {
+            metadata: meta,
+            spec,
+            status,
+        } = object;
         let ready = status
-            .and_then(|status| status.conditions.as_ref())
-            .into_iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        let boot = status
-            .and_then(|status| status.node_info.as_ref())
-            .map(|info| info.boot_id.clone())
-            .unwrap_or_default();
-        let provider = object.spec.as_ref().and_then(|s| s.provider_id.as_deref());
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == "Ready" && condition.status == "True");
+        let label = |key: &str| meta.labels.get(key).map(String::as_str);
         Self {
-            name: object.name_any(),
-            uid: object.uid().unwrap_or_default(),
-            zone: object
-                .labels()
-                .get("topology.kubernetes.io/zone")
-                .cloned()
-                .unwrap_or_default(),
+            zone: label("topology.kubernetes.io/zone")
+                .unwrap_or_default()
+                .to_owned(),
             node: Node {
                 ready: if ready {
                     Readiness::Ready
                 } else {
                     Readiness::NotReady
                 },
-                instance: provider.and_then(instance_of),
-                boot,
-                out_of_service: out_of_service(object),
-                opted_out: object.labels().get(OPT_OUT).is_some_and(|v| v == "off"),
-                may_fence: object.labels().get(MAY_FENCE).is_some_and(|v| v == "true"),
+                instance: spec.provider_id.as_deref().and_then(instance_of),
+                out_of_service: out_of_service(&spec.taints, &meta),
+                opted_out: label(OPT_OUT) == Some("off"),
+                may_fence: label(MAY_FENCE) == Some("true"),
+                boot: status.node_info.boot_id,
                 // Only who has watched it for so long can say.
                 lost_for_long: false,
             },
+            name: meta.name,
+            uid: meta.uid,
         }
+    }
+
+    /// What a step rests on, of a whole object.
+    pub fn of(object: &core::Node) -> Node {
+        let spec = object.spec.clone().unwrap_or_default();
+        let status = object.status.clone().unwrap_or_default();
+        let conditions = status.conditions.into_iter().flatten();
+        let seen = Self::whole(Object {
+            metadata: Meta {
+                name: object.name_any(),
+                uid: object.uid().unwrap_or_default(),
+                labels: object.labels().clone(),
+                annotations: object.annotations().clone(),
+                ..Meta::default()
+            },
+            spec: Spec {
+                provider_id: spec.provider_id,
+                taints: spec.taints.unwrap_or_default(),
+            },
+            status: Status {
+                conditions: conditions
+                    .map(|condition| Condition {
+                        kind: condition.type_,
+                        status: condition.status,
+                    })
+                    .collect(),
+                node_info: Info {
+                    boot_id: status
+                        .node_info
+                        .map(|info| info.boot_id)
+                        .unwrap_or_default(),
+                },
+            },
+        });
+        seen.node
     }
 }
 
@@ -77,14 +159,10 @@ pub fn instance_of(provider_id: &str) -> Option<String> {
     id.parse::<InstanceId>().ok().map(|id| id.to_string())
 }
 
-fn out_of_service(object: &core::Node) -> OutOfService {
-    let taints = object.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    let mut all = taints
-        .into_iter()
-        .flatten()
-        .filter(|taint| taint.key == OUT_OF_SERVICE);
+fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
+    let mut all = taints.iter().filter(|taint| taint.key == OUT_OF_SERVICE);
     let (first, second) = (all.next(), all.next());
-    let about = object.annotations().get(RETURN).and_then(|text| read(text));
+    let about = meta.annotations.get(RETURN).and_then(|text| read(text));
     match (first, second, about) {
         (None, _, _) => OutOfService::None,
         (Some(only), None, Some(about)) if only.value.as_deref() == Some(OWNER) => {
@@ -122,8 +200,11 @@ mod tests {
                 }
             }
         });
-        let object: core::Node = serde_json::from_value(object).expect("a node");
-        SeenNode::new(&object).node
+        let read = serde_json::from_value(object.clone()).expect("a node");
+        let seen = SeenNode::new(read).expect("it matters").node;
+        let whole: core::Node = serde_json::from_value(object).expect("a node");
+        assert_eq!(SeenNode::of(&whole), seen, "of a whole object");
+        seen
     }
 
     #[test]

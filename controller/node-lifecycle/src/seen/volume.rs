@@ -2,85 +2,148 @@
 //!
 //! A bound volume names its claim, so claims themselves are not watched.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_safe_detach::lifecycle::Claim;
 use k8s_openapi::api::core::v1 as core;
-use kube::ResourceExt;
+use serde::Deserialize;
 
-/// A PersistentVolume.
+use super::{Object, Seen};
+use crate::table::{Row, Table};
+use crate::texts::Texts;
+
+const NAME: usize = 0;
+const CLAIM: usize = 1;
+const HANDLE: usize = 2;
+
+/// A PersistentVolume, found by its name, and by the claim (`NAMESPACE/NAME`) that it is bound to.
 #[derive(Clone, Debug)]
 pub struct SeenVolume {
-    /// Its name.
-    pub name: String,
-    /// Namespace and name of the claim that it is bound to.
-    pub claim: Option<(String, String)>,
-    /// The driver's volume; `None` for another driver's.
-    pub volume: Option<String>,
-    /// Several nodes may use it at once.
-    pub shared: bool,
+    texts: Texts<3>,
+    ours: bool,
+    shared: bool,
 }
 
-impl SeenVolume {
-    /// What matters of it.
-    pub fn new(object: &core::PersistentVolume) -> Option<Self> {
-        let spec = object.spec.as_ref()?;
-        let bound = object.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
-        let claim = spec.claim_ref.as_ref().filter(|_| bound);
-        let modes = spec.access_modes.iter().flatten();
+/// The fields of a volume's `spec` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    claim_ref: Option<Reference>,
+    csi: Option<Csi>,
+    access_modes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Csi {
+    driver: String,
+    volume_handle: String,
+}
+
+/// The fields of a volume's `status` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    phase: Option<String>,
+}
+
+impl Row for SeenVolume {
+    fn key(&self) -> &str {
+        self.texts.get(NAME)
+    }
+
+    fn second_key(&self) -> Option<&str> {
+        Some(self.texts.get(CLAIM)).filter(|claim| !claim.is_empty())
+    }
+}
+
+impl Seen for SeenVolume {
+    type Kind = core::PersistentVolume;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let spec = object.spec;
+        let bound = object.status.phase.as_deref() == Some("Bound");
+        let claim = spec.claim_ref.filter(|_| bound);
+        let claim = claim.and_then(|claim| Some(format!("{}/{}", claim.namespace?, claim.name?)));
+        let csi = spec.csi.filter(|csi| csi.driver == DRIVER_NAME);
+        let shared = |mode: &String| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany");
         Some(Self {
-            name: object.name_any(),
-            claim: claim.and_then(|claim| Some((claim.namespace.clone()?, claim.name.clone()?))),
-            volume: spec
-                .csi
-                .as_ref()
-                .filter(|csi| csi.driver == DRIVER_NAME)
-                .map(|csi| csi.volume_handle.clone()),
-            shared: modes
-                .into_iter()
-                .any(|mode| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany")),
+            ours: csi.is_some(),
+            shared: spec.access_modes.iter().any(shared),
+            texts: Texts::new([
+                &object.metadata.name,
+                claim.as_deref().unwrap_or_default(),
+                csi.as_ref().map_or("", |csi| &csi.volume_handle),
+            ]),
         })
     }
 }
 
-/// The volumes, by what they are looked up by.
-#[derive(Debug, Default)]
-pub struct Volumes {
-    by_claim: HashMap<(String, String), Arc<SeenVolume>>,
-    by_name: HashMap<String, Arc<SeenVolume>>,
+impl SeenVolume {
+    /// The driver's volume; `None` for another driver's.
+    pub fn volume(&self) -> Option<&str> {
+        self.ours.then(|| self.texts.get(HANDLE))
+    }
 }
 
-impl Volumes {
-    /// An index of them.
-    pub fn new(all: Vec<Arc<SeenVolume>>) -> Self {
-        let mut volumes = Self::default();
-        for volume in all {
-            if let Some(claim) = &volume.claim {
-                volumes.by_claim.insert(claim.clone(), Arc::clone(&volume));
-            }
-            volumes.by_name.insert(volume.name.clone(), volume);
-        }
-        volumes
-    }
-
-    /// What a claim is bound to.
-    pub fn claim(&self, namespace: &str, name: &str) -> Claim {
-        match self.by_claim.get(&(namespace.to_owned(), name.to_owned())) {
-            None => Claim::Unknown,
-            Some(bound) => match &bound.volume {
-                Some(volume) => Claim::Ours {
-                    volume: volume.clone(),
-                    shared: bound.shared,
-                },
-                None => Claim::Foreign,
+/// What a claim is bound to.
+pub fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str) -> Claim {
+    match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
+        None => Claim::Unknown,
+        Some(bound) => match bound.volume() {
+            Some(volume) => Claim::Ours {
+                volume: volume.to_owned(),
+                shared: bound.shared,
             },
-        }
+            None => Claim::Foreign,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> SeenVolume {
+        let mut object = json!({
+            "metadata": {"name": "pv"},
+            "spec": {"claimRef": {"namespace": "a", "name": "c"}, "accessModes": ["ReadWriteOnce"],
+                "csi": {"driver": DRIVER_NAME, "volumeHandle": "vol-1"}},
+            "status": {"phase": "Bound"},
+        });
+        change(&mut object);
+        let object = serde_json::from_value(object).expect("a volume");
+        SeenVolume::new(object).expect("it matters")
     }
 
-    /// The driver's volume of a PersistentVolume.
-    pub fn volume(&self, name: &str) -> Option<&str> {
-        self.by_name.get(name)?.volume.as_deref()
+    #[test]
+    fn what_a_volume_is_to_its_claim_has_a_row_for_each_form() {
+        let whole = seen(|_| ());
+        assert_eq!(
+            (
+                whole.key(),
+                whole.second_key(),
+                whole.volume(),
+                whole.shared
+            ),
+            ("pv", Some("a/c"), Some("vol-1"), false)
+        );
+        let released = seen(|v| v["status"]["phase"] = json!("Released"));
+        assert_eq!(released.second_key(), None);
+        let foreign = seen(|v| v["spec"]["csi"]["driver"] = json!("other.example.com"));
+        assert_eq!(foreign.volume(), None);
+        let local = seen(|v| v["spec"]["csi"] = Value::Null);
+        assert_eq!(local.volume(), None);
+        assert!(seen(|v| v["spec"]["accessModes"] = json!(["ReadWriteMany"])).shared);
     }
 }

@@ -1,0 +1,41 @@
+//! The leases that kubelets renew.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::Deserialize;
+
+use super::{Object, Seen};
+
+/// A lease of a node.
+#[derive(Clone, Debug)]
+pub struct SeenLease {
+    /// The node.
+    pub node: String,
+    /// When it was last renewed, by the node's clock.
+    pub renewed: Option<Timestamp>,
+}
+
+/// The fields of a lease's `spec` that matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    renew_time: Option<MicroTime>,
+}
+
+/// A lease has no status.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Status {}
+
+impl Seen for SeenLease {
+    type Kind = Lease;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        Some(Self {
+            node: object.metadata.name,
+            renewed: object.spec.renew_time.map(|time| time.0),
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! Several short texts in one allocation: what is kept of a hundred thousand objects is mostly names.
+
+use std::fmt;
+
+/// `N` texts, one behind the other.
+#[derive(Clone)]
+pub struct Texts<const N: usize> {
+    all: Box<str>,
+    ends: [u32; N],
+}
+
+impl<const N: usize> Texts<N> {
+    /// Of these. What goes beyond 4 GiB in all is cut off; an API object has at most a few MiB.
+    pub fn new(texts: [&str; N]) -> Self {
+        let all = texts.concat().into_boxed_str();
+        let mut end = 0_usize;
+        let ends = texts.map(|text| {
+            end += text.len();
+            u32::try_from(end).unwrap_or(u32::MAX)
+        });
+        Self { all, ends }
+    }
+
+    /// The text of that number; empty when there is none.
+    pub fn get(&self, number: usize) -> &str {
+        let at = |number: usize| self.ends.get(number).map_or(0, |end| *end as usize);
+        let from = number.checked_sub(1).map_or(0, at);
+        self.all.get(from..at(number)).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> fmt::Debug for Texts<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = (0..N).map(|number| self.get(number));
+        f.debug_list().entries(texts).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_text_comes_back() {
+        let texts = Texts::new(["default/a", "", "ü", "x"]);
+        let back: Vec<&str> = (0..5).map(|number| texts.get(number)).collect();
+        assert_eq!(back, ["default/a", "", "ü", "x", ""]);
+        assert_eq!(format!("{texts:?}"), r#"["default/a", "", "ü", "x"]"#);
+    }
+}
