@@ -34,7 +34,10 @@ pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, testimony: &Testi
     weigh(mode, pair, instance, volume, testimony)
 }
 
-/// As [`gather`], for many at once: as few calls as EC2 takes.
+/// As [`gather`], for many at once and to be told, not acted on: as few calls as EC2 takes.
+///
+/// The volumes that their instances show attached are not asked about as well. Both views may lag; of this one the worst that follows is that
+/// what has just become free is told as held until the next question.
 pub(super) async fn gather_all(
     ec2: &Ec2,
     mode: Mode,
@@ -42,23 +45,36 @@ pub(super) async fn gather_all(
     testimony: &Testimony,
 ) -> Vec<Gathered> {
     let nodes: Vec<_> = pairs.iter().map(|pair| pair.node.clone()).collect();
-    let volumes: Vec<_> = pairs.iter().map(|pair| pair.volume.clone()).collect();
-    let (nodes, volumes) = tokio::join!(ec2.look_instances(&nodes), ec2.look_volumes(&volumes));
-    let looks = pairs.iter().zip(nodes).zip(volumes);
+    let nodes = ec2.look_instances(&nodes).await;
+    let shown: Vec<bool> = pairs
+        .iter()
+        .zip(&nodes)
+        .map(|(pair, instance)| is_shown(pair, instance))
+        .collect();
+    let others = pairs.iter().zip(&shown).filter(|(_, shown)| !**shown);
+    let others: Vec<_> = others.map(|(pair, _)| pair.volume.clone()).collect();
+    let mut volumes = ec2.look_volumes(&others).await.into_iter();
+    let looks = pairs.iter().zip(nodes).zip(shown);
     looks
-        .map(|((pair, node), volume)| weigh(mode, pair, node, Some(volume), testimony))
+        .map(|((pair, node), shown)| {
+            let volume = if shown { None } else { volumes.next() };
+            weigh(mode, pair, node, volume, testimony)
+        })
         .collect()
+}
+
+/// Whether the instance shows the volume attached.
+fn is_shown(pair: &Pair, instance: &Seen<Instance>) -> bool {
+    let mapped = instance
+        .present()
+        .and_then(|instance| of_mapping(instance, pair));
+    mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
 }
 
 /// Whether the instance shows enough, so that the volume need not be asked.
 fn is_enough(mode: Mode, pair: &Pair, instance: &Seen<Instance>) -> bool {
-    let Some(instance) = instance.present() else {
-        return false;
-    };
-    let mapped = of_mapping(instance, pair);
-    mode == Mode::Ec2Only
-        && instance.state == InstanceState::Running
-        && mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
+    let runs = |instance: &Instance| instance.state == InstanceState::Running;
+    mode == Mode::Ec2Only && instance.present().is_some_and(runs) && is_shown(pair, instance)
 }
 
 /// The facts that follow from the looks; without a look at the volume the instance's word stands for it.
