@@ -172,6 +172,14 @@ pub fn unfiltered(params: &Params) -> bool {
 }
 
 impl Call<'_> {
+    /// Whether the reply may show a resource that is there.
+    fn shows(&self, id: &str) -> bool {
+        !self
+            .faults
+            .iter()
+            .any(|f| matches!(f, Fault::Unseen { id: unseen } if unseen == id))
+    }
+
     /// Answers a dry run. Where it stands in an action is the place that EC2 gives it in its order of tests.
     ///
     /// # Errors

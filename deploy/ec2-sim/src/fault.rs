@@ -149,6 +149,11 @@ pub enum Fault {
         /// How long ago, milliseconds.
         ms: u64,
     },
+    /// DescribeInstances and DescribeVolumes do not know a resource that is there.
+    Unseen {
+        /// Its id.
+        id: String,
+    },
     /// AttachVolume: the name is in use, though nothing lists it.
     DeviceTaken {
         /// It stays so on that instance.

@@ -129,6 +129,34 @@ fn a_stale_read_is_a_fault_like_others() {
 }
 
 #[test]
+fn what_is_there_can_be_unseen_for_a_while() {
+    let mut w = World::new();
+    let id = w.volume(&[]);
+    let by_id = [("VolumeId.1", id.as_str())];
+    let by_filter = [("Filter.1.Name", "volume-id"), ("Filter.1.Value.1", &*id)];
+    let unseen = |w: &mut World, what: &str| {
+        w.fault(&json!({"count": 2, "fault": {"kind": "unseen", "id": what}}).to_string());
+    };
+    unseen(&mut w, &id);
+    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
+    assert!(!w.ok("DescribeVolumes", &by_filter).contains(&*id));
+    assert_eq!(w.of_volume(&id, "status"), "available");
+
+    let by_id = [("InstanceId.1", NODE_A)];
+    let by_filter = [
+        ("Filter.1.Name", "instance-id"),
+        ("Filter.1.Value.1", NODE_A),
+    ];
+    unseen(&mut w, NODE_A);
+    assert_eq!(
+        w.code("DescribeInstances", &by_id),
+        "InvalidInstanceID.NotFound"
+    );
+    assert!(!w.ok("DescribeInstances", &by_filter).contains(NODE_A));
+    assert!(w.ok("DescribeInstances", &by_filter).contains(NODE_A));
+}
+
+#[test]
 fn limits_of_the_account_are_kept() {
     let mut w = with(
         "quotas",

@@ -66,7 +66,8 @@ pub(super) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
     );
     let realm = &*call.realm;
     let mut x = Xml::new();
-    x.list("reservationSet", found.rows, |x, i| {
+    let shown = found.rows.into_iter().filter(|i| call.shows(&i.id));
+    x.list("reservationSet", shown, |x, i| {
         x.text("reservationId", &i.id.replacen("i-", "r-", 1))
             .text("ownerId", &realm.account)
             .text("groupSet", "")
@@ -150,7 +151,7 @@ fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<Vec<&'a Inst
     let missing: Vec<&str> = ids
         .iter()
         .copied()
-        .filter(|id| !known.contains_key(*id))
+        .filter(|id| !known.contains_key(*id) || !call.shows(id))
         .collect();
     match missing.as_slice() {
         [] => Ok(Some(ids.iter().filter_map(|id| known.get(*id)).collect())),

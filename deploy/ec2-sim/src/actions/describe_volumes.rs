@@ -68,7 +68,8 @@ pub(super) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         |v| &v.tags,
     );
     let mut x = Xml::new();
-    x.list("volumeSet", found.rows, |x, v| {
+    let shown = found.rows.into_iter().filter(|v| call.shows(&v.id));
+    x.list("volumeSet", shown, |x, v| {
         render::volume(x, realm, v, View::Full);
     });
     next_token(&mut x, found.next.as_deref(), call.action, call.now);
@@ -83,7 +84,7 @@ pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a 
     let missing: Vec<&str> = ids
         .iter()
         .copied()
-        .filter(|id| !call.realm.volumes().contains_key(*id))
+        .filter(|id| !call.realm.volumes().contains_key(*id) || !call.shows(id))
         .collect();
     match missing.as_slice() {
         [] => Ok(ids

@@ -85,6 +85,7 @@ impl Plan {
             Fault::Refuse { .. } => self.suppressed = true,
             // Others act before or after it; these shape the action itself.
             Fault::Foreign { .. }
+            | Fault::Unseen { .. }
             | Fault::StuckAttach { .. }
             | Fault::SkewAttach { .. }
             | Fault::LateDevice { .. }
