@@ -1,16 +1,17 @@
 //! Volumes, pods and attachments, and what is waited for.
 
 use std::future::Future;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::control_plane::ControlPlane;
 use crate::driver::Driver;
 use crate::nodes::Nodes;
 
@@ -19,6 +20,11 @@ pub(crate) struct World<'a> {
     pub(crate) admin: Client,
     pub(crate) nodes: Nodes,
     pub(crate) driver: &'a Driver,
+    pub(crate) plane: &'a ControlPlane,
+    /// node-lifecycle's.
+    pub(crate) kubeconfig: &'a Path,
+    /// How many instances scenarios have made for themselves.
+    pub(crate) made: AtomicUsize,
 }
 
 pub(crate) type Outcome = Result<(), String>;
@@ -67,6 +73,26 @@ impl World<'_> {
         Api::all(self.admin.clone())
     }
 
+    /// A Ready node of that name on an instance of its own, whose id is returned.
+    pub(crate) async fn node(&self, name: &str) -> Result<String, String> {
+        self.node_with(name, &json!({})).await
+    }
+
+    /// The same; `more` of the instance as in the simulator's scenario file.
+    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> Result<String, String> {
+        let instance = self.instance(more)?;
+        self.nodes.create(name, &instance, "us-east-1a").await?;
+        Ok(instance)
+    }
+
+    /// An instance without a Node object.
+    pub(crate) fn instance(&self, more: &Value) -> Result<String, String> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let id = format!("i-{:017x}", 0xa000 + number);
+        self.driver.add_instance(&id, more)?;
+        Ok(id)
+    }
+
     /// A volume in EC2, and a claim of that name that is bound to it.
     pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
         let handle = self.driver.volume(name).await?;
@@ -112,13 +138,24 @@ impl World<'_> {
 
     /// A pod with these claims on a node; nobody waits for its volumes.
     pub(crate) async fn add_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+        self.add_tolerant_pod(name, node, claims, json!([])).await
+    }
+
+    /// The same, with these tolerations.
+    pub(crate) async fn add_tolerant_pod(
+        &self,
+        name: &str,
+        node: &str,
+        claims: &[&str],
+        tolerations: Value,
+    ) -> Outcome {
         let volumes: Vec<Value> = claims
             .iter()
             .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
             .collect();
         let pod: Pod = made(json!({
             "metadata": {"name": name},
-            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "volumes": volumes},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "volumes": volumes, "tolerations": tolerations},
         }));
         let created = self.pods().create(&PostParams::default(), &pod).await;
         created.map(drop).map_err(|e| format!("pod {name}: {e}"))
@@ -127,8 +164,13 @@ impl World<'_> {
     /// A running pod with these claims on a node, and its volumes attached and in use there.
     pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         self.add_pod(name, node, claims).await?;
+        self.begin_pod(name, node, claims).await
+    }
+
+    /// Its volumes are attached, and its kubelet starts it.
+    pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         for claim in claims {
-            until(&format!("{claim} is attached to {node}"), 60, || async {
+            until(&format!("{claim} is attached to {node}"), 120, || async {
                 let attachment = self.attachment(claim, node).await?;
                 let status = attachment.and_then(|attachment| attachment.status);
                 Ok(status.is_some_and(|status| status.attached))
@@ -171,24 +213,6 @@ impl World<'_> {
             attachment.spec.node_name == node
                 && attachment.spec.source.persistent_volume_name.as_deref() == Some(volume)
         }))
-    }
-
-    /// Whether the attachment is there, and nobody has asked for its end.
-    pub(crate) async fn is_kept(&self, volume: &str, node: &str) -> Result<bool, String> {
-        let attachment = self.attachment(volume, node).await?;
-        Ok(attachment.is_some_and(|a| a.metadata.deletion_timestamp.is_none()))
-    }
-
-    /// Whether the detach was refused, with that token.
-    pub(crate) async fn is_refused(
-        &self,
-        volume: &str,
-        node: &str,
-        token: &str,
-    ) -> Result<bool, String> {
-        let status = self.attachment(volume, node).await?.and_then(|a| a.status);
-        let message = status.and_then(|s| s.detach_error).and_then(|e| e.message);
-        Ok(message.is_some_and(|message| message.contains(token)))
     }
 
     /// As a person with kubectl.
@@ -260,99 +284,6 @@ impl World<'_> {
     pub(crate) fn detach_in_ec2(&self, volume: &str) -> Outcome {
         let call = json!({"action": "DetachVolume", "parameters": {"VolumeId": volume}});
         self.driver.ec2("POST", "/v1/as-foreign", &call).map(drop)
-    }
-
-    /// Who holds node-lifecycle's lease.
-    pub(crate) async fn leader(&self) -> Result<Option<String>, String> {
-        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), "kube-system");
-        let lease = leases.get_opt("ebs-csi-node-lifecycle").await;
-        let spec = lease
-            .map_err(|e| e.to_string())?
-            .and_then(|lease| lease.spec);
-        Ok(spec.and_then(|spec| spec.holder_identity))
-    }
-
-    /// Waits until the volume is neither attached in Kubernetes nor in EC2.
-    pub(crate) async fn is_detached(
-        &self,
-        claim: &str,
-        node: &str,
-        handle: &str,
-        instance: &str,
-    ) -> Outcome {
-        until(&format!("{claim} is off {node}"), 90, || async {
-            Ok(self.attachment(claim, node).await?.is_none())
-        })
-        .await?;
-        must(
-            !self.driver.is_attached(handle, instance)?,
-            "EC2 shows no attachment once Kubernetes has none",
-        )
-    }
-
-    /// The out-of-service taints of a node, by value.
-    pub(crate) async fn taints(&self, node: &str) -> Result<Vec<String>, String> {
-        let node = self
-            .all_nodes()
-            .get_opt(node)
-            .await
-            .map_err(|e| e.to_string())?;
-        let taints = node.and_then(|node| node.spec).and_then(|spec| spec.taints);
-        let ours = taints.unwrap_or_default().into_iter();
-        Ok(ours
-            .filter(|taint| taint.key == "node.kubernetes.io/out-of-service")
-            .map(|taint| taint.value.unwrap_or_default())
-            .collect())
-    }
-
-    pub(crate) async fn is_ready(&self, node: &str) -> Result<bool, String> {
-        let node = self
-            .all_nodes()
-            .get(node)
-            .await
-            .map_err(|e| e.to_string())?;
-        let conditions = node.status.and_then(|status| status.conditions);
-        Ok(conditions
-            .unwrap_or_default()
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True"))
-    }
-
-    /// Waits until Kubernetes calls the node not Ready.
-    pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
-        until(&format!("{node} is not Ready"), 60, || async {
-            Ok(!self.is_ready(node).await?)
-        })
-        .await
-    }
-
-    /// The notes of the events of that reason about a node.
-    pub(crate) async fn events(&self, node: &str, reason: &str) -> Result<Vec<String>, String> {
-        let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
-        let all = events
-            .list(&ListParams::default())
-            .await
-            .map_err(|e| e.to_string())?;
-        let about = all.into_iter().filter(|event| {
-            event.reason.as_deref() == Some(reason)
-                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(node)
-        });
-        Ok(about.map(|event| event.note.unwrap_or_default()).collect())
-    }
-
-    pub(crate) async fn is_told(&self, node: &str, reason: &str) -> Outcome {
-        until(&format!("the event {reason} about {node}"), 60, || async {
-            Ok(!self.events(node, reason).await?.is_empty())
-        })
-        .await
-    }
-
-    pub(crate) async fn pod_is_gone(&self, name: &str) -> Outcome {
-        until(&format!("pod {name} is gone"), 90, || async {
-            let pod = self.pods().get_opt(name).await.map_err(|e| e.to_string())?;
-            Ok(pod.is_none())
-        })
-        .await
     }
 
     pub(crate) async fn uid(&self, pod: &str) -> Result<String, String> {

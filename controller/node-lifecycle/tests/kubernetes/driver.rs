@@ -23,7 +23,7 @@ pub(crate) const REPLICAS: usize = 2;
 
 pub(crate) struct Driver {
     directory: PathBuf,
-    control: PathBuf,
+    pub(crate) control: PathBuf,
     pub(crate) csi: PathBuf,
     pub(crate) safe_detach: PathBuf,
     http: [u16; REPLICAS],
@@ -187,60 +187,6 @@ impl Driver {
             found.rsplit(' ').next()?.parse::<f64>().ok()
         });
         counts.sum()
-    }
-
-    /// A call of the simulator's control socket.
-    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
-        let call = || -> std::io::Result<String> {
-            let mut stream = UnixStream::connect(&self.control)?;
-            let body = body.to_string();
-            write!(
-                stream,
-                "{method} {path} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            )?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        };
-        let answer = call().map_err(|e| format!("{method} {path}: {e}"))?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        if head.split(' ').nth(1) != Some("200") {
-            return Err(format!("{method} {path}: {answer}"));
-        }
-        serde_json::from_str(body).map_err(|e| format!("{method} {path}: {e}: {body}"))
-    }
-
-    /// Stops, starts or terminates an instance.
-    pub(crate) fn power(&self, instance: &str, how: &str) -> Result<(), String> {
-        let path = format!("/v1/instances/{instance}/{how}");
-        self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
-    }
-
-    /// Whether EC2 shows the volume at the instance.
-    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Result<bool, String> {
-        let state = self.ec2("GET", "/v1/state", &json!({}))?;
-        let realms = state["realms"].as_array().into_iter().flatten();
-        let mut volumes =
-            realms.flat_map(|realm| realm["volumes"].as_array().into_iter().flatten());
-        let found = volumes.find(|found| found["id"] == volume);
-        let attachments =
-            found.ok_or_else(|| format!("EC2 has no {volume}"))?["attachments"].as_array();
-        let mut attachments = attachments.into_iter().flatten();
-        Ok(attachments.any(|attachment| attachment["instance"] == instance))
-    }
-
-    /// When EC2 accepted the attach of a volume.
-    pub(crate) fn attached_since(&self, volume: &str) -> Result<String, String> {
-        let state = self.ec2("GET", "/v1/state", &json!({}))?;
-        let realms = state["realms"].as_array().into_iter().flatten();
-        let mut volumes =
-            realms.flat_map(|realm| realm["volumes"].as_array().into_iter().flatten());
-        let found = volumes.find(|found| found["id"] == volume);
-        let since = found.and_then(|found| found["attachments"][0]["since"].as_i64());
-        let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
-        let since = jiff::Timestamp::from_millisecond(since).map_err(|e| e.to_string())?;
-        Ok(since.to_string())
     }
 
     /// A volume that the controller makes in EC2.

@@ -3,14 +3,27 @@
 //! Nodes are plain objects with leases that the test renews or lets die. Everything is started once, so this test has no harness: its
 //! scenarios run beside each other on nodes of their own, and each is named by its number in the design's list.
 
+mod boots;
+mod brake;
 mod cluster;
 mod control_plane;
 mod driver;
+mod ec2;
+mod fencing;
+mod leader;
+mod leaving;
 mod manifests;
+mod names;
 mod nodes;
+mod partition;
+mod people;
 mod permissions;
+mod pods;
+mod power;
 mod process;
 mod scenarios;
+mod seen;
+mod weather;
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -95,6 +95,11 @@ impl Nodes {
         self.alive.lock().expect("not poisoned").remove(name);
     }
 
+    /// Those that are heard of.
+    pub(crate) fn living(&self) -> BTreeSet<String> {
+        self.alive.lock().expect("not poisoned").clone()
+    }
+
     /// Its object goes.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), String> {
         self.silence(name);

@@ -3,17 +3,24 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::cluster::{Outcome, World, must};
-use crate::control_plane::ControlPlane;
 use crate::manifests;
+use crate::scenarios::Scenario;
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![
+        Scenario::new("each_permission_is_needed", each_is_needed(world)),
+        Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
+    ]
+}
 
 /// What the scenarios before made node-lifecycle use is exactly what the manifest grants: each verb is needed, and (since the API server asks
 /// RBAC) none is missing.
-pub(crate) async fn each_is_needed(plane: &ControlPlane) -> Outcome {
+async fn each_is_needed(world: &World<'_>) -> Outcome {
     let mut granted = BTreeSet::new();
     for object in manifests::read("node-lifecycle-rbac.yaml") {
         for rule in object["rules"].as_array().into_iter().flatten() {
@@ -28,7 +35,7 @@ pub(crate) async fn each_is_needed(plane: &ControlPlane) -> Outcome {
             }
         }
     }
-    let used = plane.used()?;
+    let used = world.plane.used()?;
     let idle: Vec<_> = granted.difference(&used).collect();
     must(
         idle.is_empty(),
@@ -37,8 +44,8 @@ pub(crate) async fn each_is_needed(plane: &ControlPlane) -> Outcome {
 }
 
 /// As node-lifecycle's user: its own taint may come and go, nothing else of a Node may change.
-pub(crate) async fn only_our_taint(_world: &World<'_>, lifecycle: Client) -> Outcome {
-    let nodes: Api<Node> = Api::all(lifecycle);
+async fn only_our_taint(world: &World<'_>) -> Outcome {
+    let nodes: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
     let ours = json!({"key": "node.kubernetes.io/out-of-service", "value": "ebs-safe-detach", "effect": "NoExecute"});
     let persons = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
     let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule"});

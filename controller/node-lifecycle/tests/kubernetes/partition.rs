@@ -1,0 +1,40 @@
+//! Who does not hear of whom.
+
+use std::time::Duration;
+
+use crate::cluster::{Outcome, World, must, until};
+use crate::scenarios::{Scenario, instance};
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![Scenario::new(
+        "F9_cut_off_while_the_instance_runs_and_healed",
+        cut_off(world),
+    )]
+}
+
+/// Only the API server does not hear of the node: nothing is done, and it heals by itself.
+async fn cut_off(world: &World<'_>) -> Outcome {
+    let handle = world.volume("f9").await?;
+    world.run_pod("f9-0", "node-5", &["f9"]).await?;
+    world.nodes.silence("node-5");
+    world.is_lost("node-5").await?;
+    world.is_told("node-5", "SafeDetachUnproven").await?;
+    until("Kubernetes asks the pod to end", 60, || async {
+        let pod = world.pods().get("f9-0").await.map_err(|e| e.to_string())?;
+        Ok(pod.metadata.deletion_timestamp.is_some())
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    must(world.taints("node-5").await?.is_empty(), "no taint")?;
+    must(
+        world.pods().get("f9-0").await.is_ok(),
+        "the pod's object stays",
+    )?;
+    must(world.is_kept("f9", "node-5").await?, "its attachment stays")?;
+    must(
+        world.driver.is_attached(&handle, &instance(5))?,
+        "its volume stays",
+    )?;
+    world.nodes.boot("node-5", "boot-1").await?;
+    until("node-5 is Ready again", 30, || world.is_ready("node-5")).await
+}

@@ -1,0 +1,211 @@
+//! What the scenarios look at and wait for.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+
+use crate::cluster::{Outcome, World, must, until};
+
+impl World<'_> {
+    /// Whether the detach was refused, with that token.
+    pub(crate) async fn is_refused(
+        &self,
+        volume: &str,
+        node: &str,
+        token: &str,
+    ) -> Result<bool, String> {
+        let status = self.attachment(volume, node).await?.and_then(|a| a.status);
+        let message = status.and_then(|s| s.detach_error).and_then(|e| e.message);
+        Ok(message.is_some_and(|message| message.contains(token)))
+    }
+
+    /// Whether the attachment is there, and nobody has asked for its end.
+    pub(crate) async fn is_kept(&self, volume: &str, node: &str) -> Result<bool, String> {
+        let attachment = self.attachment(volume, node).await?;
+        Ok(attachment.is_some_and(|a| a.metadata.deletion_timestamp.is_none()))
+    }
+
+    /// Waits until the volume is neither attached in Kubernetes nor in EC2.
+    pub(crate) async fn is_detached(
+        &self,
+        claim: &str,
+        node: &str,
+        handle: &str,
+        instance: &str,
+    ) -> Outcome {
+        until(&format!("{claim} is off {node}"), 90, || async {
+            Ok(self.attachment(claim, node).await?.is_none())
+        })
+        .await?;
+        must(
+            !self.driver.is_attached(handle, instance)?,
+            "EC2 shows no attachment once Kubernetes has none",
+        )
+    }
+
+    pub(crate) async fn is_ready(&self, node: &str) -> Result<bool, String> {
+        let node = self
+            .all_nodes()
+            .get(node)
+            .await
+            .map_err(|e| e.to_string())?;
+        let conditions = node.status.and_then(|status| status.conditions);
+        Ok(conditions
+            .unwrap_or_default()
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+    }
+
+    /// Waits until Kubernetes calls the node not Ready.
+    pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
+        until(&format!("{node} is not Ready"), 60, || async {
+            Ok(!self.is_ready(node).await?)
+        })
+        .await
+    }
+
+    /// The notes of the events of that reason about a node.
+    pub(crate) async fn events(&self, node: &str, reason: &str) -> Result<Vec<String>, String> {
+        let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
+        let all = events
+            .list(&ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?;
+        let about = all.into_iter().filter(|event| {
+            event.reason.as_deref() == Some(reason)
+                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(node)
+        });
+        Ok(about.map(|event| event.note.unwrap_or_default()).collect())
+    }
+
+    pub(crate) async fn is_told(&self, node: &str, reason: &str) -> Outcome {
+        until(&format!("the event {reason} about {node}"), 60, || async {
+            Ok(!self.events(node, reason).await?.is_empty())
+        })
+        .await
+    }
+
+    pub(crate) async fn pod_is_gone(&self, name: &str) -> Outcome {
+        until(&format!("pod {name} is gone"), 90, || async {
+            let pod = self.pods().get_opt(name).await.map_err(|e| e.to_string())?;
+            Ok(pod.is_none())
+        })
+        .await
+    }
+
+    /// The out-of-service taints of a node, by value.
+    pub(crate) async fn taints(&self, node: &str) -> Result<Vec<String>, String> {
+        let node = self
+            .all_nodes()
+            .get_opt(node)
+            .await
+            .map_err(|e| e.to_string())?;
+        let taints = node.and_then(|node| node.spec).and_then(|spec| spec.taints);
+        let ours = taints.unwrap_or_default().into_iter();
+        Ok(ours
+            .filter(|taint| taint.key == "node.kubernetes.io/out-of-service")
+            .map(|taint| taint.value.unwrap_or_default())
+            .collect())
+    }
+
+    /// Who holds node-lifecycle's lease.
+    pub(crate) async fn leader(&self) -> Result<Option<String>, String> {
+        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), "kube-system");
+        let lease = leases.get_opt("ebs-csi-node-lifecycle").await;
+        let spec = lease
+            .map_err(|e| e.to_string())?
+            .and_then(|lease| lease.spec);
+        Ok(spec.and_then(|spec| spec.holder_identity))
+    }
+
+    /// Waits until EC2 and Kubernetes have let the attachment go, and has external-attacher try again meanwhile: by itself it would wait for
+    /// a minute after a refusal.
+    pub(crate) async fn lets_go(&self, claim: &str, node: &str) -> Outcome {
+        until(&format!("{claim} is let go by {node}"), 120, || async {
+            self.touch_attachment(claim, node).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(self.attachment(claim, node).await?.is_none())
+        })
+        .await
+    }
+
+    /// Waits until the detach is refused with that token, and has it tried again meanwhile.
+    pub(crate) async fn refuses(&self, claim: &str, node: &str, token: &str) -> Outcome {
+        let what = format!("the detach of {claim} from {node} is refused: {token}");
+        until(&what, 120, || async {
+            self.touch_attachment(claim, node).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.is_refused(claim, node, token).await
+        })
+        .await
+    }
+
+    /// Waits until Kubernetes has asked the pod to end.
+    pub(crate) async fn is_asked_to_end(&self, pod: &str) -> Outcome {
+        until(&format!("pod {pod} is asked to end"), 60, || async {
+            let pod = self.pods().get(pod).await.map_err(|e| e.to_string())?;
+            Ok(pod.metadata.deletion_timestamp.is_some())
+        })
+        .await
+    }
+
+    /// Waits until kubelet on the node may mount the volume, as the Node object says.
+    pub(crate) async fn may_mount(&self, node: &str, handle: &str) -> Outcome {
+        until(&format!("{node} lists {handle}"), 60, || async {
+            let node = self.all_nodes().get(node).await;
+            let status = node.map_err(|e| e.to_string())?.status.unwrap_or_default();
+            let attached = status.volumes_attached.unwrap_or_default();
+            Ok(attached.iter().any(|volume| volume.name.contains(handle)))
+        })
+        .await
+    }
+
+    /// The volume is at the instance, nobody has asked EC2 to take it from there, and its node has no taint.
+    pub(crate) async fn is_untouched(&self, node: &str, handle: &str, instance: &str) -> Outcome {
+        must(
+            self.driver.is_attached(handle, instance)?,
+            &format!("{handle} is at {instance}"),
+        )?;
+        let asked = self.driver.detaches(handle)?;
+        must(
+            asked.is_empty(),
+            &format!("no DetachVolume was sent: {asked:?}"),
+        )?;
+        must(
+            self.taints(node).await?.is_empty(),
+            &format!("{node} has no out-of-service taint"),
+        )
+    }
+
+    /// EC2 was asked once, without force, to take the volume from the instance, and has done it.
+    pub(crate) fn left_once(&self, handle: &str, instance: &str) -> Outcome {
+        let asked = self.driver.detaches(handle)?;
+        must(
+            asked == [(instance.to_owned(), false)],
+            &format!("one DetachVolume of {handle} from {instance}: {asked:?}"),
+        )?;
+        must(
+            !self.driver.is_attached(handle, instance)?,
+            &format!("{handle} is no longer at {instance}"),
+        )
+    }
+
+    /// A node that is not Ready and of which nothing is proved: waits until that is said and its pods are asked to end, and sees that nothing is
+    /// done.
+    pub(crate) async fn is_left_alone(
+        &self,
+        node: &str,
+        pod: &str,
+        handle: &str,
+        instance: &str,
+    ) -> Outcome {
+        self.is_lost(node).await?;
+        self.is_told(node, "SafeDetachUnproven").await?;
+        self.is_asked_to_end(pod).await?;
+        must(self.pods().get(pod).await.is_ok(), "the pod's object stays")?;
+        self.is_untouched(node, handle, instance).await
+    }
+}
