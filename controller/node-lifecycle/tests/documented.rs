@@ -1,7 +1,7 @@
 //! Alerts and their page name what is there.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ebs_csi_node_lifecycle::failover::{ADVERTISED, ADVERTISED_VERSION};
 use ebs_csi_node_lifecycle::metrics::Metrics;
@@ -77,4 +77,56 @@ fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
     assert_eq!(object["metadata"]["annotations"], annotations);
     let spec = json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"});
     assert_eq!(object["spec"], spec);
+}
+
+/// The text of every Rust file below a folder.
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder of the controller") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            all.push_str(&std::fs::read_to_string(&path).expect("a source file"));
+        }
+    }
+}
+
+#[test]
+fn every_scenario_of_the_table_names_tests_that_exist() {
+    let page = deploy("docs/safe-detach.md");
+    let table = page.split("## Scenario by scenario").nth(1);
+    let table = table.and_then(|rest| rest.split("\n## ").next());
+    let rows = table
+        .expect("the section")
+        .lines()
+        .filter(|line| line.starts_with("| F"));
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let mut text = String::new();
+    sources(&PathBuf::from(here).join(".."), &mut text);
+    let mut named = BTreeSet::new();
+    for row in rows {
+        let tests = row.trim_end_matches(['|', ' ']).rsplit('|').next();
+        let tests: Vec<&str> = tests.into_iter().flat_map(|t| t.split('`')).collect();
+        let tests = tests.iter().skip(1).step_by(2).copied();
+        let before = named.len();
+        named.extend(tests.map(str::to_owned));
+        assert!(named.len() > before, "no test of its own: {row}");
+    }
+    assert!(named.len() >= 25, "{}", named.len());
+    for name in &named {
+        let is_test =
+            text.contains(&format!("fn {name}(")) || text.contains(&format!("\"{name}\""));
+        assert!(is_test, "{name} is not there");
+    }
+    // And the other way round.
+    for played in text.split("Scenario::new(").skip(1) {
+        let name = played.split('"').nth(1).unwrap_or_default();
+        let numbered = name
+            .strip_prefix('F')
+            .is_some_and(|n| n.starts_with(char::is_numeric));
+        assert!(
+            !numbered || named.contains(name),
+            "{name} is not in the table"
+        );
+    }
 }

@@ -26,7 +26,7 @@ async fn too_many(world: &World<'_>) -> Outcome {
     for name in &living {
         world.nodes.silence(name);
     }
-    world.is_lost("beside-87").await?;
+    world.is_lost("beside-84").await?;
     world.driver.power(&instance(9), "stop")?;
     world.nodes.silence("node-9");
     world.is_lost("node-9").await?;
@@ -60,14 +60,14 @@ async fn too_many(world: &World<'_>) -> Outcome {
         "no taint while it is stopped",
     )?;
     world.kill_switch(false).await?;
-    until("our taint is on node-9", 60, || async {
+    until("our taint is on node-9", 120, || async {
         Ok(world.taints("node-9").await? == ["ebs-safe-detach"])
     })
     .await
 }
 
 async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
-    until(&format!("a node is held: {why}"), 60, || async {
+    until(&format!("a node is held: {why}"), 150, || async {
         Ok(world.driver.metric(&line) >= 1.0)
     })
     .await
@@ -75,7 +75,7 @@ async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
 
 /// As if ten minutes had passed: what was acted on before does not count any more.
 pub(crate) async fn begin_anew(world: &World<'_>) -> Outcome {
-    until("somebody leads", 60, || async {
+    until("somebody leads", 120, || async {
         Ok(world.leader().await?.is_some())
     })
     .await?;

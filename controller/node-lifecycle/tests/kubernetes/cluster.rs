@@ -128,7 +128,7 @@ impl World<'_> {
             .create(&how, &claim)
             .await
             .map_err(|e| e.to_string())?;
-        until(&format!("{name} is bound"), 60, || async {
+        until(&format!("{name} is bound"), 150, || async {
             let claim = claims.get(name).await.map_err(|e| e.to_string())?;
             let phase = claim.status.and_then(|status| status.phase);
             Ok(phase.as_deref() == Some("Bound"))

@@ -88,7 +88,7 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The controllers that matter here. Nodes count as silent after six seconds.
+    /// The controllers that matter here. Nodes count as silent after ten seconds: leases are renewed every two, by a machine that may be busy.
     pub(crate) fn start_controllers(&mut self, csi: &Path) -> Result<(), String> {
         let controllers = [
             "node-lifecycle-controller",
@@ -105,7 +105,7 @@ impl ControlPlane {
                 "--secure-port=0".to_owned(),
                 "--leader-elect=false".to_owned(),
                 "--node-monitor-period=1s".to_owned(),
-                "--node-monitor-grace-period=6s".to_owned(),
+                "--node-monitor-grace-period=10s".to_owned(),
                 "--kube-api-qps=200".to_owned(),
                 "--kube-api-burst=400".to_owned(),
             ],
@@ -136,11 +136,7 @@ impl ControlPlane {
 
     /// A client of `admin` or `lifecycle`.
     pub(crate) async fn client(&self, user: &str) -> Result<Client, String> {
-        let file = Kubeconfig::read_from(self.kubeconfig(user)).map_err(|e| e.to_string())?;
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-        let config = config.map_err(|e| e.to_string())?;
-        Client::try_from(config).map_err(|e| e.to_string())
+        client(&self.kubeconfig(user)).await
     }
 
     /// Whether everything still runs.
@@ -210,6 +206,14 @@ impl ControlPlane {
             public.as_os_str(),
         ])
     }
+}
+
+/// A client of that kubeconfig's user.
+pub(crate) async fn client(kubeconfig: &Path) -> Result<Client, String> {
+    let file = Kubeconfig::read_from(kubeconfig).map_err(|e| e.to_string())?;
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+    Client::try_from(config.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
 }
 
 impl Drop for ControlPlane {

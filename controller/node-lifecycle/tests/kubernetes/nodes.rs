@@ -1,21 +1,42 @@
 //! Nodes without a kubelet: objects, and leases that are renewed while the node lives.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+
+use crate::control_plane;
 
 /// The living nodes.
 #[derive(Clone)]
 pub(crate) struct Nodes {
     client: Client,
     alive: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// The leases are renewed as long as this lives.
+pub(crate) struct KeptAlive {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for KeptAlive {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        // Its panic has been told.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -111,28 +132,44 @@ impl Nodes {
         Ok(())
     }
 
-    /// Renews the leases of the living, for ever.
-    pub(crate) async fn run(self) {
-        loop {
-            let alive: Vec<String> = {
-                let alive = self.alive.lock().expect("not poisoned");
-                alive.iter().cloned().collect()
-            };
-            for name in alive {
-                self.renew(&name).await;
-            }
-            tokio::time::sleep(Duration::from_millis(1500)).await;
+    /// Renews the leases of the living until the answer is dropped: on a thread of its own, so that no scenario can hold it up.
+    pub(crate) fn keep_alive(&self, kubeconfig: &Path) -> KeptAlive {
+        let (alive, kubeconfig) = (self.alive.clone(), kubeconfig.to_owned());
+        let ended = Arc::new(AtomicBool::new(false));
+        let end = ended.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.expect("a runtime").block_on(async {
+                let client = control_plane::client(&kubeconfig).await.expect("a client");
+                let nodes = Self { client, alive };
+                while !end.load(Ordering::Relaxed) {
+                    let living = nodes.living();
+                    let renewals = living.iter().map(|name| nodes.renew(name));
+                    let renewals = futures_util::stream::iter(renewals);
+                    renewals.buffer_unordered(8).collect::<Vec<()>>().await;
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            });
+        });
+        KeptAlive {
+            ended,
+            thread: Some(thread),
         }
     }
 
     async fn renew(&self, name: &str) {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
-        let lease = json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now())},
-        });
-        let how = PatchParams::apply("rig").force();
-        if let Err(error) = api.patch(name, &how, &Patch::Apply(lease)).await {
+        let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(jiff::Timestamp::now())});
+        let how = PatchParams::default();
+        let patch = Patch::Merge(json!({"spec": spec}));
+        let mut renewed = api.patch(name, &how, &patch).await;
+        if matches!(&renewed, Err(kube::Error::Api(status)) if status.code == 404) {
+            let lease = made(json!({"metadata": {"name": name}, "spec": spec}));
+            renewed = api.create(&PostParams::default(), &lease).await;
+        }
+        if let Err(error) = renewed {
             println!("the lease of {name}: {error}");
         }
     }
