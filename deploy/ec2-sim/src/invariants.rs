@@ -1,11 +1,15 @@
 //! What must never happen, tested after each step.
 
+mod limits;
+
 use crate::devices::Fingerprint;
+use crate::quotas::Quotas;
 use crate::realm::{Key, Realm};
 use crate::resources::attachment::Phase;
 use crate::resources::volume::Volume;
 use crate::resources::{device_name, instance_type};
 use crate::time::Millis;
+use limits::Limits;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +31,7 @@ pub struct Invariants {
     found: Vec<Violation>,
     known: BTreeSet<(&'static str, String)>,
     held: BTreeMap<String, Fingerprint>,
+    limits: Limits,
 }
 
 /// The tags by which the driver names what it makes: two live resources with one name are a doubled creation.
@@ -46,10 +51,14 @@ impl Invariants {
     pub fn check<'a>(
         &mut self,
         realm: &Realm,
+        quotas: &Quotas,
         changed: impl Iterator<Item = &'a Key>,
         now: Millis,
     ) {
         for key in changed {
+            for exceeded in self.limits.exceeded(realm, quotas, key, now) {
+                self.report(now, "quota", exceeded);
+            }
             match key {
                 Key::Volume(id) => {
                     if let Some(v) = realm.volumes().get(id) {
@@ -65,6 +74,11 @@ impl Invariants {
                 Key::Instance(_) | Key::Token(_) | Key::FastRestore(_) => {}
             }
         }
+    }
+
+    /// The limits are these from now on; what is above them already is no violation.
+    pub fn limits_begin(&mut self, realms: &[Realm], quotas: &Quotas, now: Millis) {
+        self.limits.begin(realms, quotas, now);
     }
 
     fn volume(&mut self, realm: &Realm, v: &Volume, now: Millis) {
@@ -266,7 +280,7 @@ mod tests {
         }
         let changed: Vec<Key> = realm.take_changes().into_iter().map(|(k, _)| k).collect();
         for _ in 0..2 {
-            i.check(&realm, changed.iter(), Millis(0));
+            i.check(&realm, &Quotas::default(), changed.iter(), Millis(0));
         }
         i.found().iter().map(|v| v.rule).collect()
     }

@@ -33,6 +33,7 @@ pub mod store;
 pub mod sts;
 mod sys;
 pub mod time;
+mod usage;
 pub mod wire;
 
 pub use control_client::ControlClient;

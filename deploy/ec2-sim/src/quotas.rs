@@ -76,6 +76,14 @@ impl Default for Quotas {
 }
 
 impl Quotas {
+    /// Pending snapshots that a volume of this type may have.
+    pub fn concurrent_snapshots_of(&self, volume_type: &str) -> usize {
+        match volume_type {
+            "st1" | "sc1" => self.concurrent_snapshots.min(1),
+            _ => self.concurrent_snapshots,
+        }
+    }
+
     /// A copy with some of the limits changed.
     ///
     /// # Errors

@@ -221,6 +221,8 @@ impl Sim {
             }
         }
         sim.rebuild(now)?;
+        sim.invariants
+            .limits_begin(&sim.realms, &sim.rules.quotas, now);
         sim.rewrite(now)?;
         sim.settle(now);
         Ok(sim)
@@ -250,8 +252,9 @@ impl Sim {
             if changed.is_empty() {
                 continue;
             }
+            let quotas = &self.rules.quotas;
             self.invariants
-                .check(realm, changed.iter().map(|(k, _)| k), now);
+                .check(realm, quotas, changed.iter().map(|(k, _)| k), now);
             let name = realm.name();
             changes.extend(changed.into_iter().map(|(key, value)| Change {
                 realm: name.clone(),

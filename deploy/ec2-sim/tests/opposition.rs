@@ -218,9 +218,72 @@ fn limits_of_the_account_are_kept() {
         "FastSnapshotRestoreLimitExceeded"
     );
     w.sim
-        .change_quotas(json!({"storage_tib": {}}))
+        .change_quotas(w.now, json!({"storage_tib": {}}))
         .expect("quotas");
     w.ok("CreateVolume", CREATE);
+}
+
+#[test]
+fn a_volume_grows_and_changes_only_within_the_accounts_limits() {
+    let mut w = with(
+        "quotas",
+        json!({"storage_tib": {"gp3": 0.03}, "iops": {"io2": 300},
+        "capacity": [{"zone": "us-east-1b", "gib": 8}]}),
+    );
+    let first = w.volume(&[("Size", "10")]);
+    let second = w.volume(&[("Size", "10")]);
+    w.step(10);
+    let grow = |id: &str, size: &str| [("VolumeId", id.to_owned()), ("Size", size.to_owned())];
+    let change = |w: &mut World, change: &[(&str, String)]| {
+        let borrowed: Vec<_> = change.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        text(&w.call("ModifyVolume", &borrowed).1, "Code")
+    };
+    assert_eq!(change(&mut w, &grow(&first, "21")), "VolumeLimitExceeded");
+    assert_eq!(change(&mut w, &grow(&first, "20")), "");
+    // What is on its way counts before it is there.
+    assert_eq!(change(&mut w, &grow(&second, "11")), "VolumeLimitExceeded");
+    let faster = |iops: &str| {
+        [
+            ("VolumeId", second.clone()),
+            ("VolumeType", "io2".to_owned()),
+            ("Iops", iops.to_owned()),
+        ]
+    };
+    assert_eq!(change(&mut w, &faster("301")), "MaxIOPSLimitExceeded");
+    assert_eq!(change(&mut w, &faster("300")), "");
+    w.step(86_400_000);
+    let third = w.volume(&[("AvailabilityZone", "us-east-1b"), ("Size", "5")]);
+    w.step(10);
+    assert_eq!(
+        change(&mut w, &grow(&third, "9")),
+        "InsufficientVolumeCapacity"
+    );
+    assert_eq!(change(&mut w, &grow(&third, "6")), "");
+    assert!(
+        w.sim.invariants.found().is_empty(),
+        "{:?}",
+        w.sim.invariants.found()
+    );
+}
+
+#[test]
+fn what_is_above_a_limit_that_is_lowered_is_no_violation() {
+    let mut w = World::new();
+    let id = w.volume(&[("Size", "10")]);
+    let other = w.volume(&[("Size", "10")]);
+    w.ok("CreateSnapshot", &[("VolumeId", &id)]);
+    w.step(10);
+    let lower = json!({"storage_tib": {"gp3": 0.0}, "snapshots": 0, "capacity": [{"zone": "us-east-1a", "gib": 1}]});
+    w.sim.change_quotas(w.now, lower).expect("quotas");
+    w.ok("AttachVolume", &attach(&id, "/dev/xvdba"));
+    w.step(10);
+    w.ok("DeleteVolume", &[("VolumeId", &other)]);
+    w.step(10);
+    assert!(
+        w.sim.invariants.found().is_empty(),
+        "{:?}",
+        w.sim.invariants.found()
+    );
 }
 
 #[test]

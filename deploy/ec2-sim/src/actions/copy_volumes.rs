@@ -10,6 +10,7 @@ use crate::resources::tags;
 use crate::resources::volume::{Initialization, Life, Origin, Volume};
 use crate::resources::volume_checks::Checks;
 use crate::resources::volume_type::{self, Wanted};
+use crate::usage;
 use crate::wire::render::{self, View};
 use crate::wire::xml::Xml;
 
@@ -161,12 +162,7 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
             from.id
         ));
     }
-    let under_way: Vec<&Volume> = call
-        .realm
-        .volumes()
-        .values()
-        .filter(|v| matches!(v.origin, Origin::Volume(_)) && v.initialized_percent(call.now) < 100)
-        .collect();
+    let under_way: Vec<&Volume> = usage::copies(call.realm, call.now).collect();
     if under_way
         .iter()
         .any(|v| v.origin == Origin::Volume(from.id.clone()))

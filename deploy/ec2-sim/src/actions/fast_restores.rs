@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::resources::fast_restore::FastRestore;
 use crate::resources::tags::NO_TAGS;
 use crate::time::Millis;
+use crate::usage;
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
@@ -67,8 +68,7 @@ fn enable_one(
         return Ok(f.clone());
     }
     let most = call.rules.quotas.fast_restores;
-    let enabled = call.realm.fast_restores().values();
-    if enabled.filter(|f| f.disabled.is_none()).count() >= most {
+    if usage::fast_restores(call.realm) >= most {
         return Err((
             "FastSnapshotRestoreLimitExceeded".to_owned(),
             format!(

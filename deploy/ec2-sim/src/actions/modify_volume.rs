@@ -63,6 +63,7 @@ pub(super) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let target = target(v, &change)?;
     check_rate(call, v)?;
     quota::modification(call, &target)?;
+    quota::reshape(call, v, &target)?;
     let modification = begin(call, id, target);
     let mut x = Xml::new();
     x.nest("volumeModification", |x| {

@@ -2,9 +2,9 @@
 
 use super::Call;
 use crate::error::{ApiError, ApiResult};
-use crate::resources::modification::{Shape, State};
-use crate::resources::snapshot::Life as SnapshotLife;
+use crate::resources::modification::Shape;
 use crate::resources::volume::Volume;
+use crate::usage;
 
 const GIB_PER_TIB: f64 = 1024.0;
 
@@ -13,18 +13,29 @@ const GIB_PER_TIB: f64 = 1024.0;
 /// # Errors
 /// `VolumeLimitExceeded`, `MaxIOPSLimitExceeded`, `InsufficientVolumeCapacity`.
 pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
+    room(call, shape, zone, None)
+}
+
+/// Tests whether there is room for this volume to become larger, faster or of another type. That EC2 counts it as it counts a new volume is unverified.
+///
+/// # Errors
+/// As [`volume`].
+pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<()> {
+    let same = v.shape.volume_type == target.volume_type;
+    // What needs no more than the volume has is not refused, however full the account is.
+    if v.root || (same && target.size <= v.shape.size && target.iops <= v.shape.iops) {
+        return Ok(());
+    }
+    room(call, target, &v.zone, Some(&v.id))
+}
+
+fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> ApiResult<()> {
     let quotas = &call.rules.quotas;
     let kind = shape.volume_type.as_str();
-    let of_type = |v: &&Volume| !v.root && !v.deleting() && v.shape.volume_type == kind;
+    let size = u64::from(shape.size);
     if let Some(tib) = quotas.storage_tib.get(kind) {
-        let used: u64 = call
-            .realm
-            .volumes()
-            .values()
-            .filter(of_type)
-            .map(size)
-            .sum();
-        if as_f64(used + u64::from(shape.size)) > tib * GIB_PER_TIB {
+        let used = usage::storage_gib(call.realm, kind, None, without);
+        if as_f64(used + size) > tib * GIB_PER_TIB {
             return Err(ApiError::client(
                 "VolumeLimitExceeded",
                 format!(
@@ -34,14 +45,7 @@ pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()
         }
     }
     if let Some(most) = quotas.iops.get(kind) {
-        let iops = |v: &Volume| u64::from(v.shape.iops.unwrap_or(0));
-        let used: u64 = call
-            .realm
-            .volumes()
-            .values()
-            .filter(of_type)
-            .map(iops)
-            .sum();
+        let used = usage::iops(call.realm, kind, without);
         if used + u64::from(shape.iops.unwrap_or(0)) > *most {
             // unverified wording.
             return Err(ApiError::client(
@@ -56,16 +60,8 @@ pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()
         if c.zone != zone || c.volume_type.as_deref().is_some_and(|t| t != kind) {
             continue;
         }
-        let here = |v: &&Volume| v.zone == zone;
-        let used: u64 = call
-            .realm
-            .volumes()
-            .values()
-            .filter(of_type)
-            .filter(here)
-            .map(size)
-            .sum();
-        if used + u64::from(shape.size) > c.gib {
+        let used = usage::storage_gib(call.realm, kind, Some(zone), without);
+        if used + size > c.gib {
             // unverified status and wording.
             return Err(ApiError::new(
                 c.status,
@@ -85,14 +81,8 @@ pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()
 /// `VolumeInitializationRateLimitExceeded`: code and wording unverified.
 pub(super) fn initialization(call: &Call<'_>, rate: u32) -> ApiResult<()> {
     let most = call.rules.quotas.initialization_rate;
-    let used: u32 = call
-        .realm
-        .volumes()
-        .values()
-        .filter(|v| v.initialized_percent(call.now) < 100)
-        .filter_map(|v| v.initialization_rate)
-        .sum();
-    if used.saturating_add(rate) <= most {
+    let used = usage::initialization_rate(call.realm, call.now);
+    if used + u64::from(rate) <= u64::from(most) {
         return Ok(());
     }
     Err(ApiError::client(
@@ -110,18 +100,9 @@ pub(super) fn initialization(call: &Call<'_>, rate: u32) -> ApiResult<()> {
 pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     let quotas = &call.rules.quotas;
     let all = call.realm.snapshots();
-    let (mut pending, mut of_volume) = (0, 0);
-    for s in all
-        .values()
-        .filter(|s| matches!(s.life, SnapshotLife::Pending { .. }))
-    {
-        pending += 1;
-        of_volume += usize::from(s.volume == v.id);
-    }
-    let concurrent = match v.shape.volume_type.as_str() {
-        "st1" | "sc1" => quotas.concurrent_snapshots.min(1),
-        _ => quotas.concurrent_snapshots,
-    };
+    let pending = usage::pending_snapshots(call.realm, None);
+    let of_volume = usage::pending_snapshots(call.realm, Some(&v.id));
+    let concurrent = quotas.concurrent_snapshots_of(&v.shape.volume_type);
     let exceeded = |code: &str, what: String| Err(ApiError::client(code, what));
     if of_volume >= concurrent {
         return exceeded(
@@ -159,18 +140,7 @@ pub(super) fn modification(call: &Call<'_>, target: &Shape) -> ApiResult<()> {
     let Some(tib) = call.rules.quotas.modification_tib.get(kind) else {
         return Ok(());
     };
-    let under_way = |v: &&Volume| {
-        v.modification.as_ref().is_some_and(|m| {
-            matches!(m.state, State::Modifying | State::Optimizing) && m.target.volume_type == kind
-        })
-    };
-    let used: u64 = call
-        .realm
-        .volumes()
-        .values()
-        .filter(under_way)
-        .map(size)
-        .sum();
+    let used = usage::modification_gib(call.realm, kind);
     if as_f64(used + u64::from(target.size)) <= tib * GIB_PER_TIB {
         return Ok(());
     }
@@ -180,10 +150,6 @@ pub(super) fn modification(call: &Call<'_>, target: &Shape) -> ApiResult<()> {
             "You have exceeded your maximum {kind} modification storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
         ),
     ))
-}
-
-fn size(v: &Volume) -> u64 {
-    u64::from(v.shape.size)
 }
 
 #[allow(

@@ -237,7 +237,7 @@ fn with_sim(
         }
         ("GET", ["quotas"]) => Ok(json!(sim.quotas())),
         ("PUT", ["quotas"]) => {
-            sim.change_quotas(asked.json()?)
+            sim.change_quotas(now, asked.json()?)
                 .map_err(|e| refuse(400, e))?;
             Ok(json!(sim.quotas()))
         }

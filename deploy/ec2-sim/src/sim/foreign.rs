@@ -133,11 +133,13 @@ impl Sim {
     ///
     /// # Errors
     /// For a limit that there is not.
-    pub fn change_quotas(&mut self, change: Value) -> Result<(), String> {
+    pub fn change_quotas(&mut self, now: Millis, change: Value) -> Result<(), String> {
         self.rules.quotas = self.rules.quotas.changed(change)?;
         if let Some(ms) = self.rules.quotas.snapshot_interval_ms {
             self.rules.snapshot_interval_ms = ms;
         }
+        self.invariants
+            .limits_begin(&self.realms, &self.rules.quotas, now);
         Ok(())
     }
 
