@@ -15,6 +15,7 @@ use ebs_csi_proto::observe::LogFormat;
 
 pub use flags::ProbeAws;
 use flags::{Flags, Format};
+pub(crate) use value::duration;
 use value::socket_address;
 
 use crate::ec2::{Action, Rate};
@@ -83,6 +84,8 @@ pub struct Config {
     pub profile_files: bool,
     /// Flags that were given and have no meaning, each with what stands in its place.
     pub without_meaning: Vec<(&'static str, &'static str)>,
+    /// Variables that are set and have no meaning, likewise.
+    pub variables_without_meaning: Vec<(&'static str, &'static str)>,
 }
 
 /// The socket of SafeDetach.
@@ -108,6 +111,22 @@ pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// What `--aws-sdk-debug-log` turns on. The SDK keeps secrets out of it, but not the ids of access keys.
 const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=debug,aws_sdk_ec2=debug,aws_sdk_sts=debug";
+
+/// Variables that the Go driver or the SDK reads and that have no meaning here, each with what stands in its place.
+const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
+    (
+        "AWS_SAGEMAKER_ENDPOINT",
+        "HyperPod nodes, which it is for, are refused",
+    ),
+    (
+        "AWS_RETRY_MODE",
+        "the driver itself decides which calls are sent again, and when",
+    ),
+    (
+        "AWS_MAX_ATTEMPTS",
+        "the driver itself decides which calls are sent again, and when",
+    ),
+];
 
 impl Config {
     /// Reads the command line (without the program's name) and the environment.
@@ -234,6 +253,10 @@ impl Config {
             sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),
             profile_files: profile_files(environment),
             without_meaning: flags.without_meaning.given(),
+            variables_without_meaning: VARIABLES_WITHOUT_MEANING
+                .into_iter()
+                .filter(|(name, _)| variable(name).is_some())
+                .collect(),
         })
     }
 }
@@ -282,7 +305,7 @@ fn credentials_from(environment: &BTreeMap<String, String>) -> String {
 }
 
 /// Help goes out whole; an error is cut to its first line.
-fn stop(error: &clap::Error) -> Stop {
+pub(crate) fn stop(error: &clap::Error) -> Stop {
     if !error.use_stderr() {
         return Stop::Say(error.to_string());
     }

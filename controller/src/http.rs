@@ -39,7 +39,7 @@ pub struct Pages {
     pub metrics: Arc<Metrics>,
     /// For `/readyz`.
     pub probe: Arc<Probe>,
-    limit: Mutex<(f64, Instant)>,
+    limit: Mutex<Limit>,
 }
 
 impl Pages {
@@ -49,17 +49,13 @@ impl Pages {
             ec2,
             metrics,
             probe,
-            limit: Mutex::new((BURST, Instant::now())),
+            limit: Mutex::new(Limit::full(Instant::now())),
         }
     }
 
     fn allowed(&self) -> bool {
-        let now = Instant::now();
         let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = (limit.0 + now.duration_since(limit.1).as_secs_f64() * RATE).min(BURST);
-        let allowed = level >= 1.0;
-        *limit = (if allowed { level - 1.0 } else { level }, now);
-        allowed
+        limit.allows(Instant::now())
     }
 
     fn page(&self, method: &Method, path: &str) -> (StatusCode, &'static str, String) {
@@ -111,6 +107,33 @@ impl Pages {
             http::HeaderValue::from_static(kind),
         );
         response
+    }
+}
+
+/// How many requests may be answered at a time.
+#[derive(Debug)]
+struct Limit {
+    level: f64,
+    at: Instant,
+}
+
+impl Limit {
+    fn full(now: Instant) -> Self {
+        Self {
+            level: BURST,
+            at: now,
+        }
+    }
+
+    fn allows(&mut self, now: Instant) -> bool {
+        let refill = now.duration_since(self.at).as_secs_f64() * RATE;
+        self.level = (self.level + refill).min(BURST);
+        self.at = now;
+        let allowed = self.level >= 1.0;
+        if allowed {
+            self.level -= 1.0;
+        }
+        allowed
     }
 }
 
@@ -183,5 +206,24 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: &Pages) {
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "an HTTP connection ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_requests_at_once_are_answered_and_then_five_a_second() {
+        let begun = Instant::now();
+        let mut limit = Limit::full(begun);
+        let mut answered = |after_ms: u64, asked: usize| {
+            let now = begun + Duration::from_millis(after_ms);
+            (0..asked).filter(|_| limit.allows(now)).count()
+        };
+        assert_eq!(answered(0, 12), 10);
+        assert_eq!(answered(150, 3), 0);
+        assert_eq!(answered(1_150, 9), 5);
+        assert_eq!(answered(60_000, 30), 10);
     }
 }

@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod modify;
 pub mod node_local;
 pub mod operations;
+pub mod orphans;
 pub mod parameters;
 pub mod patience;
 pub mod probe;

@@ -4,12 +4,14 @@
 //! read the command line, bind the sockets, give up what is not needed, serve.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::ffi::OsString;
+use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
 use ebs_csi_controller::config::{Config, Stop};
 use ebs_csi_controller::confinement;
+use ebs_csi_controller::orphans::{Known, command};
 use ebs_csi_controller::process::{self, Sockets};
 use ebs_csi_controller::traces;
 use ebs_csi_proto::observe;
@@ -52,14 +54,13 @@ fn begin() -> Result<(), End> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let config = match Config::read(std::env::args_os().skip(1), &environment) {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    if arguments.next_if(|first| first == command::NAME).is_some() {
+        return orphans(arguments, &environment);
+    }
+    let config = match Config::read(arguments, &environment) {
         Ok(config) => config,
-        Err(Stop::Say(text)) => {
-            return std::io::stdout()
-                .write_all(text.as_bytes())
-                .map_err(|error| end(1, error));
-        }
-        Err(Stop::Usage(line)) => return Err(end(64, format!("{line}; see --help"))),
+        Err(stop) => return before_the_start(stop),
     };
     let (collect, exporter) = config.traces.clone().map(traces::channel).unzip();
     observe::init_log_beside(
@@ -70,6 +71,9 @@ fn begin() -> Result<(), End> {
     );
     for (flag, instead) in &config.without_meaning {
         tracing::info!("--{flag} has no meaning here: {instead}");
+    }
+    for (variable, instead) in &config.variables_without_meaning {
+        tracing::info!("{variable} has no meaning here: {instead}");
     }
 
     let csi = config
@@ -99,10 +103,7 @@ fn begin() -> Result<(), End> {
         .map_err(|fault| end(Fault::EXIT, fault))?;
     tracing::info!(%enforced, "confined");
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| end(1, format!("starting the runtime: {error}")))?;
+    let runtime = runtime()?;
     let ended = runtime.block_on(process::run(
         config,
         Sockets {
@@ -115,4 +116,50 @@ fn begin() -> Result<(), End> {
     // What still runs belongs to calls whose grace has ended; their callers retry.
     runtime.shutdown_background();
     ended.map_err(|ended| end(ended.status(), ended))
+}
+
+/// Help and version go out; a wrong command line is one line.
+fn before_the_start(stop: Stop) -> Result<(), End> {
+    match stop {
+        Stop::Say(text) => std::io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(|error| end(1, error)),
+        Stop::Usage(line) => Err(end(64, format!("{line}; see --help"))),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, End> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| end(1, format!("starting the runtime: {error}")))
+}
+
+/// The command that tells what a cluster has left behind, as confined as the service is.
+fn orphans(
+    arguments: impl Iterator<Item = OsString>,
+    environment: &BTreeMap<String, String>,
+) -> Result<(), End> {
+    let asked = match command::Asked::read(arguments) {
+        Ok(asked) => asked,
+        Err(stop) => return before_the_start(stop),
+    };
+    let config = match Config::read([], environment) {
+        Ok(config) => config,
+        Err(stop) => return before_the_start(stop),
+    };
+    let mut handles = String::new();
+    std::io::stdin()
+        .read_to_string(&mut handles)
+        .map_err(|error| end(1, format!("standard input: {error}")))?;
+    let known = Known::read(&handles).map_err(|why| end(64, why))?;
+    confinement::enter(&[], environment, None).map_err(|fault| end(Fault::EXIT, fault))?;
+    let (found, told) = runtime()?
+        .block_on(asked.answer(&config, &known))
+        .map_err(|ended| end(ended.status(), ended))?;
+    let lines: String = found.iter().map(|orphan| format!("{orphan}\n")).collect();
+    std::io::stdout()
+        .write_all(lines.as_bytes())
+        .and_then(|()| writeln!(std::io::stderr(), "ebs-csi-controller: {told}"))
+        .map_err(|error| end(1, error))
 }

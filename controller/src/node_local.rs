@@ -12,7 +12,7 @@ use crate::ec2_failure::failure;
 use crate::publish_context::{DEVICE_PATH, VOLUME_ID};
 use crate::request::{confirmed, not_confirmed, present};
 
-const PREFIX: &str = "local-ebs://";
+pub(crate) const PREFIX: &str = "local-ebs://";
 
 /// Whether a volume handle is of this kind.
 pub fn is_handle(volume: &str) -> bool {

@@ -89,18 +89,7 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
         metrics: Arc::clone(&metrics),
         ..Surroundings::default()
     };
-    let settings = Settings {
-        region: config.region.clone(),
-        ec2_endpoint: config.ec2_endpoint.clone(),
-        sts_endpoint: config.sts_endpoint.clone(),
-        credentials_from: config.credentials_from.clone(),
-        profile_files: config.profile_files,
-        execution_environment: config.execution_environment.clone(),
-        rates: config.rates.clone(),
-        seed: seed(),
-        ..Settings::default()
-    };
-    let ec2 = Ec2::connect(settings, surroundings)
+    let ec2 = Ec2::connect(ec2_settings(&config), surroundings)
         .await
         .map_err(Ended::Configuration)?;
     tracing::info!(
@@ -163,6 +152,21 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// The EC2 layer's settings.
+pub(crate) fn ec2_settings(config: &Config) -> Settings {
+    Settings {
+        region: config.region.clone(),
+        ec2_endpoint: config.ec2_endpoint.clone(),
+        sts_endpoint: config.sts_endpoint.clone(),
+        credentials_from: config.credentials_from.clone(),
+        profile_files: config.profile_files,
+        execution_environment: config.execution_environment.clone(),
+        rates: config.rates.clone(),
+        seed: seed(),
+        ..Settings::default()
+    }
 }
 
 /// All services of the CSI socket.

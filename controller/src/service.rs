@@ -282,3 +282,31 @@ impl controller_server::Controller for Controller {
         Err(Failure::unimplemented("ControllerGetVolume").into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+
+    use super::*;
+
+    #[test]
+    fn extra_volume_tags_count_and_extra_tags_win_over_them() {
+        let settings = |flags: &[&str]| {
+            let config = Config::read(flags.iter().map(OsString::from), &BTreeMap::new()).unwrap();
+            Settings::read(&config)
+        };
+        let read = settings(&["--extra-volume-tags=a=1,b=2", "--extra-tags=b=3,c=4"]).unwrap();
+        let extra: Vec<_> = read.tags.extra.iter().collect();
+        let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let want = [tag("a", "1"), tag("b", "3"), tag("c", "4")];
+        assert!(extra.iter().copied().eq(want.iter().map(|(k, v)| (k, v))));
+        for flag in ["--extra-volume-tags", "--extra-tags"] {
+            let refused = settings(&[&format!("{flag}=CSIVolumeName=x")]).unwrap_err();
+            assert!(
+                refused.contains(flag) && refused.contains("CSIVolumeName"),
+                "{refused}"
+            );
+        }
+    }
+}

@@ -89,6 +89,124 @@ async fn every_metric_is_there_by_its_name_and_older_ones_on_request() {
     }
 }
 
+/// Runs the command on these handles: status, standard output, standard error.
+fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String, String) {
+    use std::io::Write;
+    let mut child = program::program()
+        .arg("orphans")
+        .args(arguments)
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ENDPOINT_URL", aws)
+        .envs(KEYS)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // It may have refused its command line without reading.
+    let _ = child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(handles.as_bytes());
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_cluster_has_left_behind_is_told_and_left_alone() {
+    let world = World::new().await;
+    let of = async |cluster: &str, names: &[&str]| {
+        let flag = format!("--k8s-tag-cluster-id={cluster}");
+        let flags = [flag.as_str(), "--snapshot-takeover-wait=0"];
+        let controller = Controller::start(&world.server.ec2(), false, &flags);
+        let mut csi = ControllerClient::new(controller.channel().await);
+        let mut made = Vec::new();
+        for name in names {
+            let answer = csi.create_volume(volume(name, 4)).await.expect("a volume");
+            made.push(answer.into_inner().volume.expect("a volume").volume_id);
+        }
+        (csi, made, controller)
+    };
+    let (mut csi, own, _controller) = of("prod", &["pvc-kept", "pvc-left", "pvc-gone"]).await;
+    let (_, other, _other) = of("test", &["pvc-other"]).await;
+    let mut snapshots = Vec::new();
+    for name in ["snapshot-kept", "snapshot-left"] {
+        let request = csi::CreateSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_id: own[0].clone(),
+            ..Default::default()
+        };
+        let answer = csi.create_snapshot(request).await.expect("a snapshot");
+        snapshots.push(answer.into_inner().snapshot.expect("one").snapshot_id);
+    }
+    csi.delete_volume(csi::DeleteVolumeRequest {
+        volume_id: own[2].clone(),
+        ..Default::default()
+    })
+    .await
+    .expect("deleted");
+
+    let aws = world.server.ec2();
+    let (kept, left) = (&own[0], &own[1]);
+    let all = ["--k8s-tag-cluster-id=prod", "--older-than=0"];
+    let with_snapshots = format!("{kept}\n{}\n", snapshots[0]);
+    let (code, out, told) = orphans(&aws, &all, &with_snapshots);
+    assert_eq!(code, Some(0), "{told}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert!(
+        lines[0].starts_with(&format!("{left}\tpvc-left\t4 GiB\t20")),
+        "{out}"
+    );
+    assert!(lines[0].ends_with("\t-"), "{out}");
+    assert!(
+        lines[1].starts_with(&format!("{}\tsnapshot-left\t", snapshots[1])),
+        "{out}"
+    );
+    assert!(told.contains("2 orphans of cluster prod"), "{told}");
+    assert!(!out.contains(&other[0]), "{out}");
+
+    // Without a snapshot's handle none is looked at, and what is young may be on its way.
+    let (code, out, told) = orphans(&aws, &all, kept);
+    assert_eq!((code, out.lines().count()), (Some(0), 1), "{told}");
+    assert!(told.contains("snapshots were not looked at"), "{told}");
+    let (code, out, told) = orphans(&aws, &all[..1], &with_snapshots);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{told}");
+
+    // What could call a volume in use an orphan is refused.
+    for (arguments, handles, word) in [
+        (&all[..], "", "no volume's handle"),
+        (&all[..], "NAME", "line 1"),
+        (
+            &["--older-than=0"][..],
+            kept.as_str(),
+            "--k8s-tag-cluster-id",
+        ),
+        (
+            &["--k8s-tag-cluster-id="][..],
+            kept.as_str(),
+            "--k8s-tag-cluster-id",
+        ),
+    ] {
+        let (code, out, told) = orphans(&aws, arguments, handles);
+        assert_eq!((code, out.as_str()), (Some(64), ""), "{told}");
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "fault": { "kind": "refuse", "refused": "unauthorized" } }));
+    let (code, out, told) = orphans(&aws, &all, &with_snapshots);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{told}");
+    assert!(told.contains("ec2:DescribeSnapshots"), "{told}");
+    for action in ["DeleteVolume", "DeleteSnapshot"] {
+        assert_eq!(world.calls(action), u64::from(action == "DeleteVolume"));
+    }
+}
+
 /// What the endpoint answers to one who trusts only the certificate of `name`.test.
 async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

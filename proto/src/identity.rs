@@ -92,3 +92,46 @@ impl csi::identity_server::Identity for Identity {
         Ok(Response::new(csi::ProbeResponse { ready: Some(ready) }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::identity_server::Identity as Service;
+    use crate::csi::plugin_capability::{Type, service};
+
+    #[tokio::test]
+    async fn the_driver_says_who_it_is_and_offers_two_services() {
+        let identity = Identity::always_ready("v1.2.3");
+        let info = identity
+            .get_plugin_info(Request::new(csi::GetPluginInfoRequest {}))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            (info.name.as_str(), info.vendor_version.as_str()),
+            ("ebs.csi.aws.com", "v1.2.3")
+        );
+        let offered = identity
+            .get_plugin_capabilities(Request::new(csi::GetPluginCapabilitiesRequest {}))
+            .await
+            .unwrap()
+            .into_inner();
+        let services: Vec<_> = offered
+            .capabilities
+            .into_iter()
+            .map(|capability| match capability.r#type {
+                Some(Type::Service(service)) => service.r#type(),
+                other => panic!("not a service: {other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            services,
+            [
+                service::Type::ControllerService,
+                service::Type::VolumeAccessibilityConstraints
+            ]
+        );
+        let ready = identity.probe(Request::new(csi::ProbeRequest {})).await;
+        assert_eq!(ready.unwrap().into_inner().ready, Some(true));
+    }
+}

@@ -113,6 +113,35 @@ fn every_flag_of_the_go_drivers_controller_mode_is_taken() {
 }
 
 #[test]
+fn variables_without_a_meaning_are_told_and_others_are_not() {
+    let environment = |entries: &[(&str, &str)]| {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        entries.iter().map(own).collect::<BTreeMap<_, _>>()
+    };
+    let told = |entries: &[(&str, &str)]| {
+        let config = Config::read([], &environment(entries)).unwrap();
+        let names = config.variables_without_meaning.iter();
+        names.map(|(name, _)| *name).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(&[
+            ("AWS_MAX_ATTEMPTS", "50"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_RETRY_MODE", "adaptive"),
+            ("AWS_SAGEMAKER_ENDPOINT", "http://127.0.0.1:1"),
+        ]),
+        [
+            "AWS_SAGEMAKER_ENDPOINT",
+            "AWS_RETRY_MODE",
+            "AWS_MAX_ATTEMPTS"
+        ]
+    );
+    // Manifests set variables from a ConfigMap that may be empty.
+    let none: [&str; 0] = [];
+    assert_eq!(told(&[("AWS_SAGEMAKER_ENDPOINT", "")]), none);
+}
+
+#[test]
 fn where_the_credentials_come_from_is_said_without_a_key() {
     let rows: [(&[(&str, &str)], &str); 5] = [
         (&[("AWS_ACCESS_KEY_ID", "AKIASECRET")], "the environment"),

@@ -58,7 +58,7 @@ pub(super) fn gates(text: &str) -> Result<Gates, String> {
 }
 
 /// A duration as Go writes it: `2s`, `1m30s`, `500ms`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || "give a duration such as 2s, 500ms or 1m30s".to_owned();
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -230,37 +230,79 @@ impl Ec2Error {
         }
     }
 
+    /// What the reader can do, or what is done without them. None where the message says it.
     fn next_step(&self) -> Option<&'static str> {
+        use Ec2ErrorKind as Kind;
         Some(match self.kind {
-            Ec2ErrorKind::Unauthorized => {
-                "allow this action in the IAM policy of the controller's role"
-            }
-            Ec2ErrorKind::Credential => credential_step(self.code.as_deref()),
-            Ec2ErrorKind::AccountBlocked => {
+            Kind::Unauthorized => "allow this action in the IAM policy of the controller's role",
+            Kind::Credential => credential_step(self.code.as_deref()),
+            Kind::AccountBlocked => {
                 "check the account's standing and that the Region is enabled for it"
             }
-            Ec2ErrorKind::Unreachable => {
+            Kind::Unreachable => {
                 "check the network path and name resolution to the EC2 endpoint, and AWS_REGION and AWS_EC2_ENDPOINT"
             }
-            Ec2ErrorKind::Throttled => {
+            Kind::Throttled => {
                 "it is retried; other users of this account and Region share the request quota"
             }
-            Ec2ErrorKind::VolumeQuota
-            | Ec2ErrorKind::IopsQuota
-            | Ec2ErrorKind::SnapshotQuota
-            | Ec2ErrorKind::ModificationQuota => {
+            Kind::VolumeQuota | Kind::IopsQuota | Kind::SnapshotQuota | Kind::ModificationQuota => {
                 "raise the EBS quota of this account and Region, or free some of it"
             }
-            Ec2ErrorKind::SizeOutOfRange => {
+            Kind::SizeOutOfRange => {
                 "change the size that capacity_range asks for, or the volume's type"
             }
-            Ec2ErrorKind::AttachmentLimit => {
-                "the instance has no free attachment; use another node"
-            }
-            Ec2ErrorKind::Key => {
+            Kind::AttachmentLimit => "the instance has no free attachment; use another node",
+            Kind::Key => {
                 "check that the KMS key is enabled and that its policy lets the controller's role use it"
             }
-            _ => return None,
+            Kind::VolumeNotFound | Kind::SnapshotNotFound | Kind::InstanceNotFound => {
+                "it was deleted, or is in another account or Region: compare it with what EC2 shows for AWS_REGION"
+            }
+            Kind::ZoneNotFound => {
+                "use a zone of this account (other accounts give their names to other zones; a zone id is the same for all)"
+            }
+            Kind::MalformedId => "check the id: EC2 has not issued it",
+            Kind::InvalidParameter
+            | Kind::InvalidCombination
+            | Kind::UnknownVolumeType
+            | Kind::Unsupported => {
+                "correct what the class asks for (a StorageClass cannot be changed: make another), or what the request does"
+            }
+            Kind::BadPageToken => "list again from the beginning",
+            Kind::VolumeInUse => "detach the volume first",
+            Kind::SnapshotInUse => "deregister the image that uses the snapshot first",
+            Kind::SnapshotLocked => "wait until the lock ends, or lift it",
+            Kind::ModificationRunning => "it is retried when the running modification has ended",
+            Kind::ModificationRate => "wait, or leave the volume as it is: it stays usable",
+            Kind::ZoneMismatch => "use a node in the volume's zone",
+            Kind::TagRefused => {
+                "take tags out of the class or --extra-tags, or change the account's tag policy"
+            }
+            Kind::CopyQuota | Kind::SnapshotsPending => {
+                "it is retried when the running ones have ended"
+            }
+            Kind::SnapshotRate => "it is retried: EC2 takes one snapshot of a volume in 15 s",
+            Kind::NoCapacity => {
+                "use another zone (volumeBindingMode WaitForFirstConsumer lets the scheduler choose one) or volume type, or wait"
+            }
+            Kind::TypeNotInZone => "use a volume type that the zone offers, or another zone",
+            Kind::NotPermitted => {
+                "leave it: an instance boots from it, or another AWS service manages it"
+            }
+            Kind::ServerError | Kind::NoAnswer | Kind::Unreadable => {
+                "it is retried; if it stays, see the AWS Health Dashboard, and the proxy on the way if there is one"
+            }
+            Kind::IncorrectState
+            | Kind::DeviceInUse
+            | Kind::TokenMismatch
+            | Kind::TokenSpent
+            | Kind::TagConflict => "it is retried",
+            Kind::Other => "see the error codes of the EC2 API for what it means",
+            Kind::AttachmentNotFound
+            | Kind::ModificationNotFound
+            | Kind::DryRun
+            | Kind::Deadline
+            | Kind::Unwanted => return None,
         })
     }
 }

@@ -326,6 +326,29 @@ async fn a_publish_waits_for_the_data_of_a_restored_volume_and_holds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_of_a_volume_without_a_source_waits_for_no_data() {
+    // Of an empty volume EC2's status has no line about initialization, however long it takes.
+    let driver = Driver::in_world(
+        json!({ "latency": { "initialize_per_gib": { "fixed_ms": 86_400_000 } } }),
+    )
+    .await;
+    let request = csi::CreateVolumeRequest {
+        parameters: map(&[("blockAttachUntilInitialized", "true")]),
+        ..volume("pvc-1", 1)
+    };
+    let made = driver.create(request).await.unwrap();
+    let mut request = publish(&made.volume_id, NODE_1);
+    request.volume_context = made.volume_context;
+    assert!(!request.volume_context.is_empty());
+    let mut client = driver.client.clone();
+    client
+        .controller_publish_volume(within(request, 60))
+        .await
+        .unwrap();
+    assert_eq!(driver.world.calls("DescribeVolumeStatus"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_takes_over_what_this_one_began() {
     let driver = Driver::in_world(
         json!({ "latency": { "attach": { "fixed_ms": 1000 }, "detach": { "fixed_ms": 1000 } } }),

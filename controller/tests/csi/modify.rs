@@ -78,6 +78,32 @@ async fn the_same_request_from_many_callers_is_one_modification() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_during_a_modification_waits_for_its_end() {
+    let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 1000 } } })).await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let later = async {
+        driver.until_called("ModifyVolume", 1).await;
+        tokio::join!(
+            driver.modify(&id, &[("iops", "4000")]),
+            driver.expand(&id, 30)
+        )
+    };
+    let (first, (modified, grown)) = tokio::join!(driver.expand(&id, 20), later);
+    assert_eq!(first.unwrap().capacity_bytes, 20 << 30);
+    modified.unwrap();
+    assert_eq!(grown.unwrap().capacity_bytes, 30 << 30);
+    let now = look(&driver, &id).await;
+    assert_eq!((now.size.0, now.iops), (30, Some(4000)));
+    // EC2 was never asked for a second one while the first was on its way.
+    let all = driver
+        .world
+        .command(|control| control.get("/v1/statistics"));
+    let asked = &all["actions"]["ModifyVolume"];
+    assert!(asked["calls"].as_u64().unwrap() >= 2, "{asked}");
+    assert_eq!(asked["calls"], asked["ok"], "{asked}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_that_contradict_the_later_alone_fails() {
     // Long enough for the second to come while the first is under way, also on a busy machine.
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 2000 } } })).await;

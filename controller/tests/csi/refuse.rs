@@ -145,7 +145,16 @@ async fn a_volume_does_not_grow_beyond_what_ebs_or_its_type_has() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ids_that_do_not_exist_are_gone_or_not_found() {
     let driver = Driver::new().await;
+    let asked = || {
+        let all = driver
+            .world
+            .command(|control| control.get("/v1/statistics"));
+        all["totals"]["calls"].as_u64().unwrap()
+    };
+    let before = asked();
+    // What EC2 cannot have issued is answered without a call, and so spoils no other question to EC2.
     for id in ["nonsense", "vol-0123456789abcdef0"] {
+        assert_eq!(asked(), before, "{id}");
         driver.delete(id).await.unwrap();
         driver.unpublish(id, NODE_1).await.unwrap();
         driver.unpublish(id, "nonsense").await.unwrap();

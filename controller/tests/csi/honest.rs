@@ -1,0 +1,231 @@
+//! What goes wrong is said: what was tried, why it failed, what to do next, and EC2's id of the request.
+
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use crate::driver::{Driver, NODE_1, volume};
+
+/// A call of a sidecar.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Create,
+    Publish,
+    Unpublish,
+    Expand,
+    Snapshot,
+    Delete,
+}
+
+impl Call {
+    /// Makes it about the volume that there is; the volume that it creates is another.
+    async fn of(self, driver: &Driver, id: &str) -> Result<(), Status> {
+        match self {
+            Self::Create => driver.create(volume("pvc-2", 4)).await.map(drop),
+            Self::Publish => driver.publish(id, NODE_1).await.map(drop),
+            Self::Unpublish => driver.unpublish(id, NODE_1).await,
+            Self::Expand => driver.expand(id, 20).await.map(drop),
+            Self::Snapshot => driver.snapshot("s", id).await.map(drop),
+            Self::Delete => driver.delete(id).await,
+        }
+    }
+
+    fn action(self) -> &'static str {
+        match self {
+            Self::Create => "CreateVolume",
+            Self::Publish => "AttachVolume",
+            Self::Unpublish => "DetachVolume",
+            Self::Expand => "ModifyVolume",
+            Self::Snapshot => "CreateSnapshot",
+            Self::Delete => "DeleteVolume",
+        }
+    }
+}
+
+fn refused(how: &str) -> Value {
+    json!({ "kind": "refuse", "refused": how })
+}
+
+fn error(code: &str, status: u16) -> Value {
+    json!({ "kind": "error", "code": code, "status": status, "message": "In EC2's words." })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_failure_has_its_cause_a_next_step_and_ec2s_request_id() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let free = driver.create(volume("pvc-3", 4)).await.unwrap().volume_id;
+    // What EC2 answers to the call's own action, the code for the sidecar, EC2's code, and the next step.
+    let rows: [(Call, Value, Code, &str, &str); 20] = [
+        (
+            Call::Create,
+            refused("unauthorized"),
+            Code::PermissionDenied,
+            "UnauthorizedOperation",
+            "in the IAM policy of the controller's role",
+        ),
+        (
+            Call::Publish,
+            refused("unauthorized"),
+            Code::PermissionDenied,
+            "UnauthorizedOperation",
+            "in the IAM policy of the controller's role",
+        ),
+        (
+            Call::Unpublish,
+            refused("unauthorized"),
+            Code::PermissionDenied,
+            "UnauthorizedOperation",
+            "in the IAM policy of the controller's role",
+        ),
+        (
+            Call::Expand,
+            refused("unauthorized"),
+            Code::PermissionDenied,
+            "UnauthorizedOperation",
+            "in the IAM policy of the controller's role",
+        ),
+        (
+            Call::Snapshot,
+            refused("unauthorized"),
+            Code::PermissionDenied,
+            "UnauthorizedOperation",
+            "in the IAM policy of the controller's role",
+        ),
+        (
+            Call::Delete,
+            refused("unauthorized"),
+            Code::PermissionDenied,
+            "UnauthorizedOperation",
+            "in the IAM policy of the controller's role",
+        ),
+        (
+            Call::Create,
+            refused("expired_token"),
+            Code::PermissionDenied,
+            "RequestExpired",
+            "this node's clock (NTP)",
+        ),
+        (
+            Call::Publish,
+            refused("signature_does_not_match"),
+            Code::PermissionDenied,
+            "SignatureDoesNotMatch",
+            "belongs to the access key id",
+        ),
+        (
+            Call::Create,
+            refused("opt_in_required"),
+            Code::PermissionDenied,
+            "OptInRequired",
+            "Region is enabled",
+        ),
+        (
+            Call::Publish,
+            error("AttachmentLimitExceeded", 400),
+            Code::ResourceExhausted,
+            "AttachmentLimitExceeded",
+            "use another node",
+        ),
+        (
+            Call::Publish,
+            error("InvalidVolume.ZoneMismatch", 400),
+            Code::InvalidArgument,
+            "InvalidVolume.ZoneMismatch",
+            "a node in the volume's zone",
+        ),
+        (
+            Call::Create,
+            error("VolumeLimitExceeded", 400),
+            Code::ResourceExhausted,
+            "VolumeLimitExceeded",
+            "raise the EBS quota",
+        ),
+        (
+            Call::Create,
+            error("MaxIOPSLimitExceeded", 400),
+            Code::ResourceExhausted,
+            "MaxIOPSLimitExceeded",
+            "raise the EBS quota",
+        ),
+        (
+            Call::Create,
+            error("InsufficientVolumeCapacity", 500),
+            Code::ResourceExhausted,
+            "InsufficientVolumeCapacity",
+            "use another zone",
+        ),
+        (
+            Call::Create,
+            error("VolumeTypeNotAvailableInZone", 400),
+            Code::ResourceExhausted,
+            "VolumeTypeNotAvailableInZone",
+            "type that the zone offers",
+        ),
+        (
+            Call::Create,
+            error("CustomerKeyHasBeenRevoked", 400),
+            Code::InvalidArgument,
+            "CustomerKeyHasBeenRevoked",
+            "the KMS key is enabled",
+        ),
+        (
+            Call::Create,
+            error("TagPolicyViolation", 400),
+            Code::InvalidArgument,
+            "TagPolicyViolation",
+            "tag policy",
+        ),
+        (
+            Call::Create,
+            error("InternalError", 500),
+            Code::Aborted,
+            "InternalError",
+            "AWS Health Dashboard",
+        ),
+        (
+            Call::Snapshot,
+            error("SnapshotCreationPerVolumeRateExceeded", 400),
+            Code::Unavailable,
+            "SnapshotCreationPerVolumeRateExceeded",
+            "one snapshot of a volume in 15 s",
+        ),
+        (
+            Call::Delete,
+            error("NeverHeardOf", 400),
+            Code::Internal,
+            "NeverHeardOf",
+            "error codes of the EC2 API",
+        ),
+    ];
+    for (call, fault, code, cause, next_step) in rows {
+        let is = format!("{call:?} with {cause}");
+        driver.world.no_faults();
+        driver
+            .world
+            .fault(json!({ "match": { "action": call.action() }, "fault": fault }));
+        let of = match call {
+            Call::Unpublish | Call::Expand => &id,
+            _ => &free,
+        };
+        let told = call.of(&driver, of).await.expect_err(&is);
+        assert_eq!(told.code(), code, "{is}: {told}");
+        let what = format!("ec2:{}", call.action());
+        for part in [what.as_str(), cause, next_step, "(request id "] {
+            assert!(told.message().contains(part), "{is}: {part}: {told}");
+        }
+    }
+    driver.world.no_faults();
+    assert_eq!(driver.live("volumes"), 2);
+    assert_eq!(driver.live("attachments"), 1);
+
+    // Where there was no answer, the endpoint stands in the place of a request id.
+    driver
+        .world
+        .command(|control| control.post("/v1/outage", &json!({ "for_ms": 600_000 })));
+    let told = Call::Create.of(&driver, &free).await.unwrap_err();
+    assert_eq!(told.code(), Code::Unavailable, "{told}");
+    for part in ["ec2:", "127.0.0.1", "AWS_EC2_ENDPOINT"] {
+        assert!(told.message().contains(part), "{part}: {told}");
+    }
+}
