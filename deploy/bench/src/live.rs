@@ -39,6 +39,18 @@ fn kib_to_mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
+/// The greatest resident set that `pid` has had, in MiB.
+///
+/// # Errors
+/// When it does not run.
+pub fn peak_mib(pid: i32) -> io::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    kib.map(kib_to_mib)
+        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmHWM")))
+}
+
 /// The kinds of memory of `pid`, in MiB, as `smaps_rollup` tells them.
 ///
 /// # Errors
@@ -77,6 +89,7 @@ mod tests {
             whole > 0.1 && (whole - parts).abs() < whole,
             "{whole} {parts}"
         );
+        assert!(peak_mib(own).unwrap() > 0.1);
         assert_eq!(memory_mib(&[-1]), 0.0);
         assert!(cpu_seconds(-1).is_err());
     }

@@ -1,4 +1,4 @@
-//! `ebs-csi-bench`: node, controller, all, report.
+//! `ebs-csi-bench`: node, controller, failover, all, report.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use ebs_csi_bench::error::BenchError;
 use ebs_csi_bench::extent::Extent;
 use ebs_csi_bench::figure::{Figure, Role, with_unit};
 use ebs_csi_bench::results::Results;
-use ebs_csi_bench::{controller, echo, node, page};
+use ebs_csi_bench::{controller, echo, failover, node, page};
 use ebs_csi_sandbox::binaries::Binaries;
 
 /// Measures the driver beside its bounds, on simulated EC2 and real loop devices.
@@ -25,7 +25,9 @@ enum What {
     Node(Run),
     /// Attempts, makespan, latency, throughput, fairness, processor time, memory, start. Needs root.
     Controller(Run),
-    /// Both.
+    /// node-lifecycle and the evidence at 5,000 nodes: memory, EC2 calls, time from evidence to act, churn. Needs root.
+    Failover(Run),
+    /// All of them.
     All(Run),
     /// Write the page and its pictures from the kept results.
     Report(Report),
@@ -85,7 +87,8 @@ fn main() -> ExitCode {
     let done = match command.what {
         What::Node(run) => in_runtime(measure(run, &["node"])),
         What::Controller(run) => in_runtime(measure(run, &["controller"])),
-        What::All(run) => in_runtime(measure(run, &["node", "controller"])),
+        What::Failover(run) => in_runtime(measure(run, &["failover"])),
+        What::All(run) => in_runtime(measure(run, &["node", "controller", "failover"])),
         What::Report(report) => {
             page::write(&report.results, &report.page).map_err(BenchError::from)
         }
@@ -147,6 +150,8 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
                 extent,
             };
             node::measure(&binaries, &wanted, &mut take).await?;
+        } else if *part == "failover" {
+            failover::measure(&binaries, &run.only, extent, &mut take).await?;
         } else {
             let wanted = controller::Wanted {
                 only: run.only.clone(),

@@ -123,6 +123,30 @@ fn the_controller_is_measured() {
 }
 
 #[test]
+#[expect(non_snake_case, reason = "scenarios are named by their numbers")]
+fn F48_failover_is_measured_in_a_small_cluster() {
+    let built = Path::new(env!("CARGO_BIN_EXE_ebs-csi-bench"));
+    if !built.with_file_name("ebs-csi-node-lifecycle").exists() {
+        println!(
+            "skipped: ebs-csi-node-lifecycle is not built; cargo build --manifest-path controller/node-lifecycle/Cargo.toml --bins"
+        );
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(results) = run("failover", directory.path()) else {
+        return;
+    };
+    assert_eq!(results.figures.len(), 7);
+    // Every node that died was tainted, emptied and let back in, and no other was touched: the bench itself says so, or fails.
+    let died = &results
+        .figures
+        .iter()
+        .find(|figure| figure.key == "failover-churn-decision");
+    let died = died.and_then(|figure| figure.first(Role::Ours));
+    assert!(died.is_some_and(|row| row.summary.count >= 1));
+}
+
+#[test]
 fn another_driver_is_measured_in_the_same_run() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: processes with users of their own need root");
@@ -216,7 +240,7 @@ fn another_drivers_node_service_is_measured_in_the_same_run() {
 
 #[test]
 fn a_measurement_that_does_not_exist_is_named() {
-    for part in ["controller", "node"] {
+    for part in ["controller", "node", "failover"] {
         let done = bench(&[part, "--only", "weather", "--out", "/nonexistent"])
             .output()
             .expect("ebs-csi-bench runs");

@@ -1,0 +1,83 @@
+//! What a request names.
+
+use super::store::Kind;
+
+/// A path of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) kind: Kind,
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+}
+
+/// Reads `/api/v1/…` and `/apis/GROUP/VERSION/…`.
+pub(super) fn target(path: &str) -> Option<Target> {
+    let mut parts = path.trim_matches('/').split('/');
+    match parts.next()? {
+        "api" => drop(parts.next()?),
+        "apis" => {
+            parts.next()?;
+            parts.next()?;
+        }
+        _ => return None,
+    }
+    let mut word = parts.next()?;
+    let mut namespace = None;
+    if word == "namespaces" {
+        namespace = Some(parts.next()?.to_owned());
+        word = parts.next()?;
+    }
+    Some(Target {
+        kind: Kind::of(word)?,
+        namespace,
+        name: parts.next().map(str::to_owned),
+    })
+}
+
+/// The parameter of a query, decoded.
+pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(key, _)| *key == name)?;
+    let mut text = Vec::new();
+    let mut bytes = value.bytes();
+    while let Some(byte) = bytes.next() {
+        let decoded = match byte {
+            b'%' => {
+                let two = [bytes.next()?, bytes.next()?];
+                u8::from_str_radix(std::str::from_utf8(&two).ok()?, 16).ok()?
+            }
+            b'+' => b' ',
+            other => other,
+        };
+        text.push(decoded);
+    }
+    String::from_utf8(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_queries_are_read() {
+        let lease = target("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x");
+        assert_eq!(
+            lease,
+            Some(Target {
+                kind: Kind::Leases,
+                namespace: Some("kube-system".to_owned()),
+                name: Some("x".to_owned())
+            })
+        );
+        let pods = target("/api/v1/pods").expect("pods");
+        assert_eq!((pods.namespace, pods.name), (None, None));
+        assert_eq!(target("/api/v1/secrets"), None);
+        assert_eq!(target("/metrics"), None);
+        let query = "limit=500&fieldSelector=spec.nodeName%3Dnode-1";
+        assert_eq!(
+            parameter(query, "fieldSelector").as_deref(),
+            Some("spec.nodeName=node-1")
+        );
+        assert_eq!(parameter(query, "continue"), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Failover at 5,000 nodes: what node-lifecycle and the evidence cost, and how soon a dead node is acted on.
+//!
+//! The controller, node-lifecycle and simulated EC2 are processes; the API server is this process's own ([`crate::cluster`]).
+
+mod calls;
+mod churn;
+mod decision;
+mod memory;
+mod scene;
+
+use ebs_csi_sandbox::binaries::Binaries;
+
+use crate::error::BenchError;
+use crate::extent::{Extent, chosen};
+use crate::figure::Figure;
+use scene::{Scene, Size};
+
+/// The names of the measurements, in their order.
+pub const MEASUREMENTS: [&str; 2] = ["steady", "churn"];
+
+/// Measures what `only` names, all when it names nothing; each figure goes to `take` as soon as it is there.
+///
+/// # Errors
+/// The first measurement that could not be made, a name that is none, or what `take` says.
+pub async fn measure(
+    binaries: &Binaries,
+    only: &[String],
+    extent: Extent,
+    take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    for name in chosen(only, &MEASUREMENTS)? {
+        println!("failover: {name}");
+        let figures = match name {
+            "steady" => steady(binaries, extent).await?,
+            _ => churn::measure(binaries, extent).await?,
+        };
+        let command = format!(
+            "./deploy/bench/run failover --only {name}{}",
+            extent.option()
+        );
+        take(
+            figures
+                .into_iter()
+                .map(|figure| figure.command(&command))
+                .collect(),
+        )?;
+    }
+    Ok(())
+}
+
+/// One cluster, looked at while all is well, while many nodes are suspect, and while nodes die.
+async fn steady(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>, BenchError> {
+    let size = Size {
+        nodes: extent.of(60, 5_000, 5_000),
+        volumes_per_node: 4,
+        pods_without_volumes: extent.of(60, 30_000, 30_000),
+        query_seconds: extent.of(1, 3, 3),
+    };
+    let mut scene = Scene::start(binaries, size).await?;
+    let memory = memory::measure(
+        &mut scene,
+        "failover-memory",
+        "memory of node-lifecycle, failover on",
+    );
+    let mut figures = vec![memory.await?.target(memory::target())];
+    figures.push(calls::measure(&mut scene, extent).await?);
+    figures.push(decision::measure(&mut scene, extent).await?);
+    scene.end().await?;
+    Ok(figures)
+}

@@ -1,0 +1,301 @@
+//! F48: a cluster whose volumes move, whose leases are renewed, and whose nodes die and come back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use ebs_csi_sandbox::binaries::Binaries;
+
+use super::memory;
+use super::scene::{Scene, Size, is_tainted, names, node_name, place};
+use crate::cluster::{self, Changed, Kind};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+use crate::live::cpu_seconds;
+
+const TICK: Duration = Duration::from_millis(100);
+const TICKS_PER_SECOND: usize = 10;
+/// A kubelet renews its lease so often, in seconds, and writes its node's status so often.
+const LEASE: usize = 10;
+const STATUS: usize = 300;
+/// What is waited for at the end comes within this time, or not at all.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What happens, and how often.
+struct Pace {
+    seconds: usize,
+    moves_per_second: usize,
+    death_every_seconds: usize,
+}
+
+pub(super) async fn measure(
+    binaries: &Binaries,
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let size = Size {
+        nodes: extent.of(60, 5_000, 5_000),
+        volumes_per_node: extent.of(5, 25, 25),
+        pods_without_volumes: 0,
+        query_seconds: extent.of(1, 3, 3),
+    };
+    let pace = Pace {
+        seconds: extent.of(8, 120, 600),
+        moves_per_second: extent.of(5, 20, 20),
+        death_every_seconds: extent.of(3, 5, 5),
+    };
+    let mut scene = Scene::start(binaries, size).await?;
+    let title = format!(
+        "F48: memory of node-lifecycle, {} volumes a node",
+        size.volumes_per_node
+    );
+    let memory = memory::measure(&mut scene, "failover-churn-memory", &title).await?;
+    let played = Play::new(&scene).run(&pace).await?;
+    let note = format!(
+        "F48: {} nodes with {} volumes each; for {} s {} volumes a second move to another node with their pods, every lease is renewed each {LEASE} s, every Node object is written each {STATUS} s, and each {} s a node dies: EC2 shows its instance stopped, then it is not Ready. {} died, all were tainted, emptied as Kubernetes would, booted again and were let back in; no other node was touched.",
+        size.nodes,
+        size.volumes_per_node,
+        pace.seconds,
+        pace.moves_per_second,
+        pace.death_every_seconds,
+        played.decisions.len(),
+    );
+    scene.end().await?;
+    let figure = |key: &str, title: &str, unit: &str| Figure::new(key, title, unit).note(&note);
+    Ok(vec![
+        memory,
+        figure(
+            "failover-churn-decision",
+            "F48: time from the last evidence of a node's death to its taint",
+            "s",
+        )
+        .target(Target::at_most(Statistic::Greatest, 5.0))
+        .row(Role::Ours, "driver", played.decisions),
+        figure(
+            "failover-churn-calls",
+            "F48: EC2 requests for evidence per second",
+            "1/s",
+        )
+        .target(Target::at_most(Statistic::Greatest, 1.0))
+        .row(Role::Ours, "driver", vec![played.calls]),
+        figure(
+            "failover-churn-cpu",
+            "F48: processor time of node-lifecycle per second",
+            "s",
+        )
+        .row(Role::Ours, "driver", vec![played.processor]),
+    ])
+}
+
+/// What was seen.
+struct Played {
+    decisions: Vec<f64>,
+    calls: f64,
+    processor: f64,
+}
+
+/// A node that has died.
+enum Dead {
+    /// Not tainted yet; since its last evidence.
+    Untainted(Instant),
+    /// Booted again; the taint is to go.
+    Back,
+}
+
+struct Play<'a> {
+    scene: &'a Scene,
+    /// The nodes where each volume is now, by the node and number that it began with.
+    places: BTreeMap<(usize, usize), usize>,
+    dead: BTreeMap<usize, Dead>,
+    died: BTreeSet<usize>,
+    decisions: Vec<f64>,
+    moves: usize,
+}
+
+impl<'a> Play<'a> {
+    fn new(scene: &'a Scene) -> Self {
+        let size = scene.size;
+        let all = (0..size.nodes)
+            .flat_map(|node| (0..size.volumes_per_node).map(move |volume| (node, volume)));
+        Self {
+            scene,
+            places: all.map(|place| (place, place.0)).collect(),
+            dead: BTreeMap::new(),
+            died: BTreeSet::new(),
+            decisions: Vec::new(),
+            moves: 0,
+        }
+    }
+
+    async fn run(mut self, pace: &Pace) -> Result<Played, BenchError> {
+        let nodes = self.scene.size.nodes;
+        let (calls, pid) = (self.scene.describes().await?, self.scene.pid());
+        let (processor, begun) = (cpu_seconds(pid)?, Instant::now());
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for tick in 0..pace.seconds * TICKS_PER_SECOND {
+            ticks.tick().await;
+            let second = tick / TICKS_PER_SECOND;
+            self.renew(tick, nodes);
+            if tick % TICKS_PER_SECOND < pace.moves_per_second % TICKS_PER_SECOND {
+                self.move_one();
+            }
+            for _ in 0..pace.moves_per_second / TICKS_PER_SECOND {
+                self.move_one();
+            }
+            let rest = pace.seconds - second;
+            if tick % (pace.death_every_seconds * TICKS_PER_SECOND) == 0
+                && rest > pace.death_every_seconds
+            {
+                // Far from each other.
+                self.dies((tick * 7919 + 13) % nodes).await?;
+            }
+            self.look().await?;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let processor = (cpu_seconds(pid)? - processor) / seconds;
+        let calls = (self.scene.describes().await? - calls) / seconds;
+        let ending = Instant::now();
+        while !self.dead.is_empty() {
+            if ending.elapsed() > PATIENCE {
+                let left: Vec<_> = self.dead.keys().collect();
+                return Err(BenchError::Other(format!(
+                    "nodes {left:?} were not tainted, or not let back in, within {PATIENCE:?}"
+                )));
+            }
+            tokio::time::sleep(TICK).await;
+            self.look().await?;
+        }
+        self.nobody_else_was_touched()?;
+        Ok(Played {
+            decisions: self.decisions,
+            calls,
+            processor,
+        })
+    }
+
+    /// What kubelets write in a tick.
+    fn renew(&self, tick: usize, nodes: usize) {
+        let now = jiff::Timestamp::now();
+        let store = &self.scene.store;
+        let period = LEASE * TICKS_PER_SECOND;
+        for node in (tick % period..nodes).step_by(period) {
+            if !self.dead.contains_key(&node) {
+                store.put(Kind::Leases, cluster::lease(&node_name(node), now));
+            }
+        }
+        let period = STATUS * TICKS_PER_SECOND;
+        for node in (tick % period..nodes).step_by(period) {
+            store.edit(Kind::Nodes, &node_name(node), |object| {
+                object["status"]["conditions"][0]["lastHeartbeatTime"] =
+                    serde_json::json!(now.to_string());
+            });
+        }
+    }
+
+    /// A volume and its pod go to another living node.
+    fn move_one(&mut self) {
+        let size = self.scene.size;
+        self.moves += 1;
+        let begun = (
+            (self.moves * 104_729) % size.nodes,
+            self.moves % size.volumes_per_node,
+        );
+        let to = (self.moves * 15_485_863) % size.nodes;
+        let here = self.places.get(&begun).copied();
+        if here.is_none_or(|here| self.dead.contains_key(&here) || here == to)
+            || self.dead.contains_key(&to)
+        {
+            return;
+        }
+        self.place(begun, to);
+    }
+
+    fn place(&mut self, begun: (usize, usize), to: usize) {
+        let names = names(begun.0, begun.1);
+        let store = &self.scene.store;
+        store.delete(
+            Kind::Pods,
+            &format!("{}/{}", super::scene::NAMESPACE, names.pod),
+        );
+        store.delete(Kind::VolumeAttachments, &names.attachment);
+        place(store, to, &names);
+        self.places.insert(begun, to);
+    }
+
+    /// EC2 shows its instance stopped, then Kubernetes calls it not Ready.
+    async fn dies(&mut self, node: usize) -> Result<(), BenchError> {
+        if !self.died.insert(node) {
+            return Ok(());
+        }
+        self.scene.power(node, "stop").await?;
+        self.scene.ready(node, false, None);
+        self.dead.insert(node, Dead::Untainted(Instant::now()));
+        Ok(())
+    }
+
+    /// What became of the dead.
+    async fn look(&mut self) -> Result<(), BenchError> {
+        let now = Instant::now();
+        let mut tainted = Vec::new();
+        let mut back = Vec::new();
+        for (node, dead) in &self.dead {
+            let object = self.scene.store.get(Kind::Nodes, &node_name(*node));
+            let has_taint = object.is_some_and(|object| is_tainted(&object));
+            match dead {
+                Dead::Untainted(since) if has_taint => {
+                    self.decisions
+                        .push(now.duration_since(*since).as_secs_f64());
+                    tainted.push(*node);
+                }
+                Dead::Back if !has_taint => back.push(*node),
+                Dead::Untainted(_) | Dead::Back => {}
+            }
+        }
+        for node in tainted {
+            // As Kubernetes does on the taint, and the scheduler after it.
+            let here: Vec<_> = self
+                .places
+                .iter()
+                .filter(|(_, place)| **place == node)
+                .map(|(begun, _)| *begun)
+                .collect();
+            let nodes = self.scene.size.nodes;
+            let to = (1..nodes)
+                .map(|step| (node + step) % nodes)
+                .find(|other| !self.dead.contains_key(other))
+                .unwrap_or(node);
+            for begun in here {
+                self.place(begun, to);
+            }
+            self.scene.power(node, "start").await?;
+            self.scene.ready(node, true, Some("boot-2"));
+            self.dead.insert(node, Dead::Back);
+        }
+        for node in back {
+            self.dead.remove(&node);
+        }
+        Ok(())
+    }
+
+    fn nobody_else_was_touched(&self) -> Result<(), BenchError> {
+        let mut changed = self.scene.requests.take_changed();
+        // Each of the dead twice: tainted, and let back in.
+        let twice = self.died.iter().flat_map(|node| [*node, *node]);
+        let mut expected: Vec<Changed> = twice
+            .map(|node| Changed {
+                verb: "patch".to_owned(),
+                kind: Kind::Nodes,
+                key: node_name(node),
+            })
+            .collect();
+        changed.sort();
+        expected.sort();
+        if changed != expected {
+            return Err(BenchError::Other(format!(
+                "nodes {:?} died, and this was changed: {changed:?}",
+                self.died
+            )));
+        }
+        Ok(())
+    }
+}

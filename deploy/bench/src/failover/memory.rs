@@ -1,0 +1,51 @@
+//! What node-lifecycle keeps of a cluster.
+
+use std::time::Duration;
+
+use super::scene::Scene;
+use crate::error::BenchError;
+use crate::figure::{Figure, Role, Statistic, Target};
+use crate::live::{memory_kinds, memory_mib, peak_mib};
+
+/// After this time nothing is left of the lists.
+const STILL: Duration = Duration::from_secs(3);
+
+/// While all is well.
+pub(super) async fn measure(
+    scene: &mut Scene,
+    key: &str,
+    title: &str,
+) -> Result<Figure, BenchError> {
+    let size = scene.size;
+    let volumes = size.nodes * size.volumes_per_node;
+    tokio::time::sleep(STILL).await;
+    let pid = scene.pid();
+    let mut figure = Figure::new(key, title, "MiB")
+        .note(format!(
+            "Proportional set size of the leader, 3 seconds after everything was listed: {} nodes, {} pods of which {volumes} have a volume, {volumes} PersistentVolumes, {volumes} VolumeAttachments, with all the fields that a cluster's objects have. The API server is the bench's own, over plain HTTP: what TLS holds for each connection is not in it.",
+            size.nodes,
+            volumes + size.pods_without_volumes,
+        ))
+        .row(Role::Ours, "driver", vec![memory_mib(&[pid])]);
+    for (kind, mib) in memory_kinds(pid)? {
+        figure = figure.row(Role::Part, &format!("driver: {kind}"), vec![mib]);
+    }
+    scene.relist().await?;
+    tokio::time::sleep(STILL).await;
+    Ok(figure
+        .row(
+            Role::Part,
+            "driver: after all was listed anew",
+            vec![memory_mib(&[pid])],
+        )
+        .row(
+            Role::Part,
+            "driver: greatest resident set",
+            vec![peak_mib(pid)?],
+        ))
+}
+
+/// The target of the cluster that it is about.
+pub(super) fn target() -> Target {
+    Target::at_most(Statistic::Median, 40.0)
+}
