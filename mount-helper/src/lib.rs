@@ -20,6 +20,7 @@ pub mod operation;
 pub mod outcome;
 pub mod place;
 pub mod privilege;
+pub mod propagation;
 pub mod runner;
 pub mod runners;
 pub mod session;

@@ -14,6 +14,8 @@ pub struct Mount {
     pub root: String,
     /// Where it is mounted, as this process sees it.
     pub path: String,
+    /// What is mounted beneath it appears in other mount namespaces, too (mount_namespaces(7), "shared subtrees").
+    pub shared: bool,
     /// This mount is read-only.
     pub read_only: bool,
     /// The superblock itself is read-only.
@@ -70,6 +72,13 @@ impl MountTable {
     }
 }
 
+/// The mount that the held path lies on.
+pub fn mount_of(path: impl AsFd) -> Result<u64, Errno> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    Ok(statx(path, "", flags, StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
 /// The mount that the held path stands on, when the path is the root of a mount (`STATX_ATTR_MOUNT_ROOT`).
 pub fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
     use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
@@ -110,7 +119,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let path = unescape(words.next()?)?;
     let options = words.next()?;
     // Optional fields (propagation) end at a lone hyphen.
-    words.find(|word| *word == "-")?;
+    let mut shared = false;
+    while let word = words.next()?
+        && word != "-"
+    {
+        shared |= word.starts_with("shared:");
+    }
     let fs_type = words.next()?.to_owned();
     let source = unescape(words.next()?)?;
     let superblock_options = words.next()?;
@@ -119,6 +133,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         device,
         root,
         path,
+        shared,
         read_only: has(options, "ro"),
         superblock_read_only: has(superblock_options, "ro"),
         // ext4 of kernel 6.15 and newer says so in words; before, the superblock becomes read-only beneath writable mounts.
@@ -171,6 +186,7 @@ mod tests {
         assert_eq!(mount.root, "/sub");
         assert_eq!(mount.path, "/mnt two");
         assert!(!mount.read_only);
+        assert!(mount.shared);
         assert!(mount.superblock_read_only);
         assert_eq!(mount.fs_type, "ext4");
         assert_eq!(mount.source, "/dev/ro\\ot");
@@ -193,6 +209,22 @@ mod tests {
                 (read_only, down),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn only_a_peer_group_makes_a_mount_shared() {
+        for (fields, shared) in [
+            ("", false),
+            ("shared:7 ", true),
+            ("master:7 ", false),
+            ("shared:8 master:7 ", true),
+            ("master:7 propagate_from:1 ", false),
+            ("unbindable ", false),
+        ] {
+            let line = format!("36 35 98:5 / / rw {fields}- ext4 /dev/x rw");
+            let mount = parse_line(line.as_bytes()).expect("a mount");
+            assert_eq!(mount.shared, shared, "{line}");
         }
     }
 

@@ -26,6 +26,7 @@ Options:
   --grace SECONDS            time for running operations after SIGTERM [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
+  --allow-private-mounts     serve although mounts beneath the kubelet root stay in this mount namespace
   --sandbox                  recognise simulated disks (loop devices) instead of EBS disks; for tests
   --help                     print this
   --version                  print the version and the policy's digest
@@ -52,6 +53,8 @@ pub struct Settings {
     pub json: bool,
     /// Tools may run without Landlock.
     pub allow_missing_landlock: bool,
+    /// Mounts may stay in this mount namespace.
+    pub allow_private_mounts: bool,
     /// Simulated disks.
     pub sandbox: bool,
     /// Step at which a test holds the process.
@@ -81,6 +84,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         grace: Duration::from_secs(25),
         json: false,
         allow_missing_landlock: false,
+        allow_private_mounts: false,
         sandbox: false,
         fault_point: None,
     };
@@ -92,7 +96,11 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         };
         let flag = matches!(
             name.as_str(),
-            "--help" | "--version" | "--sandbox" | "--allow-missing-landlock"
+            "--help"
+                | "--version"
+                | "--sandbox"
+                | "--allow-missing-landlock"
+                | "--allow-private-mounts"
         );
         if flag {
             if inline.is_some() {
@@ -102,6 +110,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                 "--help" => return Ok(Command::Help),
                 "--version" => return Ok(Command::Version),
                 "--sandbox" => settings.sandbox = true,
+                "--allow-private-mounts" => settings.allow_private_mounts = true,
                 _ => settings.allow_missing_landlock = true,
             }
             continue;
@@ -201,7 +210,8 @@ mod tests {
         };
         assert_eq!(settings.listen, PathBuf::from("/run/h.sock"));
         assert_eq!(settings.kubelet_root.as_str(), "/var/lib/kubelet");
-        assert!(!settings.sandbox && settings.places.is_none() && !settings.allow_missing_landlock);
+        assert!(!settings.sandbox && settings.places.is_none());
+        assert!(!settings.allow_missing_landlock && !settings.allow_private_mounts);
     }
 
     #[test]
@@ -213,11 +223,13 @@ mod tests {
             "--untrusted-images=deny",
             "--nodev-nosuid=untrusted",
             "--sandbox",
+            "--allow-private-mounts",
         ];
         let Ok(Command::Serve(settings)) = given(&line) else {
             panic!("must serve");
         };
         assert!(settings.sandbox && settings.places == Some(PlaceClass::Any));
+        assert!(settings.allow_private_mounts && !settings.allow_missing_landlock);
         assert_eq!(settings.grace, Duration::from_secs(3));
         assert_eq!(settings.untrusted_images, UntrustedImages::Deny);
         assert_eq!(settings.nodev_nosuid, NodevNosuid::Untrusted);

@@ -9,6 +9,7 @@ use crate::examined::Examined;
 use crate::journal::{self, Format};
 use crate::mount_table::MountTable;
 use crate::place::Root;
+use crate::propagation;
 use crate::runner;
 use crate::runners::Runners;
 use crate::settings::{self, Command, HELP, Settings};
@@ -282,6 +283,9 @@ fn be_broker(
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
     };
+    if !propagation::suffices(&opened.root, &table, settings.allow_private_mounts) {
+        return CONFIG;
+    }
     let policy = *opened.rules.policy();
     let broker = Arc::new(Broker {
         world: World {
@@ -333,8 +337,9 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         Err(fault) => return not_confined(&fault),
     }
     drop(root);
+    // Nobody listens any more: the broker did not come up, and its status is the one that counts.
     if channel::send(&life, READY, &[]).is_err() {
-        return 1;
+        return 0;
     }
     directories::serve(names);
     drop(life);

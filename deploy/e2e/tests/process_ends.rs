@@ -172,7 +172,8 @@ fn what_cannot_be_confined_ends_with_77_and_serves_nothing() {
     let socket = own.path().join("s.sock");
     let listen = format!("unix://{}", socket.display());
     let root = root.to_str().unwrap();
-    let helper = ["--listen", &listen, "--kubelet-root", root, "--sandbox"];
+    let paths = ["--listen", &listen, "--kubelet-root", root];
+    let helper = [&paths[..], &["--sandbox", "--allow-private-mounts"]].concat();
     for how in [
         &["--bounding-set=-sys_admin"][..],
         &["--bounding-set=-setuid"][..],

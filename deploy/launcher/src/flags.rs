@@ -104,6 +104,7 @@ pub const FLAGS: &[Flag] = &[
     value("log-format", &[MountHelper]),
     switch("sandbox", &[MountHelper]),
     switch("allow-missing-landlock", &[MountHelper]),
+    switch("allow-private-mounts", &[MountHelper]),
 ];
 
 /// The flag of that name.

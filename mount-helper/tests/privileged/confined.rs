@@ -2,8 +2,10 @@
 use crate::rig::{LONG, Rig, able, children, done, role, staged, status, volume};
 use ebs_csi_wire::{FsType, Operation};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out of the comparison:
 /// a host may not grant it.
@@ -71,15 +73,25 @@ fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
             assert_eq!(tools.len(), 1);
             holds(tools[0], NOBODY, 0, 0);
             // It has its disk, and is about to become the program.
-            while status(tools[0], "Name") != "mke2fs" {
+            // The kernel names it before it has laid out its environment, and its loader opens a library at a time: what it keeps is what
+            // is there in the end.
+            let end = Instant::now() + LONG;
+            let (open, environment) = loop {
+                let open = descriptors(tools[0]);
+                let environment = fs::read(format!("/proc/{}/environ", tools[0]));
+                let environment = environment.unwrap_or_default();
+                let settled = status(tools[0], "Name") == "mke2fs"
+                    && !environment.is_empty()
+                    && open.len() == 4;
+                if settled || Instant::now() > end {
+                    break (open, environment);
+                }
                 std::thread::sleep(Duration::from_millis(1));
-            }
-            let open = descriptors(tools[0]);
+            };
             let numbers: Vec<_> = open.iter().map(|(number, _)| number.as_str()).collect();
             assert_eq!(numbers, ["0", "1", "2", "3"], "{open:?}");
             assert!(open[3].1.ends_with(&attached.name), "{open:?}");
             assert!(open[..3].iter().all(|(_, to)| to.starts_with("pipe:")));
-            let environment = fs::read(format!("/proc/{}/environ", tools[0])).expect("environ");
             let rest = environment
                 .strip_prefix(b"LC_ALL=C\0TZ=UTC\0")
                 .expect("a plain locale and zone");
@@ -95,17 +107,17 @@ fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
     }
 }
 
-/// Numbers of the open descriptors of a process, and what they are.
+/// Numbers of the open descriptors of a process, and what they are. One that is closed meanwhile is left out.
 fn descriptors(pid: u32) -> Vec<(String, String)> {
     let mut open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("fd")
-        .map(|entry| {
-            let entry = entry.expect("entry");
-            let to = fs::read_link(entry.path()).expect("link");
-            (
+        .flatten()
+        .filter_map(|entry| {
+            let to = fs::read_link(entry.path()).ok()?;
+            Some((
                 entry.file_name().to_string_lossy().into_owned(),
                 to.to_string_lossy().into_owned(),
-            )
+            ))
         })
         .collect();
     open.sort();
@@ -260,4 +272,72 @@ fn without_the_capability_to_mount_it_does_not_start() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(77), "{text}");
     assert!(text.contains("CAP_SYS_ADMIN is needed"), "{text}");
+}
+
+/// A helper in a mount namespace of its own, on a kubelet root `$1` that a script has prepared.
+fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
+    let script = format!("set -e; {prepare}; shift; exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "/bin/sh", "-c"])
+        .args([&script, "sh"])
+        .arg(root)
+        .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
+        .arg("--listen")
+        .arg(format!("unix://{}/s", root.display()))
+        .arg("--kubelet-root")
+        .arg(root)
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+}
+
+#[test]
+fn where_mounts_would_stay_unseen_it_does_not_start() {
+    if !able() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("tempdir");
+    let root = directory.path();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o750)).expect("chmod");
+    for made in ["plugins/kubernetes.io/csi", "pods"] {
+        fs::create_dir_all(root.join(made)).expect("mkdir");
+    }
+    let shared = "mount --bind \"$1\" \"$1\"; mount --make-shared \"$1\"";
+    let private_pods = "mount --bind \"$1/pods\" \"$1/pods\"; mount --make-private \"$1/pods\"";
+    let both = format!("{shared}; {private_pods}");
+    for (prepare, place) in [
+        (":", "plugins/kubernetes.io/csi"),
+        // What a container with propagation HostToContainer sees.
+        (
+            "mount --bind \"$1\" \"$1\"; mount --make-shared \"$1\"; mount --make-slave \"$1\"",
+            "plugins/kubernetes.io/csi",
+        ),
+        (both.as_str(), "pods"),
+    ] {
+        let output = on_root(prepare, root, &[]).output().expect("unshare");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{prepare}: {text}");
+        for words in [place, "Bidirectional", "--allow-private-mounts"] {
+            assert!(text.contains(words), "{prepare}: {text}");
+        }
+        let errors = text.lines().filter(|line| line.contains(" error "));
+        assert_eq!(errors.count(), 1, "{text}");
+    }
+    // It serves where they are shared, and where it was told that nobody else needs them.
+    for (prepare, more) in [(shared, &[][..]), (":", &["--allow-private-mounts"][..])] {
+        let mut helper = on_root(prepare, root, more)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("unshare");
+        let lines = BufReader::new(helper.stderr.take().expect("stderr")).lines();
+        let ready = lines
+            .map_while(Result::ok)
+            .any(|line| line.contains(" supervisor ready "));
+        let pid = rustix::process::Pid::from_child(&helper);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let status = helper.wait().expect("wait");
+        assert!(ready, "{prepare} {more:?}: {status}");
+    }
 }

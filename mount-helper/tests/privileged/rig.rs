@@ -94,7 +94,9 @@ impl Rig {
             )
             .expect("chmod");
         }
-        let script = "mount --bind \"$0\" /dev && echo there && exec sleep infinity";
+        // Kubelet's directory is shared, as on a node.
+        let script = "mount --bind \"$0\" /dev && mount --bind \"$1\" \"$1\" && mount --make-shared \"$1\" \
+             && echo there && exec sleep infinity";
         let mut holder = Command::new("unshare")
             .args([
                 "--mount",
@@ -105,6 +107,7 @@ impl Rig {
                 script,
             ])
             .arg(directory.path().join("dev"))
+            .arg(directory.path().join("kubelet"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
