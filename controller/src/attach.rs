@@ -6,6 +6,7 @@ mod detaching;
 mod initialized;
 mod lately;
 mod leave;
+mod left_behind;
 mod manner;
 mod pending;
 pub(crate) mod root;
@@ -151,13 +152,22 @@ impl Attachments {
         let mut step = machine.see(&self.lately.corrected(&seen), Instant::now());
         // Kept until the attachment is seen: nobody else may take the name meanwhile.
         let mut kept: Option<Reservation> = None;
+        let mut freed = false;
         let attached = loop {
             if mandate.is_superseded() {
                 return Err(Mandate::superseded_failure());
             }
             match step {
                 Step::Done(attached) => break *attached,
-                Step::Refuse(failure) => return Err(failure),
+                Step::Refuse(failure) => {
+                    let elsewhere = failure.condition() == Condition::PublishedElsewhere;
+                    freed = elsewhere
+                        && !freed
+                        && self.free_left_behind(&ec2, volume, node, mandate).await?;
+                    if !freed {
+                        return Err(failure);
+                    }
+                }
                 // A process that the caller has left must not act against the one that it asks now.
                 Step::Stuck => {
                     mandate.check_wanted()?;

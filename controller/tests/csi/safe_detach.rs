@@ -115,6 +115,29 @@ async fn a_hibernated_instance_keeps_its_volumes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_left_at_an_instance_leaves_it_for_another_only_when_it_is_off() {
+    for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
+        for (how, off) in [
+            ("", false),
+            ("hibernate", false),
+            ("stop", mode != Mode::Off),
+        ] {
+            let driver = under(mode).await;
+            let id = attached(&driver).await;
+            if !how.is_empty() {
+                power(&driver, how, json!({ "at_once": true }));
+            }
+            let published = driver.publish(&id, NODE_2).await;
+            let code = published.as_ref().err().map(Status::code);
+            let want = (!off).then_some(Code::FailedPrecondition);
+            assert_eq!(code, want, "{mode} {how}: {published:?}");
+            let detaches = driver.world.calls("DetachVolume");
+            assert_eq!(detaches, u64::from(off), "{mode} {how}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_on_its_way_down_is_waited_for() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
         let driver = Driver::under(

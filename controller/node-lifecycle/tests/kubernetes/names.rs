@@ -39,13 +39,14 @@ async fn replaced(world: &World<'_>) -> Outcome {
     })
     .await?;
     world.is_untouched(node, &handle, &first).await?;
-    world.driver.power(&first, "terminate")?;
+    world.driver.power(&first, "stop")?;
     until("the volume is where its pod is", 120, || async {
         world.touch_attachment("f32", to).await?;
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         world.driver.is_attached(&handle, &other)
     })
     .await?;
+    world.left_once(&handle, &first)?;
     must(
         world.taints(node).await?.is_empty(),
         "what is proved of the first instance is not said of the second",

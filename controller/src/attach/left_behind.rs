@@ -1,0 +1,90 @@
+//! A volume that is still at an instance which is off, though the orchestrator believes it to be nowhere.
+//!
+//! external-attacher resolves a node's name when it detaches. When another instance has taken the name, the detach asks about that one, EC2 shows
+//! no such attachment, and the volume stays at the first instance without anybody who would ask for it again. The next publish meets it here.
+
+use ebs_csi_proto::Failure;
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use super::{Attachments, Key};
+use crate::ec2::{Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
+use crate::ec2_failure::failure;
+use crate::operations::Mandate;
+use crate::request::Pair;
+use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
+
+impl Attachments {
+    /// Detaches the volume from the one other instance that holds it, if EC2 proves that this is off. True when that was asked for.
+    ///
+    /// Nothing less will do here: of a running instance neither the orchestrator's word nor the node's is taken, since neither was asked to let
+    /// the volume go, and somebody may have attached it by hand. A person's order is about a detach that was asked for.
+    ///
+    /// # Errors
+    /// What EC2 says to DetachVolume; that this process is no longer asked.
+    pub(super) async fn free_left_behind(
+        &self,
+        ec2: &Ec2,
+        volume: &VolumeId,
+        node: &InstanceId,
+        mandate: &Mandate,
+    ) -> Result<bool, Failure> {
+        if self.safe_detach == Mode::Off {
+            return Ok(false);
+        }
+        let seen = ec2.look_volume(volume).await;
+        let Some(left) = seen.present().and_then(|volume| only_holder(volume, node)) else {
+            return Ok(false);
+        };
+        let Some(holder) = left.instance.clone() else {
+            return Ok(false);
+        };
+        let pair = Pair {
+            volume: volume.clone(),
+            node: holder.clone(),
+        };
+        let gathered = gather(ec2, self.safe_detach, &pair, &self.testimony).await;
+        if gathered.root_device.is_some() {
+            return Ok(false);
+        }
+        let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =
+            decide(&gathered.facts)
+        else {
+            return Ok(false);
+        };
+        if mandate.is_superseded() {
+            return Err(Mandate::superseded_failure());
+        }
+        mandate.check_wanted()?;
+        tracing::warn!(
+            volume.id = volume.as_str(),
+            node.id = holder.as_str(),
+            evidence = rung.label(),
+            facts = ?gathered.facts,
+            "the volume was left at an instance that is off; it is detached there, for it is wanted elsewhere"
+        );
+        let metrics = self.tally.metrics();
+        metrics.safe_detach_decided(Verdict::Safe(rung).label());
+        match ec2.detach_volume(volume, &holder, Force::No).await {
+            Ok(_) => {}
+            Err(error) => match error.kind {
+                Ec2ErrorKind::AttachmentNotFound | Ec2ErrorKind::IncorrectState => {}
+                _ if error.may_have_happened() => {}
+                _ => return Err(failure(&error)),
+            },
+        }
+        // A look that is late would show it held there.
+        self.lately.ended(volume, &holder, left.attached);
+        self.manners.forget(&Key(volume.clone(), holder));
+        Ok(true)
+    }
+}
+
+/// The attachment to the one other instance that has a volume which only one can have.
+fn only_holder<'a>(volume: &'a Volume, node: &InstanceId) -> Option<&'a Attachment> {
+    let mut others = volume.attachments.iter().filter(|attachment| {
+        attachment.instance.as_ref() != Some(node) && attachment.state != AttachmentState::Detached
+    });
+    let only = others.next()?;
+    let is_held = only.state == AttachmentState::Attached;
+    (!volume.multi_attach && is_held && others.next().is_none()).then_some(only)
+}
