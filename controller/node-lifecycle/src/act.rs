@@ -66,11 +66,12 @@ pub async fn act(
             },
             _,
         ) => delete_pod(client, namespace, name, uid, version).await,
-        (Intent::DeleteAttachment { name, uid }, _) => {
+        (Intent::DeleteAttachment { name, uid, version }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
+            // One that was not attached when it was looked at, and is by now, is in use by whoever came between.
             let exactly = Preconditions {
                 uid: Some(uid.clone()),
-                resource_version: None,
+                resource_version: Some(version.clone()),
             };
             let how = DeleteParams::default().preconditions(exactly);
             api.delete(name, &how).await.map(drop)

@@ -24,7 +24,7 @@ use kube::{Api, Client, ResourceExt};
 use crate::act::{self, act};
 use crate::controller::{Answers, Controller};
 use crate::flags::Fence;
-use crate::leader::Leader;
+use crate::leader::{Leader, Term};
 use crate::metrics::Metrics;
 use crate::tell::{Tale, Teller};
 use rota::{Question, fill};
@@ -184,8 +184,8 @@ impl Failover {
             .filter(|(suspect, step)| takes(suspect, step))
             .map(|(suspect, _)| suspect.name.as_str())
             .collect();
-        let admitted = match taking.is_empty() {
-            true => Admitted::default(),
+        let (admitted, term) = match taking.is_empty() {
+            true => (Admitted::default(), Term::default()),
             false => self.brake(suspects, &taking).await,
         };
         let wanted = both.any(|(suspect, step)| {
@@ -217,21 +217,21 @@ impl Failover {
                 .filter(|name| taking.contains(name))
                 .collect();
             if !names.is_empty()
-                && let Err(error) = self.leader.record(&names).await
+                && let Err(error) = self.leader.record(&names, term).await
             {
                 tracing::warn!(nodes = ?names, %error, "not acted on");
                 reasons.extend(names.iter().map(|_| "lost-place"));
                 continue;
             }
-            self.act_anew(some).await;
+            self.act_anew(some, &names).await;
         }
         reasons
     }
 
-    /// What the brake lets through of those from which something would be taken.
-    async fn brake(&self, suspects: &[Suspect], taking: &BTreeSet<&str>) -> Admitted {
+    /// What the brake lets through of those from which something would be taken, and for how long that counts.
+    async fn brake(&self, suspects: &[Suspect], taking: &BTreeSet<&str>) -> (Admitted, Term) {
         let now = Timestamp::now();
-        let journal = self.leader.journal().await;
+        let (journal, term) = self.leader.journal().await;
         let mut seen = self.tables.for_brake(suspects);
         let mut there = HashSet::new();
         for seen in &mut seen {
@@ -249,11 +249,12 @@ impl Failover {
                 wanted: false,
             });
         }
-        admit(&seen)
+        (admit(&seen), term)
     }
 
-    /// Looks at these again, at the API server and, once for all of them, at EC2; and does what still follows.
-    async fn act_anew(&self, suspects: &[&Suspect]) {
+    /// Looks at these again, at the API server and, once for all of them, at EC2; and does what still follows. Something is taken only from
+    /// those that are written down: from the others the second look may show for the first time that it could be.
+    async fn act_anew(&self, suspects: &[&Suspect], written: &[&str]) {
         let looks = suspects.iter().map(|suspect| async {
             match self.tables.look(&self.client, &suspect.name).await {
                 Ok(looked) => Some(looked),
@@ -277,12 +278,18 @@ impl Failover {
             fill(&answers, &mut suspect.facts);
         }
         let acts = objects.iter().zip(&fresh);
-        join_all(acts.map(|(object, fresh)| self.act_on_one(object.as_ref(), fresh))).await;
+        let acts = acts.map(|(object, fresh)| {
+            let may_take = written.contains(&fresh.name.as_str());
+            self.act_on_one(object.as_ref(), fresh, may_take)
+        });
+        join_all(acts).await;
     }
 
-    async fn act_on_one(&self, object: Option<&Node>, fresh: &Suspect) {
-        let step = step(&fresh.facts, self.mode);
-        if let Some((instance, how)) = self.to_fence(fresh, &step) {
+    async fn act_on_one(&self, object: Option<&Node>, fresh: &Suspect, may_take: bool) {
+        let mut step = step(&fresh.facts, self.mode);
+        if !may_take {
+            step.intents.retain(|intent| !intent.is_braked());
+        } else if let Some((instance, how)) = self.to_fence(fresh, &step) {
             self.fence(fresh, instance, how).await;
         }
         for intent in &step.intents {

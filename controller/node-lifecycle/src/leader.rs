@@ -37,6 +37,10 @@ struct Seen {
     changed: Option<Instant>,
 }
 
+/// From one taking of the Lease by whomever to the next: what was decided in one does not count in another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Term(i32);
+
 /// Why something could not be written down.
 #[derive(Debug, thiserror::Error)]
 pub enum LostPlace {
@@ -100,20 +104,22 @@ impl Leader {
         }
     }
 
-    /// What was acted on lately, by whichever leader.
-    pub async fn journal(&self) -> Journal {
+    /// What was acted on lately, by whichever leader, and in which term this was read.
+    pub async fn journal(&self) -> (Journal, Term) {
         let seen = self.seen.lock().await;
-        seen.lease.as_ref().map(Journal::of).unwrap_or_default()
+        let journal = seen.lease.as_ref().map(Journal::of).unwrap_or_default();
+        (journal, term(seen.lease.as_ref()))
     }
 
     /// Writes down that nodes are about to be acted on. Only when that is written may they be: another leader then counts them, too, and a
-    /// process that has lost its place finds out here.
+    /// process that has lost its place finds out here. One that has lost it and got it back since `decided_in`, the term of the journal that the
+    /// brake counted, has missed what another leader wrote down meanwhile.
     ///
     /// # Errors
     /// [`LostPlace`]: nothing may be done.
-    pub async fn record(&self, nodes: &[&str]) -> Result<(), LostPlace> {
+    pub async fn record(&self, nodes: &[&str], decided_in: Term) -> Result<(), LostPlace> {
         let mut seen = self.seen.lock().await;
-        if !self.leads() {
+        if !self.leads() || term(seen.lease.as_ref()) != decided_in {
             return Err(LostPlace::NotLeader);
         }
         let Some(mut lease) = seen.lease.clone() else {
@@ -212,6 +218,11 @@ impl Seen {
         }
         self.lease = Some(lease);
     }
+}
+
+fn term(lease: Option<&Lease>) -> Term {
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    Term(spec.and_then(|spec| spec.lease_transitions).unwrap_or(0))
 }
 
 fn renew(lease: &mut Lease, now: Timestamp) {

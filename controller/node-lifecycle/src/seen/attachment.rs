@@ -42,11 +42,12 @@ const NODE: usize = 1;
 const PERSISTENT_VOLUME: usize = 2;
 const UID: usize = 3;
 const INSTANCE: usize = 4;
+const VERSION: usize = 5;
 
 /// A VolumeAttachment.
 #[derive(Clone, Debug)]
 pub struct SeenAttachment {
-    texts: Texts<5>,
+    texts: Texts<6>,
     order: Option<Box<Order>>,
     refused: Option<Box<Refused>>,
     deleting: bool,
@@ -131,6 +132,7 @@ impl Seen for SeenAttachment {
                 &spec.source.persistent_volume_name?,
                 &meta.uid,
                 instance.map_or("", String::as_str),
+                &meta.resource_version,
             ]),
         })
     }
@@ -160,6 +162,7 @@ impl SeenAttachment {
         Attachment {
             name: self.key().to_owned(),
             uid: self.texts.get(UID).to_owned(),
+            version: self.texts.get(VERSION).to_owned(),
             volume: volume.unwrap_or_default().to_owned(),
             instance: (volume.is_some() && !instance.is_empty()).then(|| instance.to_owned()),
             deleting: self.deleting,

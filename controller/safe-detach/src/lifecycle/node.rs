@@ -78,6 +78,8 @@ pub struct Attachment {
     pub name: String,
     /// Its uid: an act names exactly this object.
     pub uid: String,
+    /// The version that was looked at: once the volume is attached by it, it is another.
+    pub version: String,
     /// The volume.
     pub volume: String,
     /// The instance that it attached the volume to, where that is known.

@@ -64,6 +64,7 @@ fn attachments() -> impl Strategy<Value = Attachment> {
         .prop_map(|(volume, instance, deleting, nudged, number)| Attachment {
             name: format!("csi-{number}"),
             uid: format!("uid-{number}"),
+            version: "1".to_owned(),
             volume,
             instance,
             deleting,

@@ -6,7 +6,7 @@ use crate::lifecycle::{
 };
 
 /// What is asked of a pod before it is deleted by force.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailoverMode {
     /// All of its volumes are proved free.
     #[default]
@@ -84,6 +84,8 @@ pub enum Intent {
         name: String,
         /// Its uid.
         uid: String,
+        /// The version that was looked at.
+        version: String,
     },
     /// Have the detach of a VolumeAttachment tried again at once: what it was refused for has ended.
     Nudge {
@@ -255,6 +257,7 @@ fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
         .map(|a| Intent::DeleteAttachment {
             name: a.name.clone(),
             uid: a.uid.clone(),
+            version: a.version.clone(),
         });
     pods.chain(attachments).chain(nudges(facts)).collect()
 }

@@ -1,47 +1,109 @@
-//! Every interleaving of the controller, a node, EC2 with a late view and an orchestrator, in a small scope, with the decision that ships.
+//! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]), of a failover from end to end ([`failover`]), and
+//! of the replicas that act and the brake that holds them ([`brake`]).
 //!
-//! The properties have the numbers of `deploy/docs/safe-detach.md`.
+//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores larger scopes; they take minutes and gigabytes.
 
-mod call;
+mod brake;
+mod detach;
 mod explore;
-mod world;
+mod failover;
 
 use ebs_csi_safe_detach::Mode;
-use explore::{Found, explore};
-use world::{Fault, Rules, World};
+use ebs_csi_safe_detach::lifecycle::FailoverMode;
+use explore::{Found, explore, join};
+use failover::Kind;
 
-fn run(mode: Mode, fault: Fault) -> Found {
-    let rules = Rules { mode, fault };
-    let found = explore(World::start(), |world| world.next(rules));
-    println!(
-        "{mode}, {fault:?}: {} states, {} steps",
-        found.states, found.steps
-    );
+fn is_large() -> bool {
+    std::env::var("EBS_CSI_MODEL").is_ok_and(|scope| scope == "large")
+}
+
+/// Says how much was seen.
+fn told(what: &str, found: Found) -> Found {
+    let Found { states, steps, .. } = found;
+    println!("{what}: {states} states, {steps} steps");
+    for (goal, asked) in &found.asked {
+        println!("  from {asked} states: {goal}");
+    }
     found
 }
 
+fn nothing_is_broken(what: &str, found: &Found, taken: &[&str]) {
+    if let Some((property, trace)) = &found.broken {
+        panic!("{what}: {property}\n  {}", trace.join("\n  "));
+    }
+    // It is not true for want of anything that happens.
+    let names: Vec<String> = found.taken.iter().map(|name| join(*name)).collect();
+    for step in taken {
+        assert!(
+            names.iter().any(|name| name == step),
+            "{what}: never {step}"
+        );
+    }
+}
+
+fn is_found(what: &str, found: Found, property: &str) {
+    let found = told(what, found);
+    let (broken, trace) = found
+        .broken
+        .unwrap_or_else(|| panic!("{what} is not found"));
+    println!("{what}: {broken}\n  {}", trace.join("\n  "));
+    assert!(broken.starts_with(property), "{what}: {broken}");
+    assert!(!trace.is_empty(), "{what}");
+}
+
+fn of_detach(mode: Mode, scope: detach::Scope, fault: detach::Fault) -> Found {
+    let rules = detach::Rules { mode, fault, scope };
+    explore(detach::World::start(), &[], |world| world.next(rules))
+}
+
 #[test]
-fn no_interleaving_breaks_a_property() {
-    for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let found = run(mode, Fault::None);
-        if let Some((property, trace)) = found.broken {
-            panic!("{mode}: {property}\n  {}", trace.join("\n  "));
-        }
-        // It is not true for want of anything that happens.
-        let mut rungs = vec!["terminated", "stopped", "broken-glass"];
-        rungs.extend(match mode {
-            Mode::Ec2Only => ["trusted"].as_slice(),
-            _ => &["node-word", "fenced"],
-        });
-        for rung in rungs {
-            let step = format!("DetachVolume is sent: {rung}");
-            assert!(found.taken.contains(&step), "{mode}: never {step}");
-        }
+fn no_interleaving_of_a_detach_breaks_a_property() {
+    use detach::Scope;
+    let sent = |rung: &str| format!("DetachVolume is sent: {rung}");
+    let two = match is_large() {
+        true => Scope {
+            starts: 1,
+            ..Scope::BOTH
+        },
+        false => Scope::BOTH,
+    };
+    let rows = [
+        (
+            "ec2-only, one controller",
+            Mode::Ec2Only,
+            Scope::ALONE,
+            vec!["terminated", "stopped", "broken-glass", "trusted"],
+        ),
+        (
+            "enforce, one controller",
+            Mode::Enforce,
+            Scope::ALONE,
+            vec![
+                "terminated",
+                "stopped",
+                "broken-glass",
+                "node-word",
+                "fenced",
+            ],
+        ),
+        (
+            "enforce, two controllers",
+            Mode::Enforce,
+            two,
+            vec!["terminated", "stopped", "node-word", "fenced"],
+        ),
+    ];
+    for (what, mode, scope, rungs) in rows {
+        let found = told(what, of_detach(mode, scope, detach::Fault::None));
+        let taken: Vec<String> = rungs.into_iter().map(sent).collect();
+        let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
+        nothing_is_broken(what, &found, &taken);
     }
 }
 
 #[test]
-fn planted_faults_are_found_with_the_way_to_them() {
+fn faults_planted_in_a_detach_are_found_with_the_way_to_them() {
+    use detach::Fault;
     let rows = [
         (Fault::DetachOnNotFound, "S1"),
         (Fault::ReadBeforeTheCall, "S7"),
@@ -49,12 +111,172 @@ fn planted_faults_are_found_with_the_way_to_them() {
         (Fault::KubeletForgets, "S1"),
     ];
     for (fault, property) in rows {
-        let found = run(Mode::Enforce, fault);
-        let (broken, trace) = found
-            .broken
-            .unwrap_or_else(|| panic!("{fault:?} is not found"));
-        println!("{fault:?}: {broken}\n  {}", trace.join("\n  "));
-        assert!(broken.starts_with(property), "{fault:?}: {broken}");
-        assert!(trace.len() >= 5, "{trace:?}");
+        let found = of_detach(Mode::Enforce, detach::Scope::ALONE, fault);
+        is_found(&format!("{fault:?}"), found, property);
+    }
+}
+
+/// `enforce` and `prove-first`, one controller, one replica, no persons.
+const FAILOVER: failover::Rules = failover::Rules {
+    mode: Mode::Enforce,
+    failover: FailoverMode::ProveFirst,
+    fault: failover::Fault::None,
+    kind: Kind::Eligible,
+    controllers: 1,
+    replicas: 1,
+    persons: false,
+    fences: false,
+    late_answers: false,
+    boots: 1,
+};
+
+fn of_failover(rules: failover::Rules) -> Found {
+    let goals: &[_] = match rules.kind {
+        Kind::Eligible => &failover::GOALS,
+        // What is left alone need not move.
+        _ => &[],
+    };
+    explore(failover::World::start(), goals, |world| world.next(rules))
+}
+
+#[test]
+fn no_interleaving_of_a_failover_breaks_a_property_and_every_goal_stays_in_reach() {
+    let stopped = "DetachVolume is sent: stopped";
+    let (taint, lifted) = ("our taint is set", "our taint is lifted");
+    let boots = if is_large() { 2 } else { 1 };
+    let rules = failover::Rules { boots, ..FAILOVER };
+    let rows = [
+        (
+            "ec2-only",
+            failover::Rules {
+                mode: Mode::Ec2Only,
+                ..rules
+            },
+            vec!["DetachVolume is sent: trusted", taint, lifted],
+        ),
+        (
+            "enforce, two controllers",
+            failover::Rules {
+                controllers: 2,
+                late_answers: is_large(),
+                persons: is_large(),
+                ..rules
+            },
+            vec![stopped, taint, lifted],
+        ),
+        (
+            "enforce, persons",
+            failover::Rules {
+                persons: true,
+                late_answers: is_large(),
+                ..rules
+            },
+            vec![
+                stopped,
+                taint,
+                lifted,
+                "our taint is set: overtaken",
+                "the pod is deleted by force",
+                "the VolumeAttachment is deleted",
+                "the VolumeAttachment is nudged",
+            ],
+        ),
+        (
+            "enforce, two replicas",
+            failover::Rules {
+                replicas: 2,
+                ..rules
+            },
+            vec![stopped, taint, lifted, "our taint is lifted: overtaken"],
+        ),
+        (
+            "enforce, fencing",
+            failover::Rules {
+                fences: true,
+                ..rules
+            },
+            vec![stopped, taint, "the instance is fenced"],
+        ),
+        (
+            "enforce, mode kep",
+            failover::Rules {
+                failover: FailoverMode::Kep,
+                persons: is_large(),
+                ..rules
+            },
+            vec![stopped, "the pod is deleted by force"],
+        ),
+    ];
+    for (what, rules, taken) in rows {
+        let found = told(what, of_failover(rules));
+        nothing_is_broken(what, &found, &taken);
+        assert!(found.asked.iter().all(|(_, states)| *states > 0), "{what}");
+    }
+}
+
+#[test]
+fn no_interleaving_deletes_a_pod_that_is_not_eligible() {
+    let kinds = [
+        Kind::Shared,
+        Kind::Foreign,
+        Kind::DaemonSet,
+        Kind::Tolerates,
+        Kind::OptedOut,
+    ];
+    for kind in kinds {
+        let what = format!("{kind:?}");
+        let boots = u8::from(is_large());
+        let rules = failover::Rules {
+            kind,
+            boots,
+            ..FAILOVER
+        };
+        nothing_is_broken(&what, &told(&what, of_failover(rules)), &[]);
+    }
+}
+
+#[test]
+fn faults_planted_in_a_failover_are_found_with_the_way_to_them() {
+    use failover::Fault;
+    let rows = [
+        (Fault::TaintByTimeout, "S9"),
+        (Fault::TaintLiftedByTime, "L5"),
+        (Fault::TaintWithoutVersion, "S9"),
+        (Fault::PodsWithoutProof, "S8"),
+        (Fault::AttachmentWithoutVersion, "S1"),
+        (Fault::NoTaint, "L2"),
+    ];
+    for (fault, property) in rows {
+        let late_answers = fault == Fault::TaintWithoutVersion;
+        let found = of_failover(failover::Rules {
+            fault,
+            late_answers,
+            // The others of its kind are refused by the node's word.
+            mode: match fault {
+                Fault::AttachmentWithoutVersion => Mode::Ec2Only,
+                _ => Mode::Enforce,
+            },
+            ..FAILOVER
+        });
+        is_found(&format!("{fault:?}"), found, property);
+    }
+}
+
+#[test]
+fn no_interleaving_of_two_replicas_goes_past_the_brake() {
+    let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
+    let found = told("two replicas and the brake", explored(brake::Fault::None));
+    let taken = [
+        "the call arrives",
+        "it is not written down",
+        "ten minutes pass",
+    ];
+    nothing_is_broken("two replicas and the brake", &found, &taken);
+    for fault in [
+        brake::Fault::NoJournal,
+        brake::Fault::LeaseWithoutVersion,
+        brake::Fault::AcrossTerms,
+    ] {
+        is_found(&format!("{fault:?}"), explored(fault), "S15");
     }
 }

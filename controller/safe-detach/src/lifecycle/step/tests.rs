@@ -33,6 +33,7 @@ pub(crate) fn attachment(volume: &str) -> Attachment {
     Attachment {
         name: format!("csi-{volume}"),
         uid: format!("uid-csi-{volume}"),
+        version: "1".to_owned(),
         volume: volume.to_owned(),
         instance: Some(HERE.to_owned()),
         deleting: false,

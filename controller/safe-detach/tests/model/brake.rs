@@ -1,0 +1,289 @@
+//! Which replica acts, and on how many nodes: two replicas, the Lease with the journal on it, and the brake that ships.
+//!
+//! Of a cluster of forty nodes in two zones three may die: two of zone `a`, which has three nodes, and one of zone `b`. A holder renews, loses its
+//! time, is overtaken; a replica stops for as long as it likes between any two instructions, also between its last look at the time and the
+//! arrival of its call. Ten minutes pass only while nothing is under way.
+
+use std::collections::BTreeSet;
+
+use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
+
+use crate::explore::Steps;
+
+/// The nodes that may die: the first two are of the small zone.
+const MORTAL: usize = 3;
+const NODES: usize = 40;
+const SMALL_ZONE: usize = 3;
+
+/// A fault that is planted, so that the model shows that it would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// What is about to be done is not written down first.
+    NoJournal,
+    /// The Lease is written whatever it has become.
+    LeaseWithoutVersion,
+    /// What the brake let through counts on, when the Lease was another's meanwhile.
+    AcrossTerms,
+}
+
+/// A set of the nodes that may die.
+type Set = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    /// What the brake let through, still to be written down.
+    Admitted(Set),
+    /// Written down: this node is acted on next, then those.
+    Recorded(usize, Set),
+    /// The replica has looked at the time, and the call is out.
+    Out(usize, Set),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Replica {
+    /// By its own clock.
+    leads: bool,
+    /// The Lease is as this replica saw or wrote it last.
+    current: bool,
+    /// Nobody else has taken it since the brake was asked.
+    same_term: bool,
+    /// The journal on the Lease as it saw it last.
+    journal: Set,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Brake {
+    holder: Option<usize>,
+    journal: Set,
+    dead: Set,
+    /// More than half of every zone is not Ready.
+    outage: bool,
+    /// Acted on, within ten minutes.
+    acted: Set,
+    replicas: [Replica; 2],
+}
+
+fn has(set: Set, node: usize) -> bool {
+    set & (1 << node) != 0
+}
+
+fn nodes(set: Set) -> impl Iterator<Item = usize> {
+    (0..MORTAL).filter(move |node| has(set, *node))
+}
+
+impl Brake {
+    pub(crate) fn start() -> Self {
+        let replica = Replica {
+            leads: false,
+            current: false,
+            same_term: false,
+            journal: 0,
+            stage: Stage::Idle,
+        };
+        Self {
+            holder: None,
+            journal: 0,
+            dead: 0,
+            outage: false,
+            acted: 0,
+            replicas: [replica; 2],
+        }
+    }
+
+    pub(crate) fn next(&self, fault: Fault) -> Steps<Self> {
+        let mut steps = Steps(Vec::new());
+        for node in 0..MORTAL {
+            steps.fault(!has(self.dead, node), "a node dies", || Self {
+                dead: self.dead | 1 << node,
+                ..*self
+            });
+        }
+        steps.fault(self.dead != 0, "the dead nodes are well again", || Self {
+            dead: 0,
+            ..*self
+        });
+        steps.fault(true, "an outage begins or ends", || Self {
+            outage: !self.outage,
+            ..*self
+        });
+        let idle = self.replicas.iter().all(|r| r.stage == Stage::Idle);
+        steps.can(idle && self.journal != 0, "ten minutes pass", || {
+            let mut after = *self;
+            after.acted = 0;
+            after.journal = 0;
+            for replica in &mut after.replicas {
+                replica.journal = 0;
+            }
+            after
+        });
+        for slot in 0..2 {
+            self.of_replica(slot, fault, &mut steps);
+        }
+        for step in &mut steps.0 {
+            if let Ok(after) = &mut step.after {
+                after.settle();
+            }
+            if let Ok(after) = &step.after
+                && let Some(broken) = after.broken()
+            {
+                step.after = Err(broken);
+            }
+        }
+        steps
+    }
+
+    /// What a replica that does nothing has seen makes no difference: it looks again.
+    fn settle(&mut self) {
+        for replica in &mut self.replicas {
+            replica.same_term &= replica.stage != Stage::Idle;
+        }
+    }
+
+    /// S15, told from what was done, not from what was counted.
+    fn broken(&self) -> Option<&'static str> {
+        if nodes(self.acted).count() > NODES / 20 {
+            return Some("S15: more nodes were acted on than the cluster's share");
+        }
+        let small = nodes(self.acted).filter(|node| *node < 2).count();
+        (small > 1).then_some("S15: more nodes were acted on than the zone's share")
+    }
+
+    fn of_replica(&self, slot: usize, fault: Fault, steps: &mut Steps<Self>) {
+        let replica = self.replicas[slot];
+        let is = |replica| {
+            let mut after = *self;
+            after.replicas[slot] = replica;
+            after
+        };
+        let at = |stage| is(Replica { stage, ..replica });
+        steps.can(replica.leads, "a holder's time ends", || {
+            is(Replica {
+                leads: false,
+                ..replica
+            })
+        });
+        // The Lease of a holder that is silent is taken only after its time has ended by its own clock, which is shorter.
+        let silent = self
+            .holder
+            .is_none_or(|holder| holder == slot || !self.replicas[holder].leads);
+        steps.can(
+            !replica.leads && silent,
+            "a replica takes the Lease",
+            || {
+                let mut after = self.written(self.journal);
+                if self.holder != Some(slot) {
+                    after.replicas = after.replicas.map(|replica| Replica {
+                        same_term: false,
+                        ..replica
+                    });
+                }
+                after.holder = Some(slot);
+                after.replicas[slot] = Replica {
+                    leads: true,
+                    current: true,
+                    journal: self.journal,
+                    ..after.replicas[slot]
+                };
+                after
+            },
+        );
+        match replica.stage {
+            Stage::Idle => {
+                let wanted = replica.leads && self.dead != 0;
+                steps.can(wanted, "the brake is asked", || {
+                    is(Replica {
+                        same_term: true,
+                        stage: rest(self.admitted(replica.journal)),
+                        ..replica
+                    })
+                });
+            }
+            Stage::Admitted(set) => {
+                let Some(node) = nodes(set).next() else {
+                    return;
+                };
+                let left = set & !(1 << node);
+                let version = replica.current || fault == Fault::LeaseWithoutVersion;
+                let term = replica.same_term || fault != Fault::None;
+                let may = replica.leads && version && term;
+                steps.can(!may, "it is not written down", || {
+                    is(Replica {
+                        leads: false,
+                        stage: rest(left),
+                        ..replica
+                    })
+                });
+                steps.can(may, "it is written down", || {
+                    let journal = match fault {
+                        Fault::NoJournal => replica.journal,
+                        _ => replica.journal | 1 << node,
+                    };
+                    let mut after = self.written(journal);
+                    after.replicas[slot] = Replica {
+                        current: true,
+                        journal,
+                        stage: Stage::Recorded(node, left),
+                        ..replica
+                    };
+                    after
+                });
+            }
+            Stage::Recorded(node, left) => {
+                steps.can(replica.leads, "the call is sent", || {
+                    at(Stage::Out(node, left))
+                });
+                steps.can(!replica.leads, "nothing is sent any more", || {
+                    at(rest(left))
+                });
+            }
+            Stage::Out(node, left) => {
+                steps.can(true, "the call arrives", || Self {
+                    acted: self.acted | 1 << node,
+                    ..at(rest(left))
+                });
+            }
+        }
+    }
+
+    /// The Lease is another object version for everybody else.
+    fn written(&self, journal: Set) -> Self {
+        let mut after = *self;
+        after.journal = journal;
+        for replica in &mut after.replicas {
+            replica.current = false;
+        }
+        after
+    }
+
+    /// What the brake lets through of the dead nodes, by what this replica knows.
+    fn admitted(&self, journal: Set) -> Set {
+        let all: Vec<Seen> = (0..NODES)
+            .map(|number| {
+                let small = number < 2 || number + SMALL_ZONE - 2 >= NODES;
+                let dead = number < MORTAL && has(self.dead, number);
+                Seen {
+                    node: format!("node-{number:02}"),
+                    zone: if small { "a" } else { "b" }.to_owned(),
+                    suspect: dead || self.outage,
+                    acted: number < MORTAL && has(journal, number),
+                    wanted: dead,
+                }
+            })
+            .collect();
+        let admitted: BTreeSet<String> = admit(&all).nodes;
+        let may = |node: &usize| admitted.contains(&format!("node-{node:02}"));
+        nodes(self.dead)
+            .filter(may)
+            .fold(0, |set, node| set | 1 << node)
+    }
+}
+
+fn rest(left: Set) -> Stage {
+    match left {
+        0 => Stage::Idle,
+        left => Stage::Admitted(left),
+    }
+}

@@ -1,0 +1,257 @@
+//! The grain of one detach: one volume, a node A that may fail in every way, a node B that may get the volume, EC2 with two views that lag
+//! behind, an orchestrator, and one or two controllers.
+//!
+//! What is assumed, because nothing here could enforce it:
+//!
+//! * **A view catches up before a boot ends.** The kubelet of a new boot is up only when EC2 shows the instance running, and not between the
+//!   controller's reads and the arrival of its DetachVolume. Minutes against milliseconds; a record of the node's would make it a proof.
+//! * **A request arrives or is lost, and a call ends,** before the next attach of the volume completes: a call of which nobody waits for the
+//!   answer sends nothing.
+//! * **Kubelet's books**: it lists a volume in `volumesInUse` before it looks at `volumesAttached` and mounts, and unlists it after it unmounted.
+
+mod call;
+mod ec2;
+mod kubelet;
+mod orchestrator;
+
+use std::hash::BuildHasher;
+
+use ebs_csi_safe_detach::{AttachmentFact, Fact, InstanceFact, Mode, NodeWord, Power, Rung};
+
+use crate::explore::{Mix, Steps};
+
+/// A fault that is planted, so that the model shows that it would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// `InvalidInstanceID.NotFound` is taken for the end of the instance.
+    DetachOnNotFound,
+    /// Facts of the call before are used again.
+    ReadBeforeTheCall,
+    /// A word looks at `volumesInUse` alone.
+    WordWithoutVolumesAttached,
+    /// Kubelet takes a volume off its list while it is mounted.
+    KubeletForgets,
+}
+
+/// What is explored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) mode: Mode,
+    pub(crate) fault: Fault,
+    pub(crate) scope: Scope,
+}
+
+/// How much can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// Controllers that may answer at the same time: while external-attacher's leader changes, two.
+    pub(crate) controllers: usize,
+    /// How often the instance is started again.
+    pub(crate) starts: u8,
+    /// How often the volume is attached.
+    pub(crate) attaches: u8,
+    /// The instance may hibernate.
+    pub(crate) hibernates: bool,
+    /// A person may break the glass.
+    pub(crate) glass: bool,
+}
+
+impl Scope {
+    /// One controller, and everything else.
+    pub(crate) const ALONE: Self = Self {
+        controllers: 1,
+        starts: 1,
+        attaches: 2,
+        hibernates: true,
+        glass: true,
+    };
+    /// Two controllers, and a node that dies once.
+    pub(crate) const BOTH: Self = Self {
+        controllers: 2,
+        starts: 0,
+        attaches: 2,
+        hibernates: false,
+        glass: false,
+    };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Node {
+    A,
+    B,
+}
+
+/// What EC2 has, or shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ec2 {
+    /// The node and the number of the attach.
+    pub(crate) held: Option<(Node, u8)>,
+    pub(crate) power: Power,
+    pub(crate) hibernated: bool,
+}
+
+/// Kubelet of node A, and what the API server has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kubelet {
+    pub(crate) up: bool,
+    pub(crate) reaches_api: bool,
+    pub(crate) verified: bool,
+    pub(crate) mounted: bool,
+    pub(crate) in_use: bool,
+    pub(crate) attached: bool,
+    pub(crate) ready: bool,
+    pub(crate) fresh: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    Began,
+    Read,
+    Asking,
+    Decided(Rung),
+    Sent,
+}
+
+/// One ControllerUnpublishVolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Call {
+    pub(crate) stage: Stage,
+    pub(crate) node: Node,
+    pub(crate) attachment: Fact<AttachmentFact>,
+    pub(crate) instance: Fact<InstanceFact>,
+    pub(crate) word: Fact<NodeWord>,
+    pub(crate) asked: bool,
+    /// The facts were read after the call began.
+    pub(crate) fresh: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) ec2: Ec2,
+    pub(crate) shown: Ec2,
+    pub(crate) kubelet: Kubelet,
+    /// The VolumeAttachment: whose, and whether it is to go.
+    pub(crate) wanted: Option<(Node, bool)>,
+    /// Of each controller.
+    pub(crate) calls: [Option<Call>; 2],
+    /// A DetachVolume on its way, and from which node.
+    pub(crate) on_its_way: Option<Node>,
+    pub(crate) fenced: bool,
+    pub(crate) glass: Option<u8>,
+    /// The DetachVolume on its way is by a person's order.
+    pub(crate) ordered: bool,
+    pub(crate) attaches: u8,
+    pub(crate) starts: u8,
+    /// Of a controller that remembers what it should not.
+    pub(crate) cache: Option<(Fact<AttachmentFact>, Fact<InstanceFact>)>,
+}
+
+impl World {
+    /// Nothing is attached; node A runs.
+    pub(crate) fn start() -> Self {
+        let ec2 = Ec2 {
+            held: None,
+            power: Power::Running,
+            hibernated: false,
+        };
+        Self {
+            ec2,
+            shown: ec2,
+            kubelet: Kubelet {
+                up: true,
+                reaches_api: true,
+                verified: false,
+                mounted: false,
+                in_use: false,
+                attached: false,
+                ready: true,
+                fresh: true,
+            },
+            wanted: None,
+            calls: [None; 2],
+            on_its_way: None,
+            fenced: false,
+            glass: None,
+            ordered: false,
+            attaches: 0,
+            starts: 0,
+            cache: None,
+        }
+    }
+
+    /// Whatever can happen next.
+    pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
+        let mut steps = Steps(Vec::new());
+        self.of_ec2(rules, &mut steps);
+        self.of_kubelet(rules, &mut steps);
+        self.of_orchestrator(rules, &mut steps);
+        for slot in 0..rules.scope.controllers {
+            self.of_controller(slot, rules, &mut steps);
+        }
+        for step in &mut steps.0 {
+            let Ok(world) = &mut step.after else {
+                continue;
+            };
+            world.forget();
+            // S2: a node that runs and has the volume mounted keeps it.
+            if world.kubelet.mounted
+                && world.ec2.power == Power::Running
+                && !world.ordered
+                && world.ec2.held.map(|held| held.0) != Some(Node::A)
+            {
+                step.after = Err("S2: the volume was taken from a node that has it mounted");
+            }
+        }
+        steps
+    }
+
+    /// Whether a call has read and has not sent yet.
+    fn is_between(&self) -> bool {
+        let mut calls = self.calls.iter().flatten();
+        calls.any(|call| !matches!(call.stage, Stage::Began | Stage::Sent))
+    }
+
+    /// Forgets what can make no difference any more, so that fewer states are told apart.
+    fn forget(&mut self) {
+        for call in self.calls.iter_mut().flatten() {
+            let (known, sent) = (*call, call.stage == Stage::Sent);
+            if matches!(call.stage, Stage::Began | Stage::Decided(_) | Stage::Sent) {
+                *call = Call {
+                    attachment: if sent {
+                        Fact::Unknown
+                    } else {
+                        known.attachment
+                    },
+                    instance: Fact::Unknown,
+                    word: Fact::Unknown,
+                    asked: false,
+                    ..known
+                };
+            }
+        }
+        // Which of the two it is makes no difference.
+        let of = |call: &Option<Call>| {
+            let hash = std::hash::BuildHasherDefault::<Mix>::default().hash_one(call);
+            (call.is_none(), hash)
+        };
+        if of(&self.calls[1]) < of(&self.calls[0]) {
+            self.calls.swap(0, 1);
+        }
+        if !self.kubelet.up {
+            self.kubelet.reaches_api = true;
+        }
+        if self.ec2.power == Power::Terminated {
+            self.kubelet = Kubelet {
+                up: false,
+                reaches_api: true,
+                verified: false,
+                mounted: false,
+                in_use: false,
+                attached: self.kubelet.attached,
+                ready: false,
+                fresh: false,
+            };
+        }
+    }
+}

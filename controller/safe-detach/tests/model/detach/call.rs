@@ -1,0 +1,323 @@
+//! One ControllerUnpublishVolume, step by step, as `controller/src/attach/leave.rs` goes them; the properties are looked at where it decides and sends.
+
+use std::time::Duration;
+
+use ebs_csi_safe_detach::{
+    AttachTime, AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, NodeReport, NodeWord,
+    Phase, Power, Refusal, Rung, Verdict, Waiting, decide, word,
+};
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use super::{Call, Fault, Node, Rules, Stage, World};
+use crate::explore::{Name, Steps};
+
+fn id(node: Node) -> InstanceId {
+    let text = match node {
+        Node::A => "i-0aaaaaaaaaaaaaaa1",
+        Node::B => "i-0bbbbbbbbbbbbbbb2",
+    };
+    InstanceId::parse(text).expect("an id")
+}
+
+fn volume() -> VolumeId {
+    VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").expect("an id")
+}
+
+fn at(attach: u8) -> AttachTime {
+    AttachTime {
+        seconds: i64::from(attach),
+        nanoseconds: 0,
+    }
+}
+
+fn lets_go(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Safe(_) | Verdict::Done)
+}
+
+impl World {
+    pub(super) fn of_controller(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
+        let Some(call) = self.calls[slot] else {
+            if let Some((node, true)) = self.wanted {
+                steps.can(true, "a call begins", || self.began(slot, node));
+            }
+            // S16: without a VolumeAttachment that is to go nothing is asked of a controller.
+            return;
+        };
+        steps.fault(true, "a controller dies", || Self {
+            cache: None,
+            ..self.with(slot, None)
+        });
+        let node = call.node;
+        match call.stage {
+            Stage::Began => {
+                for (what, instance) in self.instance_answers(node) {
+                    for (how, attachment) in self.volume_answers(node) {
+                        let read = Call {
+                            stage: Stage::Read,
+                            attachment,
+                            instance,
+                            ..call
+                        };
+                        let mut after = self.with(slot, Some(read));
+                        if rules.fault == Fault::ReadBeforeTheCall {
+                            after.cache = Some((attachment, instance));
+                        }
+                        let silent = matches!(attachment, Fact::Unknown)
+                            || !matches!(instance, Fact::Present(_));
+                        steps.add((what, how), Ok(after), silent);
+                    }
+                }
+            }
+            Stage::Asking => {
+                let heard = |word| {
+                    let stage = Stage::Read;
+                    let heard = Call {
+                        stage,
+                        word,
+                        asked: true,
+                        ..call
+                    };
+                    self.with(slot, Some(heard))
+                };
+                let word = self.word(node, rules.fault);
+                steps.can(true, "the node's word comes", || heard(word));
+                steps.fault(true, "no word comes", || heard(Fact::Unknown));
+            }
+            Stage::Read => {
+                let (name, after) = self.decided(slot, rules, call);
+                steps.add(name, after, false);
+            }
+            Stage::Decided(rung) => steps.add(
+                ("DetachVolume is sent", rung.label()),
+                self.sent(slot, rung, call),
+                false,
+            ),
+            Stage::Sent => {
+                let gone = self.shown.held.map(|held| held.0) != Some(node);
+                steps.can(gone, "a call ends: OK", || self.ended(slot, node));
+                steps.can(true, "a call's time ends", || self.with(slot, None));
+            }
+        }
+    }
+
+    fn with(&self, slot: usize, call: Option<Call>) -> Self {
+        let mut after = *self;
+        after.calls[slot] = call;
+        after
+    }
+
+    fn began(&self, slot: usize, node: Node) -> Self {
+        let mut began = Call {
+            node,
+            stage: Stage::Began,
+            attachment: Fact::Unknown,
+            instance: Fact::Unknown,
+            word: Fact::Unknown,
+            asked: false,
+            fresh: true,
+        };
+        if let Some((attachment, instance)) = self.cache {
+            began = Call {
+                stage: Stage::Read,
+                attachment,
+                instance,
+                fresh: false,
+                ..began
+            };
+        }
+        self.with(slot, Some(began))
+    }
+
+    fn instance_answers(&self, node: Node) -> [(&'static str, Fact<InstanceFact>); 3] {
+        let (power, hibernated) = match node {
+            Node::A => (self.shown.power, self.shown.hibernated),
+            Node::B => (Power::Running, false),
+        };
+        let hibernation = if hibernated {
+            Fact::Present(())
+        } else {
+            Fact::Absent
+        };
+        let shown = match power {
+            Power::Pending => "EC2 shows the instance pending",
+            Power::Running => "EC2 shows the instance running",
+            Power::ShuttingDown => "EC2 shows the instance shutting down",
+            Power::Terminated => "EC2 shows the instance terminated",
+            Power::Stopping => "EC2 shows the instance stopping",
+            Power::Stopped if hibernated => "EC2 shows the instance hibernated",
+            Power::Stopped => "EC2 shows the instance stopped",
+            Power::Strange => "EC2 shows the instance in another state",
+        };
+        let seen = Fact::Present(InstanceFact { power, hibernation });
+        [
+            (shown, seen),
+            ("EC2 does not know the instance", Fact::Absent),
+            ("EC2 says nothing of the instance", Fact::Unknown),
+        ]
+    }
+
+    fn volume_answers(&self, node: Node) -> [(&'static str, Fact<AttachmentFact>); 2] {
+        let shown = match self.shown.held.filter(|held| held.0 == node) {
+            Some((_, attach)) => {
+                let leaving = self.on_its_way.is_some();
+                let phase = if leaving { Phase::Leaving } else { Phase::Held };
+                let since = Some(at(attach));
+                (
+                    "the volume attached",
+                    Fact::Present(AttachmentFact { phase, since }),
+                )
+            }
+            None => ("the volume free", Fact::Absent),
+        };
+        [shown, ("nothing of the volume", Fact::Unknown)]
+    }
+
+    /// What the Node object says now, judged by what the controller judges it with.
+    fn word(&self, node: Node, fault: Fault) -> Fact<NodeWord> {
+        let k = self.kubelet;
+        if node == Node::B {
+            // B has released what is taken from it.
+            return Fact::Present(NodeWord::Released);
+        }
+        let named = |listed: bool| {
+            if listed {
+                vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())]
+            } else {
+                vec![]
+            }
+        };
+        let report = NodeReport {
+            provider_id: format!("aws:///us-east-1a/{}", id(node)),
+            ready: k.ready,
+            lease_age: Some(if k.fresh {
+                Duration::ZERO
+            } else {
+                Duration::from_secs(41)
+            }),
+            in_use: named(k.in_use),
+            attached: named(k.attached && fault != Fault::WordWithoutVolumesAttached),
+        };
+        word(&[report], &id(node), &volume(), Duration::ZERO)
+    }
+
+    fn decided(&self, slot: usize, rules: Rules, call: Call) -> (Name, Result<Self, &'static str>) {
+        let node = call.node;
+        let glass = self.glass.filter(|_| node == Node::A);
+        let facts = Facts {
+            mode: rules.mode,
+            attachment: call.attachment,
+            instance: call.instance,
+            word: call.word,
+            fence: if self.fenced {
+                Fact::Present(())
+            } else {
+                Fact::Absent
+            },
+            broken_glass: match glass {
+                Some(attach) => Fact::Present(BrokenGlass {
+                    instance: id(node),
+                    since: at(attach),
+                    asked: id(node),
+                }),
+                None => Fact::Absent,
+            },
+        };
+        let mut verdict = decide(&facts);
+        if rules.fault == Fault::DetachOnNotFound
+            && verdict == Verdict::Refuse(Refusal::InstanceMissing)
+        {
+            verdict = Verdict::Safe(Rung::Terminated);
+        }
+        let name = match verdict {
+            Verdict::Done => "decided: done",
+            Verdict::Safe(_) => "decided: safe",
+            Verdict::Wait(_) => "decided: wait",
+            Verdict::Refuse(_) => "decided: refuse",
+        };
+        let goes_on = |stage| Ok(self.with(slot, Some(Call { stage, ..call })));
+        let after = match verdict {
+            // S6, S17: with a fact lost nothing is let go that was not before; with none known nothing is.
+            _ if rules.fault == Fault::None && less_is_safer(&facts, verdict) => {
+                Err("S17: losing a fact made it safe")
+            }
+            _ if lets_go(verdict) && facts.attachment == Fact::Unknown => {
+                Err("S6: let go without knowing the attachment")
+            }
+            _ if lets_go(verdict) && !call.fresh => {
+                Err("S7: decided on what was read before the call began")
+            }
+            Verdict::Done if call.attachment != Fact::Absent => {
+                Err("S11: OK though EC2 showed an attachment")
+            }
+            Verdict::Done => Ok(self.ended(slot, node)),
+            Verdict::Safe(rung) => goes_on(Stage::Decided(rung)),
+            Verdict::Wait(Waiting::Leaving) => goes_on(Stage::Sent),
+            Verdict::Wait(Waiting::Transition) => goes_on(Stage::Began),
+            Verdict::Refuse(Refusal::NoWord) if !call.asked => goes_on(Stage::Asking),
+            Verdict::Refuse(_) => Ok(self.with(slot, None)),
+        };
+        ((name, verdict.label().1), after)
+    }
+
+    fn sent(&self, slot: usize, rung: Rung, call: Call) -> Result<Self, &'static str> {
+        let node = call.node;
+        let off = matches!(self.ec2.power, Power::Stopped | Power::Terminated);
+        let by_order = matches!(rung, Rung::Fenced | Rung::BrokenGlass);
+        if node == Node::A && self.kubelet.mounted && !off && !by_order {
+            return Err("S1: DetachVolume for a volume that the node uses");
+        }
+        if self.wanted == Some((node, false)) {
+            return Err("S16: DetachVolume behind the back of a VolumeAttachment that is to stay");
+        }
+        let since = match call.attachment {
+            Fact::Present(attachment) => attachment.since,
+            Fact::Absent | Fact::Unknown => None,
+        };
+        let held = self.ec2.held.filter(|held| held.0 == node);
+        if held.is_some_and(|held| Some(at(held.1)) != since) {
+            return Err("S12: DetachVolume for another attachment than was decided on");
+        }
+        let stage = Stage::Sent;
+        Ok(Self {
+            on_its_way: Some(node),
+            ordered: rung == Rung::BrokenGlass,
+            ..self.with(slot, Some(Call { stage, ..call }))
+        })
+    }
+
+    fn ended(&self, slot: usize, node: Node) -> Self {
+        let going = self.wanted == Some((node, true));
+        Self {
+            wanted: self.wanted.filter(|_| !going),
+            glass: None,
+            ..self.with(slot, None)
+        }
+    }
+}
+
+/// Whether some fact, lost, would let go what is not let go.
+fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
+    let less = [
+        Facts {
+            attachment: Fact::Unknown,
+            ..facts.clone()
+        },
+        Facts {
+            instance: Fact::Unknown,
+            ..facts.clone()
+        },
+        Facts {
+            word: Fact::Unknown,
+            ..facts.clone()
+        },
+        Facts {
+            fence: Fact::Unknown,
+            ..facts.clone()
+        },
+        Facts {
+            broken_glass: Fact::Unknown,
+            ..facts.clone()
+        },
+    ];
+    !lets_go(verdict) && less.iter().any(|facts| lets_go(decide(facts)))
+}

@@ -1,0 +1,103 @@
+//! EC2: the instance of node A, the volume, and what is shown of them.
+
+use ebs_csi_safe_detach::Power;
+
+use super::{Node, Rules, World};
+use crate::explore::Steps;
+
+impl World {
+    pub(super) fn of_ec2(&self, rules: Rules, steps: &mut Steps<Self>) {
+        let mut can = |name: &'static str, when: bool, change: &dyn Fn(&mut Self)| {
+            steps.can(when, name, || {
+                let mut after = *self;
+                change(&mut after);
+                after
+            });
+        };
+        let power = self.ec2.power;
+        // Two APIs, two views.
+        let (ec2, shown) = (self.ec2, self.shown);
+        can(
+            "EC2's view of volumes catches up",
+            shown.held != ec2.held,
+            &|w| w.shown.held = w.ec2.held,
+        );
+        let late = (shown.power, shown.hibernated) != (ec2.power, ec2.hibernated);
+        can("EC2's view of instances catches up", late, &|w| {
+            w.shown.power = w.ec2.power;
+            w.shown.hibernated = w.ec2.hibernated;
+        });
+        can(
+            "the instance is told to stop",
+            power == Power::Running,
+            &|w| w.ec2.power = Power::Stopping,
+        );
+        can(
+            "the instance is told to hibernate",
+            power == Power::Running && rules.scope.hibernates,
+            &|w| {
+                w.ec2.power = Power::Stopping;
+                w.ec2.hibernated = true;
+            },
+        );
+        can(
+            "the instance is told to terminate",
+            power != Power::Terminated,
+            &|w| {
+                w.ec2.power = Power::ShuttingDown;
+            },
+        );
+        can("the instance is off", power == Power::Stopping, &|w| {
+            w.ec2.power = Power::Stopped;
+            w.kubelet.up = false;
+            w.kubelet.verified = false;
+            // Saved memory keeps its mounts.
+            w.kubelet.mounted &= w.ec2.hibernated;
+        });
+        can("the instance is gone", power == Power::ShuttingDown, &|w| {
+            w.ec2.power = Power::Terminated;
+            w.kubelet.up = false;
+            w.kubelet.verified = false;
+            w.kubelet.mounted = false;
+            w.ec2.held = w.ec2.held.filter(|held| held.0 != Node::A);
+        });
+        can(
+            "the instance is started",
+            power == Power::Stopped && self.starts < rules.scope.starts,
+            &|w| {
+                w.ec2.power = Power::Pending;
+                w.starts += 1;
+            },
+        );
+        can("the instance runs again", power == Power::Pending, &|w| {
+            w.ec2.power = Power::Running;
+            w.ec2.hibernated = false;
+            // A guest with saved memory goes on at once, the others boot.
+            w.kubelet.up = self.ec2.hibernated;
+        });
+        let between = self.on_its_way.is_some() || self.is_between();
+        let shown = self.shown.power == Power::Running;
+        can(
+            "the node has booted",
+            power == Power::Running && !self.kubelet.up && shown && !between,
+            &|w| {
+                w.kubelet.up = true;
+            },
+        );
+        can("DetachVolume arrives", self.on_its_way.is_some(), &|w| {
+            // At its worst: the guest is not asked.
+            w.ec2.held = w.ec2.held.filter(|held| Some(held.0) != w.on_its_way);
+            w.on_its_way = None;
+            if w.ordered {
+                // What the node loses is the person's.
+                w.kubelet.mounted = false;
+                w.kubelet.verified = false;
+                w.ordered = false;
+            }
+        });
+        can("DetachVolume is lost", self.on_its_way.is_some(), &|w| {
+            w.on_its_way = None;
+            w.ordered = false;
+        });
+    }
+}

@@ -1,0 +1,399 @@
+//! The whole of a failover: a node A whose instance may die, be cut off, reboot and come back, a node B that lives, a pod of a StatefulSet with
+//! one volume, Kubernetes' own controllers, persons, EC2 with two late views, controllers, and replicas of node-lifecycle that all believe that
+//! they lead.
+//!
+//! What decides is what ships: `decide`, `decide_instance` and `word` in the controllers, `step` and `fence` in the replicas. A lease that
+//! keeps all replicas but one from acting is left out here: it could only take behaviour away. The brake, which needs it, has a world of its own.
+//!
+//! Time does not count: whatever waits for a time (a lease, the six minutes, an eviction) may happen at once or never. What is assumed:
+//!
+//! * **A view catches up before a boot ends**, and no call lies between its reads and the arrival of its DetachVolume meanwhile.
+//! * **A call ends** before the next attach of the volume completes.
+//! * **In `ec2-only`** a node that is back is not cut off again while it still carries our taint: Kubernetes would detach by force, and
+//!   the order of CSI calls, which that mode trusts, would not hold.
+//! * **Watches** lag by one change: an attachment that is gone, or to go, may still be seen as it was.
+
+mod ec2;
+mod kubernetes;
+mod node;
+mod replica;
+mod unpublish;
+
+use ebs_csi_safe_detach::lifecycle::FailoverMode;
+use ebs_csi_safe_detach::{Mode, Power, Rung};
+
+use crate::explore::{Goal, Steps};
+
+/// A fault that is planted, so that the model shows that it would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Fault {
+    None,
+    /// The taint is set because the node has not been Ready for long.
+    TaintByTimeout,
+    /// The taint is lifted because it has been there for long.
+    TaintLiftedByTime,
+    /// The taint is set on whatever the Node object has become since it was looked at.
+    TaintWithoutVersion,
+    /// A VolumeAttachment is deleted whatever it has become since it was looked at.
+    AttachmentWithoutVersion,
+    /// Pods are deleted without an answer of the controller.
+    PodsWithoutProof,
+    /// The taint is never set.
+    NoTaint,
+}
+
+/// What is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rules {
+    pub(crate) mode: Mode,
+    pub(crate) failover: FailoverMode,
+    pub(crate) fault: Fault,
+    pub(crate) kind: Kind,
+    pub(crate) controllers: usize,
+    pub(crate) replicas: usize,
+    /// Persons delete Nodes, pods and VolumeAttachments and set the taint. With [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: what
+    /// is trusted there is the order of CSI calls.
+    pub(crate) persons: bool,
+    /// Fencing is on and allowed.
+    pub(crate) fences: bool,
+    /// Between what a replica reads and the controller's answers something may happen; or else only before it acts.
+    pub(crate) late_answers: bool,
+    /// How often node A boots again.
+    pub(crate) boots: u8,
+}
+
+/// What pod it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Eligible,
+    Shared,
+    Foreign,
+    DaemonSet,
+    Tolerates,
+    OptedOut,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum On {
+    A,
+    B,
+}
+
+/// What EC2 has, or shows: where the volume is, and node A's instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ec2 {
+    pub(crate) held: Option<On>,
+    pub(crate) power: Power,
+}
+
+/// The guest of node A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Guest {
+    pub(crate) boot: u8,
+    pub(crate) up: bool,
+    /// The kubelet of this boot has written the Node object.
+    pub(crate) registered: bool,
+    /// It does not reach the API server.
+    pub(crate) cut: bool,
+    pub(crate) mounted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Taint {
+    None,
+    /// Ours, about that boot.
+    Ours(u8),
+    Foreign,
+}
+
+/// Node A in the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeObject {
+    pub(crate) ready: bool,
+    pub(crate) boot: u8,
+    pub(crate) taint: Taint,
+    pub(crate) in_use: bool,
+    pub(crate) attached: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pod {
+    pub(crate) on: On,
+    pub(crate) deleting: bool,
+}
+
+/// The VolumeAttachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Attachment {
+    pub(crate) on: On,
+    pub(crate) deleting: bool,
+    pub(crate) nudged: bool,
+}
+
+/// A ControllerUnpublishVolume of the volume from node A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Call {
+    pub(crate) stage: Stage,
+    /// The VolumeAttachment that it was for is gone: another of the same name is another object.
+    pub(crate) gone: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    Began,
+    Asking,
+    Decided(Rung),
+    Sent,
+}
+
+/// A replica of node-lifecycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Replica {
+    Idle,
+    /// It has read the node anew.
+    Looked(Look),
+    /// It has the controller's answers, and does what follows.
+    Acting(Plan),
+}
+
+/// What was read, and what of it has changed since: the resourceVersion or the uid is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Look {
+    pub(crate) node: Option<NodeObject>,
+    pub(crate) pod: Option<Pod>,
+    pub(crate) attachment: Option<Attachment>,
+    pub(crate) changed: Changed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Changed {
+    pub(crate) node: bool,
+    pub(crate) pod: bool,
+    pub(crate) attachment: bool,
+    /// The attachment is gone, or was when it was looked at with a late watch.
+    pub(crate) gone: bool,
+}
+
+/// What is still to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Plan {
+    pub(crate) fence: bool,
+    /// About that boot.
+    pub(crate) taint: Option<u8>,
+    pub(crate) lift: bool,
+    pub(crate) pod: bool,
+    pub(crate) attachment: bool,
+    pub(crate) nudge: bool,
+    pub(crate) changed: Changed,
+    /// When the answers came, nothing used the volume at node A.
+    pub(crate) was_free: bool,
+    /// When the node was read, neither an attachment nor a pod that was ending was left on it.
+    pub(crate) was_bare: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) ec2: Ec2,
+    pub(crate) shown: Ec2,
+    pub(crate) guest: Guest,
+    pub(crate) node: Option<NodeObject>,
+    pub(crate) pod: Option<Pod>,
+    pub(crate) attachment: Option<Attachment>,
+    pub(crate) calls: [Option<Call>; 2],
+    /// A DetachVolume from node A on its way.
+    pub(crate) on_its_way: bool,
+    pub(crate) replicas: [Replica; 2],
+}
+
+/// What is reached from everywhere when faults end.
+pub(crate) const GOALS: [Goal<World>; 4] = [
+    Goal {
+        name: "L1, L3: on a node that runs, a volume that no pod needs there is detached, whatever was refused before",
+        from: |w| {
+            let going = w.attachment.is_some_and(|va| va.on == On::A && va.deleting);
+            w.ec2.power == Power::Running && going && w.pod.is_none_or(|pod| pod.on == On::B)
+        },
+        reached: |w| w.attachment.is_none_or(|va| va.on == On::B),
+    },
+    Goal {
+        name: "L2: the pod of an instance that is off, or on its way there, runs elsewhere with its volume",
+        from: |w| !matches!(w.ec2.power, Power::Running | Power::Pending),
+        reached: |w| {
+            let (pod, va) = (w.pod.map(|pod| pod.on), w.attachment.map(|va| va.on));
+            (pod, va, w.ec2.held) == (Some(On::B), Some(On::B), Some(On::B))
+        },
+    },
+    Goal {
+        name: "L4: what is under way ends",
+        from: |w| w.on_its_way || w.calls != [None; 2],
+        reached: |w| !w.on_its_way && w.calls == [None; 2],
+    },
+    Goal {
+        name: "L5: our taint is lifted when the node is back",
+        from: |w| w.has_our_taint() && w.ec2.power == Power::Running,
+        reached: |w| !w.has_our_taint(),
+    },
+];
+
+impl World {
+    /// The pod runs on node A, which is well.
+    pub(crate) fn start() -> Self {
+        let ec2 = Ec2 {
+            held: Some(On::A),
+            power: Power::Running,
+        };
+        Self {
+            ec2,
+            shown: ec2,
+            guest: Guest {
+                boot: 0,
+                up: true,
+                registered: true,
+                cut: false,
+                mounted: true,
+            },
+            node: Some(NodeObject {
+                ready: true,
+                boot: 0,
+                taint: Taint::None,
+                in_use: true,
+                attached: true,
+            }),
+            pod: Some(Pod {
+                on: On::A,
+                deleting: false,
+            }),
+            attachment: Some(Attachment {
+                on: On::A,
+                deleting: false,
+                nudged: false,
+            }),
+            calls: [None; 2],
+            on_its_way: false,
+            replicas: [Replica::Idle; 2],
+        }
+    }
+
+    /// Whatever can happen next.
+    pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
+        let mut steps = Steps(Vec::new());
+        self.of_ec2(rules, &mut steps);
+        self.of_node(rules, &mut steps);
+        self.of_kubernetes(rules, &mut steps);
+        self.of_persons(rules, &mut steps);
+        for slot in 0..rules.controllers {
+            self.of_controller(slot, rules, &mut steps);
+        }
+        for slot in 0..rules.replicas {
+            self.of_replica(slot, rules, &mut steps);
+        }
+        for step in &mut steps.0 {
+            let Ok(world) = &mut step.after else {
+                continue;
+            };
+            world.settle();
+            let runs = world.ec2.power == Power::Running;
+            if runs && world.guest.mounted && world.ec2.held != Some(On::A) {
+                step.after = Err("S2: the volume was taken from a node that has it mounted");
+            }
+        }
+        steps
+    }
+
+    /// Gives states that differ in nothing that matters the same form.
+    fn settle(&mut self) {
+        if !self.guest.up {
+            self.guest.cut = false;
+        }
+        // Which of two it is makes no difference; the first is the one that does something.
+        let late = |slot: usize| (self.calls[slot].is_none(), rank(&self.calls[slot]));
+        if self.calls[1].is_some() && late(1) < late(0) {
+            self.calls.swap(0, 1);
+        }
+        let late = |slot: usize| {
+            let idle = self.replicas[slot] == Replica::Idle;
+            (idle, rank(&self.replicas[slot]))
+        };
+        if self.replicas[1] != Replica::Idle && late(1) < late(0) {
+            self.replicas.swap(0, 1);
+        }
+    }
+
+    fn has_our_taint(&self) -> bool {
+        let taint = self.node.map(|node| node.taint);
+        matches!(taint, Some(Taint::Ours(_)))
+    }
+
+    fn is_pod_on_a(&self) -> bool {
+        self.pod.is_some_and(|pod| pod.on == On::A)
+    }
+
+    /// The world with another Node object: its resourceVersion is another, too.
+    fn with_node(&self, node: Option<NodeObject>) -> Self {
+        let mut after = *self;
+        after.node = node;
+        after.note(|changed| changed.node = true);
+        after
+    }
+
+    fn with_pod(&self, pod: Option<Pod>) -> Self {
+        let mut after = *self;
+        after.pod = pod;
+        after.note(|changed| changed.pod = true);
+        after
+    }
+
+    /// Something is written on the VolumeAttachment.
+    fn with_attachment(&self, change: impl Fn(&mut Attachment)) -> Self {
+        let mut after = *self;
+        if let Some(va) = &mut after.attachment {
+            change(va);
+        }
+        after.note(|changed| changed.attachment = true);
+        after
+    }
+
+    /// The VolumeAttachment has gone: what was looked at, or called for, is not there any more.
+    fn without_attachment(&self) -> Self {
+        let mut after = *self;
+        after.attachment = None;
+        after.note(|changed| {
+            changed.attachment = true;
+            changed.gone = true;
+        });
+        for call in after.calls.iter_mut().flatten() {
+            call.gone = true;
+        }
+        after
+    }
+
+    fn note(&mut self, change: impl Fn(&mut Changed)) {
+        for replica in &mut self.replicas {
+            match replica {
+                Replica::Idle => {}
+                Replica::Looked(look) => change(&mut look.changed),
+                Replica::Acting(plan) => {
+                    change(&mut plan.changed);
+                    plan.forget();
+                }
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Forgets changes of what it will not touch.
+    fn forget(&mut self) {
+        self.changed.node &= self.taint.is_some() || self.lift;
+        self.changed.pod &= self.pod;
+        self.changed.attachment &= self.attachment;
+        self.changed.gone &= self.nudge;
+        self.was_free |= !self.pod;
+        self.was_bare |= !self.lift;
+    }
+}
+
+fn rank<T: std::hash::Hash>(of: &T) -> u64 {
+    use std::hash::BuildHasher;
+    std::hash::BuildHasherDefault::<crate::explore::Mix>::default().hash_one(of)
+}

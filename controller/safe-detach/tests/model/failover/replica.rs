@@ -1,0 +1,392 @@
+//! The replicas of node-lifecycle: look, ask, act, as `controller/node-lifecycle/src/failover.rs` goes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use ebs_csi_safe_detach::lifecycle::{
+    Attachment as SeenAttachment, Claim, Evidence, FailoverMode, FenceWhen, InstanceEvidence,
+    Intent, Node, NodeFacts, OutOfService, Pod as SeenPod, Readiness, Return, Toleration, fence,
+    step,
+};
+use ebs_csi_safe_detach::{Fact, Power};
+
+use super::unpublish::{Ear, INSTANCE, VOLUME};
+use super::{
+    Attachment, Changed, Ec2, Fault, Kind, Look, NodeObject, On, Plan, Pod, Replica, Rules, Taint,
+    World,
+};
+use crate::explore::{Mix, Steps};
+
+impl World {
+    pub(super) fn of_replica(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
+        let is = |replica| {
+            let mut after = *self;
+            after.replicas[slot] = replica;
+            after
+        };
+        let replica = self.replicas[slot];
+        steps.fault(replica != Replica::Idle, "a replica dies", || {
+            is(Replica::Idle)
+        });
+        match replica {
+            Replica::Idle => {
+                let look = Look {
+                    // Kubelet's books are for the controllers.
+                    node: self.node.map(|node| NodeObject {
+                        in_use: false,
+                        attached: false,
+                        ..node
+                    }),
+                    pod: self.pod.filter(|pod| pod.on == On::A),
+                    attachment: self.attachment.filter(|va| va.on == On::A),
+                    changed: Changed::default(),
+                };
+                let suspect = match look.node {
+                    Some(node) => !node.ready || matches!(node.taint, Taint::Ours(_)),
+                    None => look.attachment.is_some(),
+                };
+                if !rules.late_answers {
+                    self.answered(slot, look, rules, steps, suspect);
+                    return;
+                }
+                steps.can(suspect, "a replica looks", || is(Replica::Looked(look)));
+                let before = Attachment {
+                    on: On::A,
+                    deleting: false,
+                    nudged: false,
+                };
+                let late = look.attachment != Some(before);
+                steps.fault(
+                    suspect && late,
+                    "a replica looks, with a watch that is late",
+                    || {
+                        is(Replica::Looked(Look {
+                            attachment: Some(before),
+                            changed: Changed {
+                                attachment: true,
+                                gone: look.attachment.is_none(),
+                                ..Changed::default()
+                            },
+                            ..look
+                        }))
+                    },
+                );
+            }
+            Replica::Looked(look) => self.answered(slot, look, rules, steps, true),
+            Replica::Acting(plan) => self.acts(slot, plan, rules, steps),
+        }
+    }
+
+    fn answered(&self, slot: usize, look: Look, rules: Rules, steps: &mut Steps<Self>, may: bool) {
+        for (ear, how) in Ear::ALL.into_iter().filter(|_| may) {
+            let plan = self.plan(rules, look, ear);
+            let mut after = *self;
+            after.replicas[slot] = match plan == Plan::nothing() {
+                true => Replica::Idle,
+                false => Replica::Acting(plan),
+            };
+            let name = ("a replica has the controller's answers", how);
+            steps.add(name, Ok(after), ear != Ear::Shown);
+        }
+    }
+
+    /// What is to be done, after what was read and what the controller answers now. The same question is answered once.
+    fn plan(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
+        thread_local! {
+            static PLANS: RefCell<HashMap<Asked, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
+        }
+        let asked = Asked {
+            rules,
+            look,
+            ear,
+            shown: self.shown,
+            on_its_way: self.on_its_way,
+            mounted: self.guest.mounted,
+        };
+        let known = PLANS.with_borrow(|plans| plans.get(&asked).copied());
+        known.unwrap_or_else(|| {
+            let plan = self.planned(rules, look, ear);
+            PLANS.with_borrow_mut(|plans| plans.insert(asked, plan));
+            plan
+        })
+    }
+
+    fn planned(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
+        let (mut evidence, instance) = self.answers(rules, ear);
+        if rules.fault == Fault::PodsWithoutProof {
+            evidence = Evidence::Proven;
+        }
+        let facts = facts(rules, look, evidence, instance);
+        let step = step(&facts, rules.failover);
+        let mut plan = Plan {
+            was_free: !self.guest.mounted,
+            was_bare: look.attachment.is_none() && look.pod.is_none_or(|pod| !pod.deleting),
+            changed: look.changed,
+            ..Plan::default()
+        };
+        for intent in &step.intents {
+            match intent {
+                Intent::AddTaint(about) => {
+                    let node = look.node.expect("a taint is for a node");
+                    assert_eq!(about.boot, boot(node.boot), "another boot than was read");
+                    plan.taint = Some(node.boot).filter(|_| rules.fault != Fault::NoTaint);
+                }
+                Intent::RemoveTaint => plan.lift = true,
+                Intent::DeletePod { .. } => plan.pod = true,
+                Intent::DeleteAttachment { .. } => plan.attachment = true,
+                Intent::Nudge { .. } => plan.nudge = true,
+            }
+        }
+        // What can be done by proof is done first.
+        if rules.fences && !step.intents.iter().any(Intent::is_braked) {
+            plan.fence = fence(&facts, FenceWhen::Lost).is_some();
+        }
+        if let Some(node) = look.node {
+            let bare = !node.ready && node.taint == Taint::None;
+            if rules.fault == Fault::TaintByTimeout && bare {
+                plan.taint = Some(node.boot);
+            }
+            plan.lift |=
+                rules.fault == Fault::TaintLiftedByTime && matches!(node.taint, Taint::Ours(_));
+        }
+        plan.forget();
+        plan
+    }
+
+    /// Does the first thing of the plan. Each names exactly what was read: when that has changed, nothing is done.
+    fn acts(&self, slot: usize, plan: Plan, rules: Rules, steps: &mut Steps<Self>) {
+        let rest = |after: Self, plan: Plan| {
+            let mut after = after;
+            // What this act itself has changed does not count against the rest: it is about other objects.
+            let mut plan = plan;
+            if let Replica::Acting(now) = after.replicas[slot] {
+                plan.changed = now.changed;
+            }
+            plan.forget();
+            after.replicas[slot] = match plan == Plan::nothing() {
+                true => Replica::Idle,
+                false => Replica::Acting(plan),
+            };
+            after
+        };
+        let changed = plan.changed;
+        if plan.fence {
+            let left = Plan {
+                fence: false,
+                ..plan
+            };
+            let runs = self.ec2.power == Power::Running;
+            steps.can(true, "the instance is fenced", || {
+                let mut after = *self;
+                if runs {
+                    after.ec2.power = Power::Stopping;
+                }
+                rest(after, left)
+            });
+            steps.fault(true, "the fence fails", || rest(*self, left));
+        } else if let Some(boot) = plan.taint {
+            let left = Plan {
+                taint: None,
+                ..plan
+            };
+            let late = changed.node && rules.fault != Fault::TaintWithoutVersion;
+            let after = match self.node.filter(|_| !late) {
+                None => Ok(*self),
+                Some(node) => self.tainted(node, boot),
+            };
+            steps.add(
+                ("our taint is set", overtaken(late)),
+                after.map(|after| rest(after, left)),
+                false,
+            );
+        } else if plan.lift {
+            let left = Plan {
+                lift: false,
+                ..plan
+            };
+            let after = match self.node.filter(|_| !changed.node) {
+                None => Ok(*self),
+                Some(node) => self.lifted(node, plan.was_bare),
+            };
+            steps.add(
+                ("our taint is lifted", overtaken(changed.node)),
+                after.map(|after| rest(after, left)),
+                false,
+            );
+        } else if plan.pod {
+            let left = Plan { pod: false, ..plan };
+            let after = match changed.pod {
+                true => Ok(*self),
+                false if rules.kind != Kind::Eligible => {
+                    Err("S10: a pod that is not eligible is deleted")
+                }
+                false if !plan.was_free && rules.failover == FailoverMode::ProveFirst => {
+                    Err("S8: a pod is deleted whose volume was in use")
+                }
+                false => Ok(self.with_pod(None)),
+            };
+            steps.add(
+                ("the pod is deleted by force", overtaken(changed.pod)),
+                after.map(|after| rest(after, left)),
+                false,
+            );
+        } else if plan.attachment || plan.nudge {
+            let left = Plan {
+                attachment: false,
+                nudge: false,
+                ..plan
+            };
+            let name = match plan.attachment {
+                true => "the VolumeAttachment is deleted",
+                false => "the VolumeAttachment is nudged",
+            };
+            let late = match plan.attachment {
+                true => changed.attachment,
+                false => changed.gone,
+            };
+            let late = late && rules.fault != Fault::AttachmentWithoutVersion;
+            let here = self.attachment.is_some_and(|va| va.on == On::A);
+            let after = match late || !here {
+                true => *self,
+                false => self.with_attachment(|va| {
+                    va.deleting |= plan.attachment;
+                    va.nudged |= plan.nudge;
+                }),
+            };
+            steps.add((name, overtaken(late)), Ok(rest(after, left)), false);
+        }
+    }
+
+    fn tainted(&self, node: NodeObject, about: u8) -> Result<Self, &'static str> {
+        if node.boot != about || self.guest.boot == about && self.guest.up {
+            return Err("S9: our taint though the instance was not off since the node registered");
+        }
+        Ok(self.with_node(Some(NodeObject {
+            taint: Taint::Ours(about),
+            ..node
+        })))
+    }
+
+    fn lifted(&self, node: NodeObject, was_bare: bool) -> Result<Self, &'static str> {
+        let Taint::Ours(about) = node.taint else {
+            return Err("a taint that is not ours is lifted");
+        };
+        if node.boot == about || !was_bare {
+            return Err("L5: our taint is lifted without proof of return");
+        }
+        Ok(self.with_node(Some(NodeObject {
+            taint: Taint::None,
+            ..node
+        })))
+    }
+}
+
+/// All that a plan rests on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Asked {
+    rules: Rules,
+    look: Look,
+    ear: Ear,
+    shown: Ec2,
+    on_its_way: bool,
+    mounted: bool,
+}
+
+impl Plan {
+    fn nothing() -> Self {
+        Self {
+            was_free: true,
+            was_bare: true,
+            ..Self::default()
+        }
+    }
+}
+
+fn overtaken(late: bool) -> &'static str {
+    match late {
+        true => "overtaken",
+        false => "",
+    }
+}
+
+fn boot(number: u8) -> String {
+    format!("boot-{number}")
+}
+
+/// What was read and answered, as the shipped functions take it.
+fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidence) -> NodeFacts {
+    NodeFacts {
+        object: match look.node {
+            None => Fact::Absent,
+            Some(node) => Fact::Present(Node {
+                ready: match node.ready {
+                    true => Readiness::Ready,
+                    false => Readiness::NotReady,
+                },
+                instance: Some(INSTANCE.to_owned()),
+                boot: boot(node.boot),
+                out_of_service: match node.taint {
+                    Taint::None => OutOfService::None,
+                    Taint::Foreign => OutOfService::Foreign,
+                    Taint::Ours(about) => OutOfService::Ours(Return {
+                        instance: INSTANCE.to_owned(),
+                        launched: String::new(),
+                        boot: boot(about),
+                    }),
+                },
+                opted_out: false,
+                may_fence: rules.fences,
+                // Time does not count here: it may have been long.
+                lost_for_long: true,
+            }),
+        },
+        attachments: look.attachment.map(seen_attachment).into_iter().collect(),
+        pods: look
+            .pod
+            .map(|pod| seen_pod(pod, rules.kind))
+            .into_iter()
+            .collect(),
+        volumes: [((INSTANCE.to_owned(), VOLUME.to_owned()), evidence)].into(),
+        instances: [(INSTANCE.to_owned(), instance)].into(),
+    }
+}
+
+fn seen_attachment(va: Attachment) -> SeenAttachment {
+    SeenAttachment {
+        name: "csi-1".to_owned(),
+        uid: "uid-1".to_owned(),
+        version: "1".to_owned(),
+        volume: VOLUME.to_owned(),
+        instance: Some(INSTANCE.to_owned()),
+        deleting: va.deleting,
+        nudged: va.nudged,
+    }
+}
+
+fn seen_pod(pod: Pod, kind: Kind) -> SeenPod {
+    let volume = Claim::Ours {
+        volume: VOLUME.to_owned(),
+        shared: kind == Kind::Shared,
+    };
+    let mut claims = vec![volume];
+    if kind == Kind::Foreign {
+        claims.push(Claim::Foreign);
+    }
+    SeenPod {
+        namespace: "default".to_owned(),
+        name: "db-0".to_owned(),
+        uid: "uid-db-0".to_owned(),
+        version: "1".to_owned(),
+        deleting: pod.deleting,
+        ended: false,
+        claims,
+        tolerations: match kind {
+            Kind::Tolerates => vec![Toleration::default()],
+            _ => Vec::new(),
+        },
+        of_daemon_set: kind == Kind::DaemonSet,
+        mirror: false,
+        opted_out: kind == Kind::OptedOut,
+    }
+}

@@ -1,0 +1,202 @@
+//! The controllers: ControllerUnpublishVolume from node A, and what they answer node-lifecycle.
+
+use std::time::Duration;
+
+use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
+use ebs_csi_safe_detach::{
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, NodeReport, NodeWord, Phase, Power,
+    Refusal, Verdict, Waiting, decide, decide_instance, word,
+};
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use super::{Call, On, Rules, Stage, World};
+use crate::explore::{Name, Steps};
+
+/// Node A's instance.
+pub(super) const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
+/// The volume.
+pub(super) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
+
+/// How EC2 answers about the instance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Ear {
+    Shown,
+    NotFound,
+    Silent,
+}
+
+impl Ear {
+    pub(super) const ALL: [(Self, &'static str); 3] = [
+        (Self::Shown, ""),
+        (Self::NotFound, "EC2 does not know the instance"),
+        (Self::Silent, "EC2 says nothing"),
+    ];
+}
+
+impl World {
+    /// What EC2 shows of the instance and of the volume there.
+    fn facts(&self, rules: Rules, ear: Ear, word: Fact<NodeWord>) -> Facts {
+        let phase = match self.on_its_way {
+            true => Phase::Leaving,
+            false => Phase::Held,
+        };
+        let since = Some(AttachTime {
+            seconds: 1,
+            nanoseconds: 0,
+        });
+        Facts {
+            mode: rules.mode,
+            attachment: match (ear, self.shown.held) {
+                (Ear::Silent, _) => Fact::Unknown,
+                (_, Some(On::A)) => Fact::Present(AttachmentFact { phase, since }),
+                (_, Some(On::B) | None) => Fact::Absent,
+            },
+            instance: match ear {
+                Ear::Shown => Fact::Present(InstanceFact {
+                    power: self.shown.power,
+                    hibernation: Fact::Absent,
+                }),
+                Ear::NotFound => Fact::Absent,
+                Ear::Silent => Fact::Unknown,
+            },
+            word,
+            fence: Fact::Absent,
+            broken_glass: Fact::Absent,
+        }
+    }
+
+    /// The answers to `Query` and `QueryInstances`.
+    pub(super) fn answers(&self, rules: Rules, ear: Ear) -> (Evidence, InstanceEvidence) {
+        let facts = self.facts(rules, ear, Fact::Unknown);
+        let instance = decide_instance(&facts.instance, facts.fence);
+        let launched = String::new();
+        (
+            decide(&facts).into(),
+            InstanceEvidence::new(instance, launched, Fact::Unknown),
+        )
+    }
+
+    pub(super) fn of_controller(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
+        let Some(call) = self.calls[slot] else {
+            let going = self
+                .attachment
+                .is_some_and(|va| va.on == On::A && va.deleting);
+            let call = Call {
+                stage: Stage::Began,
+                gone: false,
+            };
+            steps.can(going, "a call begins", || self.with_call(slot, Some(call)));
+            return;
+        };
+        steps.fault(true, "a controller dies", || self.with_call(slot, None));
+        match call.stage {
+            Stage::Began => {
+                steps.can(true, "a call's time ends", || self.with_call(slot, None));
+                for (ear, name) in Ear::ALL {
+                    let facts = self.facts(rules, ear, Fact::Unknown);
+                    let (name, after) = self.decided(slot, call, decide(&facts), name);
+                    steps.add(name, Ok(after), ear != Ear::Shown);
+                }
+            }
+            Stage::Asking => {
+                // What EC2 showed when the node was asked: a volume at an instance that runs.
+                let then = Self {
+                    shown: super::Ec2 {
+                        held: Some(On::A),
+                        power: Power::Running,
+                    },
+                    on_its_way: false,
+                    ..*self
+                };
+                let facts = then.facts(rules, Ear::Shown, self.word());
+                let (name, after) = self.decided(slot, call, decide(&facts), "by the node's word");
+                steps.add(name, Ok(after), false);
+                steps.fault(true, "no word comes", || self.with_call(slot, None));
+            }
+            Stage::Decided(rung) => {
+                let name = ("DetachVolume is sent", rung.label());
+                steps.add(name, self.sent(slot, call), false);
+            }
+            Stage::Sent => {
+                let gone = self.shown.held != Some(On::A);
+                steps.can(gone, "a call ends: OK", || self.ended(slot, call));
+                steps.can(true, "a call's time ends", || self.with_call(slot, None));
+            }
+        }
+    }
+
+    fn with_call(&self, slot: usize, call: Option<Call>) -> Self {
+        let mut after = *self;
+        after.calls[slot] = call;
+        after
+    }
+
+    fn decided(
+        &self,
+        slot: usize,
+        call: Call,
+        verdict: Verdict,
+        how: &'static str,
+    ) -> (Name, Self) {
+        let goes_on = |stage| self.with_call(slot, Some(Call { stage, ..call }));
+        let asked = call.stage == Stage::Asking;
+        match verdict {
+            Verdict::Done => (("decided: done", how), self.ended(slot, call)),
+            Verdict::Safe(rung) => (
+                ("decided: safe", rung.label()),
+                goes_on(Stage::Decided(rung)),
+            ),
+            Verdict::Wait(Waiting::Leaving) => (("decided: wait", "leaving"), goes_on(Stage::Sent)),
+            Verdict::Wait(Waiting::Transition) => {
+                (("decided: wait", "transition"), goes_on(Stage::Began))
+            }
+            Verdict::Refuse(Refusal::NoWord) if !asked => {
+                (("the node is asked", ""), goes_on(Stage::Asking))
+            }
+            Verdict::Refuse(why) => (("decided: refuse", why.token()), self.with_call(slot, None)),
+        }
+    }
+
+    /// What the Node object says now.
+    fn word(&self) -> Fact<NodeWord> {
+        let listed = |listed: bool| {
+            let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
+            listed.then(name).into_iter().collect()
+        };
+        let report = self.node.map(|node| NodeReport {
+            provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
+            ready: node.ready,
+            lease_age: Some(Duration::ZERO),
+            in_use: listed(node.in_use),
+            attached: listed(node.attached),
+        });
+        let reports: Vec<_> = report.into_iter().collect();
+        let instance = InstanceId::parse(INSTANCE).expect("an id");
+        let volume = VolumeId::parse(VOLUME).expect("an id");
+        word(&reports, &instance, &volume, Duration::ZERO)
+    }
+
+    fn sent(&self, slot: usize, call: Call) -> Result<Self, &'static str> {
+        if self.guest.mounted {
+            return Err("S1: DetachVolume for a volume that the node uses");
+        }
+        let stays = self.attachment.is_some_and(|va| !va.deleting);
+        if stays && self.ec2.held == Some(On::A) {
+            return Err("S16: DetachVolume behind the back of a VolumeAttachment that is to stay");
+        }
+        let stage = Stage::Sent;
+        Ok(Self {
+            on_its_way: self.ec2.held == Some(On::A),
+            ..self.with_call(slot, Some(Call { stage, ..call }))
+        })
+    }
+
+    /// The answer is OK: external-attacher lets the VolumeAttachment go.
+    fn ended(&self, slot: usize, call: Call) -> Self {
+        let after = match call.gone {
+            true => *self,
+            false => self.without_attachment(),
+        };
+        after.with_call(slot, None)
+    }
+}
