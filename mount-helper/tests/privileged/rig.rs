@@ -238,6 +238,25 @@ impl Rig {
         shell("nsenter", &[&entering[..], command].concat());
     }
 
+    /// A process in a mount namespace of its own that has every mount of the helper's, and keeps it until it is
+    /// dropped.
+    pub(crate) fn copy_of_mounts(&self) -> MountsKept {
+        let mut child = Command::new("nsenter")
+            .args(["--mount", "--target", &self.holder.id().to_string()])
+            .args(["unshare", "--mount", "--propagation", "private"])
+            .args(["/bin/sh", "-c", "echo there && exec sleep infinity"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("nsenter");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("stdout"))
+            .read_line(&mut line)
+            .expect("read");
+        assert_eq!(line, "there\n");
+        MountsKept(child)
+    }
+
     /// Wait until the helper has ended; its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let mut child = self.helper.take().expect("running");
@@ -343,6 +362,16 @@ impl Rig {
             .lines()
             .filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
             .count()
+    }
+}
+
+/// The process of [`Rig::copy_of_mounts`].
+pub(crate) struct MountsKept(Child);
+
+impl Drop for MountsKept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
