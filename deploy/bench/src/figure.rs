@@ -114,6 +114,8 @@ impl Target {
 pub struct Verdict {
     /// The target in words.
     pub target: String,
+    /// The number that it is about.
+    pub statistic: Statistic,
     /// The limit in the figure's unit.
     pub limit: f64,
     /// What was measured.
@@ -217,6 +219,7 @@ impl Figure {
                 };
                 Some(Verdict {
                     target: format!("{} {sign} {words}", target.statistic.name()),
+                    statistic: target.statistic,
                     limit,
                     measured,
                     met: if target.at_least {

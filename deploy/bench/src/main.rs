@@ -123,11 +123,17 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
         _ => Extent::Usual,
     };
     let binaries = Binaries::beside_this_program()?;
+    let wanted = controller::Wanted {
+        only: run.only.clone(),
+        peer: run.peer_bin.clone(),
+        extent,
+    };
     for part in parts {
-        let mut results = Results::begin(
-            part,
-            format!("./deploy/bench/run {part}{}", extent.option()),
-        );
+        let mut command = format!("./deploy/bench/run {part}{}", extent.option());
+        if *part == "controller" {
+            command.push_str(&wanted.peer_option());
+        }
+        let mut results = Results::begin(part, command);
         let file = format!("{part}.json");
         let keep = run.keep.as_ref().map(|keep| keep.join(&file));
         let mut take = |figures: Vec<Figure>| {
@@ -153,11 +159,6 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
         } else if *part == "failover" {
             failover::measure(&binaries, &run.only, extent, &mut take).await?;
         } else {
-            let wanted = controller::Wanted {
-                only: run.only.clone(),
-                peer: run.peer_bin.clone(),
-                extent,
-            };
             controller::measure(&binaries, &wanted, &mut take).await?;
         }
         println!("all samples: {}", run.out.join(&file).display());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use crate::figure::{Figure, Role, Row, number, with_unit};
+use crate::figure::{Figure, Role, Row, Statistic, number, with_unit};
 use crate::picture;
 use crate::results::Results;
 
@@ -80,10 +80,30 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
              met nor that it is missed, and are marked *busy*. Counts, memory, processor time, and spans set by EC2's rates are what they are.\n\n",
         );
     }
-    page.push_str("| figure | measured | bound | target | |\n|---|---|---|---|---|\n");
+    let peer = part.figures.iter().find_map(|f| f.first(Role::Peer));
+    let (peer_title, peer_line) = match peer {
+        // Some of its rows say more than the name: `NAME: create, attach`.
+        Some(row) => {
+            let name = row.label.split(':').next().unwrap_or(&row.label);
+            (format!(" {name} |"), "---|")
+        }
+        None => (String::new(), ""),
+    };
+    let _ = writeln!(
+        page,
+        "| figure | measured |{peer_title} bound | target | |\n|---|---|{peer_line}---|---|---|"
+    );
     for figure in &part.figures {
         let Some(ours) = figure.first(Role::Ours) else {
             continue;
+        };
+        let other = |statistic: Statistic| match (peer, figure.first(Role::Peer)) {
+            (None, _) => String::new(),
+            (_, None) => " - |".to_owned(),
+            (_, Some(row)) => {
+                let measured = statistic.of(&row.summary);
+                format!(" {} |", with_unit(measured, &figure.unit))
+            }
         };
         let bound = figure.first(Role::Bound);
         let bound = bound.map_or("-".to_owned(), |row| {
@@ -94,8 +114,10 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
             let measured = with_unit(ours.summary.median, &figure.unit);
             let _ = writeln!(
                 page,
-                "| [{}](#{}) | {measured} | {bound} | - | |",
-                figure.title, figure.key
+                "| [{}](#{}) | {measured} |{} {bound} | - | |",
+                figure.title,
+                figure.key,
+                other(Statistic::Median)
             );
         }
         for verdict in verdicts.drain(..) {
@@ -108,10 +130,11 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
             };
             let _ = writeln!(
                 page,
-                "| [{}](#{}) | {} | {bound} | {} | {word} |",
+                "| [{}](#{}) | {} |{} {bound} | {} | {word} |",
                 figure.title,
                 figure.key,
                 with_unit(verdict.measured, &figure.unit),
+                other(verdict.statistic),
                 verdict.target
             );
         }
@@ -180,7 +203,7 @@ fn line(page: &mut String, row: &Row) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Statistic, Target};
+    use crate::figure::Target;
 
     #[test]
     fn a_miss_is_published_with_its_reason() {
@@ -214,6 +237,32 @@ mod tests {
         let page = text(&[part], "", "pictures");
         assert!(
             !page.contains("met |") && page.contains("ms | *busy* |"),
+            "{page}"
+        );
+    }
+    #[test]
+    fn another_driver_stands_beside_ours_where_it_was_measured() {
+        let mut part = Results::begin("controller", "run controller".to_owned());
+        let figure = |key: &str| {
+            Figure::new(key, key, "s")
+                .row(Role::Ours, "driver", vec![1.0, 1.0, 3.0])
+                .target(Target::at_most(Statistic::Greatest, 2.0))
+        };
+        part.figures = vec![
+            figure("both").row(Role::Peer, "other-v1: all", vec![2.0, 2.0, 4.0]),
+            figure("alone"),
+        ];
+        let page = text(&[part], "", "pictures");
+        assert!(
+            page.contains("| figure | measured | other-v1 | bound |"),
+            "{page}"
+        );
+        assert!(
+            page.contains("| [both](#both) | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |"),
+            "{page}"
+        );
+        assert!(
+            page.contains("| [alone](#alone) | 3.00 s | - | - | greatest ≤ 2.00 s |"),
             "{page}"
         );
     }

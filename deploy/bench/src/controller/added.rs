@@ -59,7 +59,7 @@ pub(super) async fn measure(
         for (figure, samples) in figures.iter_mut().zip(seen.added) {
             *figure = figure
                 .clone()
-                .row(contestant.role, contestant.name, samples);
+                .row(contestant.role, &contestant.name, samples);
         }
         let (names, rates): (Vec<String>, Vec<f64>) = seen.polls.into_iter().unzip();
         let label = format!("{}: {}", contestant.name, names.join(", "));

@@ -106,7 +106,7 @@ fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figur
     let mut calls = Figure::new(&named("calls"), &titled("duration of the calls"), "s")
         .note("From the first attempt, with a worker free, to the good answer.");
     for (contestant, of) in contestants.iter().zip(seen) {
-        let name = contestant.name;
+        let name = &contestant.name;
         let (create, attach) = ("CreateVolume", "AttachVolume");
         makespan = makespan.row(contestant.role, name, vec![of.seconds]);
         attempts = attempts.row(

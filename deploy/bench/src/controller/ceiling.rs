@@ -112,7 +112,7 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
     .target(Target::at_most(Statistic::Median, 0.2))
     .note("User and system time from /proc/PID/stat over the same runs.");
     for (contestant, samples) in all.iter().zip(samples) {
-        let name = contestant.name;
+        let name = &contestant.name;
         rate = rate.row(contestant.role, name, samples.per_cpu_second).row(
             Role::Part,
             &format!("{name}: per second of the wall clock"),

@@ -13,7 +13,7 @@ use crate::live::cpu_seconds;
 #[derive(Clone, Debug)]
 pub(super) struct Contestant {
     /// Its name in the tables.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// Whose it is.
     pub(super) role: Role,
     binaries: Binaries,
@@ -27,7 +27,7 @@ impl Contestant {
     /// This driver's.
     pub(super) fn ours(binaries: &Binaries) -> Self {
         Self {
-            name: "driver",
+            name: "driver".to_owned(),
             role: Role::Ours,
             binaries: binaries.clone(),
             program: None,
@@ -36,10 +36,11 @@ impl Contestant {
         }
     }
 
-    /// Another driver's, with batching as its chart has it.
+    /// Another driver's, with batching as its chart has it; called as its program is.
     pub(super) fn peer(binaries: &Binaries, path: PathBuf) -> Self {
+        let name = path.file_name().unwrap_or(path.as_os_str());
         Self {
-            name: "other driver",
+            name: name.to_string_lossy().into_owned(),
             role: Role::Peer,
             binaries: binaries.clone(),
             program: Some((path, vec!["controller".to_owned()])),
@@ -51,7 +52,7 @@ impl Contestant {
     /// A server that does nothing.
     pub(super) fn echo(binaries: &Binaries) -> Result<Self, BenchError> {
         Ok(Self {
-            name: "tonic echo",
+            name: "tonic echo".to_owned(),
             role: Role::Bound,
             binaries: binaries.clone(),
             program: Some((binaries.path("ebs-csi-bench")?, vec!["echo".to_owned()])),

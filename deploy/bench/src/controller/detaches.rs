@@ -64,7 +64,7 @@ pub(super) async fn measure(
         .await?;
         let beside = run(contestant, size, false).await?;
         let sharing = run(contestant, size, true).await?;
-        own = own.row(contestant.role, contestant.name, beside).row(
+        own = own.row(contestant.role, &contestant.name, beside).row(
             if contestant.role == Role::Ours {
                 Role::Bound
             } else {
@@ -73,7 +73,7 @@ pub(super) async fn measure(
             &format!("{}: no detaches", contestant.name),
             unloaded,
         );
-        shared = shared.row(contestant.role, contestant.name, sharing);
+        shared = shared.row(contestant.role, &contestant.name, sharing);
     }
     shared = shared.row(
         Role::Bound,

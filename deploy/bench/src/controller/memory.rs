@@ -40,8 +40,8 @@ pub(super) async fn measure(
             }
             end(world).await?;
         }
-        idle = idle.row(contestant.role, contestant.name, at_rest);
-        loaded = loaded.row(contestant.role, contestant.name, after);
+        idle = idle.row(contestant.role, &contestant.name, at_rest);
+        loaded = loaded.row(contestant.role, &contestant.name, after);
         for kind in ["anonymous", "pages of files"] {
             let of = kinds.iter().filter(|(name, _)| *name == kind);
             let label = format!("{}: {kind}", contestant.name);

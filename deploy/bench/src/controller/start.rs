@@ -37,7 +37,7 @@ pub(super) async fn measure(
         .target(Target::at_most(Statistic::Median, 15.0))
         .note("The client tries each half millisecond. The bound is the start of a gRPC server that does nothing, of the same build.");
     for (contestant, samples) in all.iter().zip(samples) {
-        figure = figure.row(contestant.role, contestant.name, samples);
+        figure = figure.row(contestant.role, &contestant.name, samples);
     }
     figure.rows.sort_by_key(|row| row.role != Role::Ours);
     Ok(vec![figure])
