@@ -224,10 +224,14 @@ impl Volumes {
             self.doubtful.put(&request.name, (), DOUBT);
             return Err(failure_as(Condition::OperationPending, error));
         }
-        // The quota counts as one that may hide a volume, though its code is not final: EC2 tests it before the token.
+        // A quota or a zone that is full may hide a volume, though its code is not final: EC2 tests it before the token, and the scheduler
+        // that is sent to another zone would have a second volume made there.
         let hides = matches!(
             error.kind,
-            Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota
+            Ec2ErrorKind::VolumeQuota
+                | Ec2ErrorKind::IopsQuota
+                | Ec2ErrorKind::NoCapacity
+                | Ec2ErrorKind::TypeNotInZone
         );
         if condition(error).may_be_in_progress() && !hides {
             return Ok(None);

@@ -180,3 +180,26 @@ async fn a_zone_without_room_sends_the_scheduler_elsewhere() {
         assert_eq!(driver.live("volumes"), 1);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_that_became_full_hides_no_volume() {
+    for (code, status) in [
+        ("InsufficientVolumeCapacity", 500),
+        ("VolumeTypeNotAvailableInZone", 400),
+    ] {
+        let driver = Driver::new().await;
+        for fault in [
+            json!({ "match": { "action": "CreateVolume" }, "count": 1,
+                    "fault": { "kind": "lose_reply", "how": "close", "effect": true } }),
+            json!({ "match": { "action": "CreateVolume" }, "skip": 1,
+                    "fault": { "kind": "error", "code": code, "status": status } }),
+        ] {
+            driver.world.fault(fault);
+        }
+        // The lost answer's volume is there: a final code would have the scheduler make another elsewhere.
+        let made = driver.create(volume("pvc-1", 1)).await.unwrap();
+        assert_eq!(driver.world.calls("CreateVolume"), 2, "{code}");
+        driver.delete(&made.volume_id).await.unwrap();
+        assert_eq!(driver.live("volumes"), 0, "{code}");
+    }
+}

@@ -429,7 +429,9 @@ fn a_device_name_is_taken_by_what_is_not_listed_or_by_who_was_faster() {
     taken(&mut w, "/dev/xvdba");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"device_taken","stays":false}}"#);
     taken(&mut w, "/dev/xvdbb");
-    w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"device_raced"}}"#);
+    w.fault(r#"{"match":{"action":"AttachVolume"},"count":2,"fault":{"kind":"device_raced"}}"#);
+    taken(&mut w, "/dev/xvdbc");
+    // The same request again: the name has one taker, not two.
     taken(&mut w, "/dev/xvdbc");
     w.step(1);
     assert!(

@@ -66,6 +66,16 @@ fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
                 else {
                     continue;
                 };
+                // Nobody can be faster about a name that is taken: the request may have come twice.
+                let slot = device_name::slot(device);
+                let taken = call
+                    .realm
+                    .volumes_of(instance)
+                    .filter_map(|v| v.attachment(instance))
+                    .any(|a| device_name::slot(&a.device) == slot);
+                if taken {
+                    continue;
+                }
                 let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
                 v.attachments.push(Attachment::new(
                     instance,
