@@ -274,11 +274,13 @@ fn without_the_capability_to_mount_it_does_not_start() {
     assert!(text.contains("CAP_SYS_ADMIN is needed"), "{text}");
 }
 
-/// A helper in a mount namespace of its own, on a kubelet root `$1` that a script has prepared.
+/// A helper in a mount namespace of its own, on a kubelet root `$root` that a script has prepared.
 fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
-    let script = format!("set -e; {prepare}; shift; exec \"$@\"");
-    let mut command = Command::new("unshare");
+    let script = format!("set -e; root=$1; shift; {prepare}; exec \"$@\"");
+    // One that serves although it should not is ended.
+    let mut command = Command::new("timeout");
     command
+        .args(["60", "unshare"])
         .args(["--mount", "--propagation", "private", "/bin/sh", "-c"])
         .args([&script, "sh"])
         .arg(root)
@@ -304,16 +306,18 @@ fn where_mounts_would_stay_unseen_it_does_not_start() {
     for made in ["plugins/kubernetes.io/csi", "pods"] {
         fs::create_dir_all(root.join(made)).expect("mkdir");
     }
-    let shared = "mount --bind \"$1\" \"$1\"; mount --make-shared \"$1\"";
-    let private_pods = "mount --bind \"$1/pods\" \"$1/pods\"; mount --make-private \"$1/pods\"";
+    let shared = "mount --bind \"$root\" \"$root\"; mount --make-shared \"$root\"";
+    let private_pods =
+        "mount --bind \"$root/pods\" \"$root/pods\"; mount --make-private \"$root/pods\"";
+    // The shell stays: with the last of its masters gone, a slave is a private mount.
+    let slave = format!(
+        "{shared}; ended=0; unshare --mount --propagation slave \"$@\" || ended=$?; exit $ended"
+    );
     let both = format!("{shared}; {private_pods}");
     for (prepare, place) in [
         (":", "plugins/kubernetes.io/csi"),
         // What a container with propagation HostToContainer sees.
-        (
-            "mount --bind \"$1\" \"$1\"; mount --make-shared \"$1\"; mount --make-slave \"$1\"",
-            "plugins/kubernetes.io/csi",
-        ),
+        (slave.as_str(), "plugins/kubernetes.io/csi"),
         (both.as_str(), "pods"),
     ] {
         let output = on_root(prepare, root, &[]).output().expect("unshare");

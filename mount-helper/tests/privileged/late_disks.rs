@@ -6,6 +6,7 @@ use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -23,6 +24,19 @@ fn disks(rig: &Rig) -> DiskRoots {
     .expect("roots")
 }
 
+/// Wait until a thread waits for something, or is over.
+fn asleep(thread: rustix::process::Pid, over: impl Fn() -> bool) {
+    let state = format!("/proc/self/task/{}/status", thread.as_raw_nonzero());
+    let end = Instant::now() + LONG;
+    while Instant::now() < end && !over() {
+        let status = fs::read_to_string(&state).unwrap_or_default();
+        if status.contains("State:\tS") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_disk_that_comes_late_is_waited_for() {
     if !able() {
@@ -32,7 +46,13 @@ fn a_disk_that_comes_late_is_waited_for() {
     let volume = volume();
     let disks = disks(&rig);
     std::thread::scope(|scope| {
-        let found = scope.spawn(|| disks.find(&volume.serial(), Access::ReadOnly, LONG));
+        let (tell, told) = mpsc::channel();
+        let (disks, serial) = (&disks, volume.serial());
+        let found = scope.spawn(move || {
+            tell.send(rustix::thread::gettid()).expect("a listener");
+            disks.find(&serial, Access::ReadOnly, LONG)
+        });
+        asleep(told.recv().expect("a thread"), || found.is_finished());
         let attached = rig.attach(&volume, 64 * MIB);
         let device = found.join().expect("the look-up").expect("the disk");
         assert_eq!(device.path(), attached.path());
@@ -71,7 +91,7 @@ fn a_node_that_is_still_root_s_alone_is_waited_for() {
     let disks = disks(&rig);
     // As the kernel makes it, before udev has given it to its group.
     mode(0o600);
-    let look = |patience: Duration| {
+    let look = &|patience: Duration| {
         let (uid, gid) = (Uid::from_raw(BROKER), Gid::from_raw(BROKER));
         rustix::thread::set_thread_groups(&[Gid::from_raw(DISK)]).expect("groups");
         rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
@@ -83,7 +103,12 @@ fn a_node_that_is_still_root_s_alone_is_waited_for() {
         let now = scope.spawn(|| look(Duration::ZERO));
         let refused = DeviceError::Os(Errno::ACCESS);
         assert_eq!(now.join().expect("the look-up"), Err(refused));
-        let later = scope.spawn(|| look(LONG));
+        let (tell, told) = mpsc::channel();
+        let later = scope.spawn(move || {
+            tell.send(rustix::thread::gettid()).expect("a listener");
+            look(LONG)
+        });
+        asleep(told.recv().expect("a thread"), || later.is_finished());
         mode(0o660);
         assert_eq!(later.join().expect("the look-up"), Ok(attached.path()));
     });
