@@ -26,7 +26,7 @@ async fn too_many(world: &World<'_>) -> Outcome {
     for name in &living {
         world.nodes.silence(name);
     }
-    world.is_lost("beside-84").await?;
+    world.is_lost(&format!("beside-{}", BESIDE - 1)).await?;
     world.driver.power(&instance(9), "stop")?;
     world.nodes.silence("node-9");
     world.is_lost("node-9").await?;

@@ -106,16 +106,32 @@ impl World<'_> {
     }
 
     async fn bound(&self, name: &str, driver: &str, handle: &str) -> Outcome {
+        self.bound_in(name, driver, handle, ("ReadWriteOnce", "Filesystem"))
+            .await
+    }
+
+    /// A claim of that name, bound to a volume of this driver, in that access mode and volume mode.
+    pub(crate) async fn bound_as(&self, name: &str, handle: &str, modes: (&str, &str)) -> Outcome {
+        self.bound_in(name, "ebs.csi.aws.com", handle, modes).await
+    }
+
+    async fn bound_in(
+        &self,
+        name: &str,
+        driver: &str,
+        handle: &str,
+        (access, kind): (&str, &str),
+    ) -> Outcome {
         let capacity = json!({"storage": "1Gi"});
         let volume: PersistentVolume = made(json!({
             "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
-            "spec": {"capacity": capacity, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+            "spec": {"capacity": capacity, "accessModes": [access], "volumeMode": kind, "persistentVolumeReclaimPolicy": "Retain",
                 "claimRef": {"namespace": "default", "name": name},
-                "csi": {"driver": driver, "volumeHandle": handle, "fsType": "ext4"}},
+                "csi": {"driver": driver, "volumeHandle": handle, "fsType": (kind == "Filesystem").then_some("ext4")}},
         }));
         let claim: PersistentVolumeClaim = made(json!({
             "metadata": {"name": name},
-            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": {"requests": capacity}},
+            "spec": {"accessModes": [access], "volumeMode": kind, "storageClassName": "", "volumeName": name, "resources": {"requests": capacity}},
         }));
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.admin.clone(), "default");
@@ -282,8 +298,19 @@ impl World<'_> {
 
     /// Somebody detaches the volume in EC2, beside the driver.
     pub(crate) fn detach_in_ec2(&self, volume: &str) -> Outcome {
-        let call = json!({"action": "DetachVolume", "parameters": {"VolumeId": volume}});
-        self.driver.ec2("POST", "/v1/as-foreign", &call).map(drop)
+        self.as_foreign("DetachVolume", &json!({"VolumeId": volume}))
+            .map(drop)
+    }
+
+    /// Another user of the account makes that call; what EC2 answers.
+    pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> Result<String, String> {
+        let call = json!({"action": action, "parameters": parameters});
+        let answer = self.driver.ec2("POST", "/v1/as-foreign", &call)?;
+        let body = answer["body"].as_str().unwrap_or_default().to_owned();
+        match answer["status"] == 200 {
+            true => Ok(body),
+            false => Err(format!("{action}: {body}")),
+        }
     }
 
     pub(crate) async fn uid(&self, pod: &str) -> Result<String, String> {

@@ -30,6 +30,8 @@ pub(crate) struct Driver {
     simulator: Process,
     pub(crate) controller: Process,
     lifecycle: Mutex<Vec<Process>>,
+    /// Flags of node-lifecycle that scenarios change.
+    manner: Mutex<Vec<String>>,
 }
 
 /// Beside the test's own binary.
@@ -86,7 +88,8 @@ impl Driver {
             "--feature-gates=NonGracefulFailover=true".to_owned(),
             format!("--safe-detach-endpoint=unix://{}", safe_detach.display()),
             format!("--safe-detach-peers={PEERS}"),
-            "--safe-detach-fence=stop".to_owned(),
+            "--safe-detach-fence=terminate".to_owned(),
+            "--safe-detach-fence-limit=5".to_owned(),
         ];
         let url = format!("http://127.0.0.1:{ec2}");
         let environment = [
@@ -115,6 +118,7 @@ impl Driver {
             simulator,
             controller,
             lifecycle: Mutex::default(),
+            manner: Mutex::new(vec!["--fence=stop".to_owned()]),
         })
     }
 
@@ -132,7 +136,7 @@ impl Driver {
     }
 
     fn replica(&self, number: usize, kubeconfig: &Path) -> Result<Process, String> {
-        let arguments = [
+        let mut arguments = vec![
             format!(
                 "--safe-detach-endpoint=unix://{}",
                 self.safe_detach.display()
@@ -143,12 +147,23 @@ impl Driver {
             format!("--identity=replica-{number}"),
             "--lease-duration-seconds=5".to_owned(),
             "--query-interval-seconds=1".to_owned(),
-            "--fence=stop".to_owned(),
             "--fence-after-seconds=5".to_owned(),
         ];
+        arguments.extend_from_slice(&self.manner.lock().expect("not poisoned"));
         let program = program("ebs-csi-node-lifecycle")?;
         let name = format!("node-lifecycle-{number}");
         Process::start(&self.directory, &name, &program, &arguments, &[])
+    }
+
+    /// Starts all replicas again, with these flags.
+    pub(crate) fn change_lifecycle(
+        &self,
+        kubeconfig: &Path,
+        manner: &[&str],
+    ) -> Result<(), String> {
+        *self.manner.lock().expect("not poisoned") =
+            manner.iter().map(|flag| (*flag).to_owned()).collect();
+        (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
     }
 
     /// Kills that replica at once, and starts it again.

@@ -13,6 +13,7 @@ mod fencing;
 mod leader;
 mod leaving;
 mod manifests;
+mod modes;
 mod names;
 mod nodes;
 mod partition;
@@ -23,6 +24,7 @@ mod power;
 mod process;
 mod scenarios;
 mod seen;
+mod several;
 mod weather;
 
 use std::process::ExitCode;

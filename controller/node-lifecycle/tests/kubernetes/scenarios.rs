@@ -14,12 +14,12 @@ use crate::control_plane::{self, ControlPlane};
 use crate::driver::{self, Driver};
 use crate::nodes::Nodes;
 use crate::{
-    boots, brake, fencing, leader, leaving, manifests, names, partition, people, permissions, pods,
-    power, weather,
+    boots, brake, fencing, leader, leaving, manifests, modes, names, partition, people,
+    permissions, pods, power, several, weather,
 };
 
-/// Nodes beside those of the scenarios, so that the brake lets five nodes through.
-pub(crate) const BESIDE: usize = 85;
+/// Nodes beside those of the scenarios, so that the brake lets seven nodes through.
+pub(crate) const BESIDE: usize = 125;
 /// A scenario that does not end has failed.
 const PATIENCE: Duration = Duration::from_secs(420);
 
@@ -119,6 +119,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         people::scenarios(world),
         pods::scenarios(world),
         fencing::scenarios(world),
+        several::scenarios(world),
         leader::scenarios(world),
     ];
     let beside = beside.into_iter().flatten().filter(wanted);
@@ -127,6 +128,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
     let after = [
         weather::scenarios(world),
         brake::scenarios(world),
+        modes::scenarios(world),
         permissions::scenarios(world),
     ];
     for scenario in after.into_iter().flatten().filter(wanted) {
