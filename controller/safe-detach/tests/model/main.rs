@@ -1,7 +1,8 @@
 //! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]), of a failover from end to end ([`failover`]), and
 //! of the replicas that act and the brake that holds them ([`brake`]).
 //!
-//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores larger scopes; they take minutes and gigabytes.
+//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores larger scopes: of a detach and of pods
+//! that are not eligible in minutes, of a failover for as long as memory lasts.
 
 mod brake;
 mod detach;
