@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::device_name::{DeviceNames, Mapped, NoNameLeft, Reservation};
 use crate::ec2::{
     AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Seen, Timestamp, Volume,
+    Watched,
 };
 use crate::ec2_failure::failure;
 use crate::operations::{Conflict, Mandate, Operations};
@@ -197,7 +198,7 @@ impl Attachments {
                 Step::Wait => {}
             }
             let seen = ec2
-                .watch_volume(volume, deadline, |seen| {
+                .watch_volume(volume, Watched::Attachment, deadline, |seen| {
                     if mandate.is_superseded() {
                         return ControlFlow::Break(Step::Wait);
                     }
@@ -371,7 +372,7 @@ impl Attachments {
                 detaching::Step::Wait => {}
             }
             let seen = ec2
-                .watch_volume(volume, deadline, |seen| {
+                .watch_volume(volume, Watched::Detachment, deadline, |seen| {
                     if mandate.is_superseded() {
                         return ControlFlow::Break(detaching::Step::Wait);
                     }

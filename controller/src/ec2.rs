@@ -36,6 +36,7 @@ mod status;
 mod surroundings;
 mod timestamp;
 mod trail;
+mod usual;
 mod volume;
 mod zone;
 
@@ -59,5 +60,6 @@ pub use snapshot::{Snapshot, SnapshotState};
 pub use status::{Health, Initialization, VolumeStatus};
 pub use surroundings::{Settings, Surroundings};
 pub use timestamp::Timestamp;
+pub use usual::Watched;
 pub use volume::{Attachment, AttachmentState, Volume, VolumeState};
 pub use zone::{Zone, ZoneKind};

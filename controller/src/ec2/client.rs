@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_config::identity::IdentityCache;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_runtime_api::client::interceptors::SharedInterceptor;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
@@ -25,6 +27,7 @@ use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
 use super::timestamp::Timestamp;
 use super::trail::LeaveTrail;
+use super::usual::Changes;
 use crate::callers::Wanted;
 use crate::known_bug::KnownBug;
 
@@ -54,6 +57,7 @@ impl std::error::Error for StartError {}
 
 /// The pollers, one per Describe API and way of asking.
 pub(super) struct Pollers {
+    pub(super) changes: Changes,
     pub(super) volumes: Poller<Volumes>,
     pub(super) volumes_by_name: Poller<VolumesByName>,
     pub(super) modifications: Poller<Modifications>,
@@ -96,12 +100,14 @@ impl Ec2 {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(settings.connect_timeout)
             .read_timeout(settings.call_timeout)
+            // From credentials to the end of the answer. There is one attempt, so that a bound of the operation would be the same.
             .operation_attempt_timeout(settings.call_timeout)
-            .operation_timeout(settings.call_timeout + Duration::from_secs(5))
             .build();
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts)
+            // The attempt's timeout bounds each body too, and EC2's are read whole: to watch over their rate as well only costs processor time.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .time_source(surroundings.clock.clone());
         if let Some(region) = &settings.region {
             loader = loader.region(Region::new(region.clone()));
@@ -141,10 +147,13 @@ impl Ec2 {
             .map(ToString::to_string)
             .filter(|region| !region.is_empty());
         let region = region.ok_or(StartError::NoRegion)?;
-        let mut config = aws_sdk_ec2::config::Builder::from(&sdk)
-            .interceptor(IntactAnswers)
-            .interceptor(LeaveTrail)
-            .interceptor(ExecutionEnvironment::new(&settings.execution_environment));
+        let mut config = aws_sdk_ec2::config::Builder::from(&sdk);
+        // Permanent: nobody disables them, and whether somebody does is not looked up before each of their hooks.
+        config.push_interceptor(SharedInterceptor::permanent(IntactAnswers));
+        config.push_interceptor(SharedInterceptor::permanent(LeaveTrail));
+        config.push_interceptor(SharedInterceptor::permanent(ExecutionEnvironment::new(
+            &settings.execution_environment,
+        )));
         if let Some(endpoint) = &settings.ec2_endpoint {
             if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
                 return Err(StartError::Endpoint(endpoint.clone()));
@@ -160,6 +169,7 @@ impl Ec2 {
         ));
         let shared = || Arc::clone(&core);
         let pollers = Pollers {
+            changes: Changes::default(),
             volumes: Poller::new(Volumes(shared()), shared()),
             volumes_by_name: Poller::new(VolumesByName(shared()), shared()),
             modifications: Poller::new(Modifications(shared()), shared()),

@@ -19,6 +19,7 @@ use super::request::{ListPage, OwnTags, Page};
 use super::seen::Seen;
 use super::snapshot::Snapshot;
 use super::status::VolumeStatus;
+use super::usual::Watched;
 use super::volume::Volume;
 use super::zone::Zone;
 
@@ -58,14 +59,18 @@ impl Ec2 {
         self.pollers.statuses.look(id, self.until()).await
     }
 
-    /// Hands each fresh answer about the volume to `judge` until it breaks; `None` when `deadline` comes first.
+    /// Hands each fresh answer about the volume to `judge` until it breaks; `None` when `deadline` comes first. `watched` is what was just
+    /// asked for: when it is looked for follows from how long such changes took.
     pub async fn watch_volume<R>(
         &self,
         id: &VolumeId,
+        watched: Watched,
         deadline: Instant,
         judge: impl FnMut(&Seen<Volume>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.volumes.watch(id, deadline, judge).await
+        let usual = self.pollers.changes.of(watched);
+        let volumes = &self.pollers.volumes;
+        volumes.watch(id, Some(usual), deadline, judge).await
     }
 
     /// As [`Ec2::watch_volume`], of an instance.
@@ -75,7 +80,10 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&Seen<Instance>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.instances.watch(id, deadline, judge).await
+        self.pollers
+            .instances
+            .watch(id, None, deadline, judge)
+            .await
     }
 
     /// As [`Ec2::watch_volume`], of the volume's latest modification.
@@ -85,7 +93,10 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&Seen<Modification>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.modifications.watch(id, deadline, judge).await
+        self.pollers
+            .modifications
+            .watch(id, None, deadline, judge)
+            .await
     }
 
     /// As [`Ec2::watch_volume`], of a snapshot.
@@ -95,7 +106,10 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&Seen<Snapshot>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.snapshots.watch(id, deadline, judge).await
+        self.pollers
+            .snapshots
+            .watch(id, None, deadline, judge)
+            .await
     }
 
     /// As [`Ec2::watch_volume`], of the volume's status.
@@ -105,7 +119,7 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&Seen<VolumeStatus>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.statuses.watch(id, deadline, judge).await
+        self.pollers.statuses.watch(id, None, deadline, judge).await
     }
 
     /// The volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind creation by seconds.

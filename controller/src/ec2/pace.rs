@@ -6,6 +6,12 @@ use tokio::time::Instant;
 
 use super::action::Rate;
 
+/// Of the action's refill, for long. What is saved up and then spent comes on top: together they stay below half.
+const SHARE: f64 = 0.49;
+/// With a full budget a call is worth so many seconds by which somebody would be late,
+const LEAST_WORTH: f64 = 0.001;
+/// and twice as many for each time that so much of the budget is gone.
+const DOUBLING: f64 = 0.1;
 /// Looks for new waiters find so many calls of the budget kept for them.
 const KEPT_FOR_NEW: f64 = 5.0;
 /// Calls closer than this would ask for the same news.
@@ -32,7 +38,7 @@ impl Pace {
         let capacity = (rate.capacity / 3.0).max(2.0 * KEPT_FOR_NEW);
         Self {
             capacity,
-            refill: rate.refill / 2.0,
+            refill: rate.refill * SHARE,
             level: capacity,
             counted: now,
             not_before: now,
@@ -50,11 +56,18 @@ impl Pace {
         (now + wait).max(self.not_before)
     }
 
-    /// A call is sent.
-    pub(super) fn sent(&mut self, now: Instant) {
+    /// What a call is worth then, in seconds by which somebody would be late without it: little while there are plenty.
+    pub(super) fn worth(&self, at: Instant) -> f64 {
+        let elapsed = at.saturating_duration_since(self.counted).as_secs_f64();
+        let level = (self.level + elapsed * self.refill).min(self.capacity);
+        LEAST_WORTH * ((1.0 - level / self.capacity) / DOUBLING).exp2()
+    }
+
+    /// A call is sent; the next is to come so long after it, or more.
+    pub(super) fn sent(&mut self, now: Instant, apart: Duration) {
         self.count(now);
         self.level -= 1.0;
-        self.not_before = self.not_before.max(now + LEAST_GAP);
+        self.not_before = self.not_before.max(now + apart.max(LEAST_GAP));
     }
 
     /// A call was answered.
@@ -103,7 +116,7 @@ mod tests {
             if now - start > span {
                 return calls;
             }
-            pace.sent(now);
+            pace.sent(now, LEAST_GAP);
             calls += 1;
         }
     }
@@ -115,9 +128,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn for_long_it_takes_half_of_the_refill() {
+    async fn for_long_it_takes_no_more_than_half_of_the_refill() {
         let calls = calls_within(Duration::from_secs(600), true);
-        assert!((6000..=6050).contains(&calls), "{calls}");
+        assert!((5850..=6000).contains(&calls), "{calls}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -126,13 +139,27 @@ mod tests {
         let mut pace = Pace::new(DESCRIBE, now);
         for _ in 0..1000 {
             now = pace.next(now, false);
-            pace.sent(now);
+            pace.sent(now, LEAST_GAP);
         }
         for _ in 0..5 {
             now += LEAST_GAP;
             assert_eq!(pace.next(now, true), now);
-            pace.sent(now);
+            pace.sent(now, LEAST_GAP);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_worth_more_the_fewer_are_left() {
+        let now = Instant::now();
+        let mut pace = Pace::new(DESCRIBE, now);
+        let full = pace.worth(now);
+        for _ in 0..10 {
+            pace.sent(now, LEAST_GAP);
+        }
+        let fewer = pace.worth(now);
+        assert!(fewer > 4.0 * full, "{full} {fewer}");
+        assert!(pace.worth(now + Duration::from_secs(1)) < fewer);
+        assert_eq!(pace.worth(now + Duration::from_secs(60)), full);
     }
 
     #[tokio::test(start_paused = true)]

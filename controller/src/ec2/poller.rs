@@ -1,14 +1,16 @@
 //! One poller per Describe API: whoever wants to know about a resource rides the same calls.
 //!
-//! A poller sends nothing while nobody waits. When somebody begins to wait it sends at once; later ticks ask for all that wait, as one
-//! list. An answer counts only for those who waited before its call began, so that nobody decides on what was true before they asked.
+//! A poller sends nothing while nobody waits. A look is sent at once. Watches are asked for when their changes are likely to have ended
+//! (`usual.rs`), and ride along with every other call. An answer counts only for those who waited before its call began, so that nobody decides on
+//! what was true before they asked.
 
-use std::collections::{BTreeMap, VecDeque};
+mod news;
+mod waiting;
+
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -21,13 +23,16 @@ use super::error::{Ec2Error, Sent};
 use super::pace::Pace;
 use super::retry;
 use super::seen::Seen;
+use super::usual::Usual;
+use news::{Answer, News};
+use waiting::{Looker, Recipients, Waiting, Watcher};
 
 /// EC2 takes at most so many values in one filter (EC2 API reference, "List and filter your resources").
 pub(super) const MOST_VALUES: usize = 200;
 /// Calls of one poller that may be under way at once: a slow answer must not hold up those who came after it was asked.
-const MOST_FLIGHTS: usize = 4;
-/// How many answers one watcher may have on their way.
-const OVERLAP: usize = 3;
+const MOST_FLIGHTS: u32 = 4;
+/// Whoever lines up does not move a call that comes so soon anyway.
+const SOON: Duration = Duration::from_millis(5);
 /// While EC2 fails, calls come at most this many doublings apart (about 1.6 s): they are few, and its return is noticed soon.
 const SLOWEST: u32 = 5;
 /// How long one look asks again after failures that may pass.
@@ -50,46 +55,17 @@ pub(super) trait Source: Send + Sync + 'static {
     ) -> impl Future<Output = Result<BTreeMap<Self::Key, Seen<Self::Value>>, Ec2Error>> + Send;
 }
 
-/// Those who wait for one key.
-struct Waiting<V> {
-    /// Differs from that of all earlier ones.
-    turn: u64,
-    due: Instant,
-    urgent: bool,
-    askers: Vec<oneshot::Sender<Seen<V>>>,
-}
-
 struct State<S: Source> {
-    waiting: BTreeMap<S::Key, Waiting<S::Value>>,
+    waiting: Waiting<S::Key, S::Value>,
     pace: Pace,
     running: bool,
-    flights: usize,
-    turns: u64,
-    /// The next call waits for the pace: whoever lines up now cannot make it earlier.
-    paced: bool,
-}
-
-impl<S: Source> State<S> {
-    fn line_up(
-        &mut self,
-        key: S::Key,
-        due: Instant,
-        urgent: bool,
-    ) -> (u64, oneshot::Receiver<Seen<S::Value>>) {
-        let (asker, answer) = oneshot::channel();
-        self.turns += 1;
-        let next = self.turns;
-        let waiting = self.waiting.entry(key).or_insert_with(|| Waiting {
-            turn: next,
-            due,
-            urgent: false,
-            askers: Vec::new(),
-        });
-        waiting.due = waiting.due.min(due);
-        waiting.urgent |= urgent;
-        waiting.askers.push(asker);
-        (waiting.turn, answer)
-    }
+    flights: u32,
+    /// Calls so far.
+    calls: u64,
+    /// Whether the next call is worth it is to be seen then, unless somebody wants an answer at once.
+    next: Instant,
+    /// The pace allows none before, whoever wants it.
+    earliest: Instant,
 }
 
 struct Inner<S: Source> {
@@ -97,6 +73,8 @@ struct Inner<S: Source> {
     core: Arc<Core>,
     state: Mutex<State<S>>,
     changed: Notify,
+    /// Of those who name no kind of change.
+    usual: Arc<Usual>,
 }
 
 /// The poller of one Describe API.
@@ -120,14 +98,16 @@ impl<S: Source> Poller<S> {
             source,
             core,
             state: Mutex::new(State {
-                waiting: BTreeMap::new(),
+                waiting: Waiting::default(),
                 pace: Pace::new(rate, Instant::now()),
                 running: false,
                 flights: 0,
-                turns: 0,
-                paced: false,
+                calls: 0,
+                next: Instant::now(),
+                earliest: Instant::now(),
             }),
             changed: Notify::new(),
+            usual: Arc::default(),
         }))
     }
 
@@ -159,16 +139,15 @@ impl<S: Source> Poller<S> {
     /// One answer for each key, from calls that begin after this one; they line up together, so that as many as EC2 takes share a call. Not asked
     /// for again: an answer that did not come is unknown.
     pub(super) async fn look_all(&self, keys: &[S::Key], deadline: Instant) -> Vec<Seen<S::Value>> {
-        let now = Instant::now();
-        let asked: Vec<_> = {
-            let mut state = self.0.state();
-            let asked = keys
-                .iter()
-                .map(|key| state.line_up(key.clone(), now, true).1);
-            let asked = asked.collect();
-            self.wake(&mut state, true);
-            asked
-        };
+        let since = Instant::now();
+        let asked: Vec<_> = self.register(since, |waiting| {
+            let line_up = |key: &S::Key| {
+                let (answer, answered) = oneshot::channel();
+                waiting.look(key.clone(), Looker { since, answer });
+                answered
+            };
+            keys.iter().map(line_up).collect()
+        });
         let mut answers = Vec::with_capacity(asked.len());
         for answer in asked {
             answers.push(match tokio::time::timeout_at(deadline, answer).await {
@@ -180,108 +159,83 @@ impl<S: Source> Poller<S> {
     }
 
     /// Hands each fresh answer to `judge` until it breaks; `None` when the deadline comes first.
+    ///
+    /// Whoever watches rides along with every call from now on. When a call is made for them alone follows from how long such changes
+    /// took: what is watched for began a moment ago.
     pub(super) async fn watch<R>(
         &self,
         key: &S::Key,
+        usual: Option<&Arc<Usual>>,
         deadline: Instant,
         mut judge: impl FnMut(&Seen<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
+        let usual = usual.unwrap_or(&self.0.usual);
         let began = Instant::now();
-        let mut due = began;
-        // Asked for again while an answer is on its way: a slow answer is no reason to see late. Oldest first.
-        let mut asked: VecDeque<oneshot::Receiver<Seen<S::Value>>> = VecDeque::new();
-        let mut turn = None;
+        let news = Arc::new(News::default());
+        let watcher = Watcher {
+            key: key.clone(),
+            usual: Arc::clone(usual),
+            began,
+            asked: began,
+            on_its_way: None,
+            news: Arc::clone(&news),
+        };
+        let _watch = self.register(began, |waiting| Watch {
+            number: waiting.watch(watcher),
+            inner: &self.0,
+        });
+        let mut running = Duration::ZERO;
         loop {
-            let now = Instant::now();
-            if now >= deadline {
-                return None;
-            }
-            if asked.len() < OVERLAP && now >= due {
-                let gap = tick(now.duration_since(began))
-                    .mul_f64(0.9 + self.0.core.random.fraction() * 0.2);
-                if turn.is_some_and(|turn| self.is_waiting(key, turn)) {
-                    // Not sent yet: it will bring the news of now as well, and many wait.
-                    due = now + gap * 4;
-                } else {
-                    let (asking, answer) = self.register(key.clone(), now, now == began);
-                    asked.push_back(answer);
-                    turn = Some(asking);
-                    due = now + gap;
-                }
-            }
-            let next = if asked.len() < OVERLAP {
-                due.min(deadline)
-            } else {
-                deadline
-            };
-            let (place, seen) = tokio::select! {
-                // In this order, not at random: a seeded history replays exactly.
-                biased;
-                answered = first_answer(&mut asked) => answered,
-                () = tokio::time::sleep_until(next) => continue,
-            };
-            // Whatever was asked before this would be older news.
-            asked.drain(..=place);
-            let seen = seen.unwrap_or_else(abandoned::<S>);
+            let next = tokio::time::timeout_at(deadline, news.next()).await;
+            let Answer { began: asked, seen } = next.ok()?;
+            let age = asked.duration_since(began);
             if let ControlFlow::Break(result) = judge(&seen) {
+                usual.ended(running, age);
                 return Some(result);
             }
-            due = due.min(Instant::now() + tick(began.elapsed()));
+            if !matches!(seen, Seen::Unknown(_)) {
+                running = age;
+            }
         }
     }
 
     async fn ask(&self, key: S::Key) -> Seen<S::Value> {
-        let (_, answer) = self.register(key, Instant::now(), true);
-        answer.await.unwrap_or_else(|_| abandoned::<S>())
+        let (answer, answered) = oneshot::channel();
+        let since = Instant::now();
+        self.register(since, |waiting| {
+            waiting.look(key, Looker { since, answer });
+        });
+        answered.await.unwrap_or_else(|_| abandoned::<S>())
     }
 
-    /// Lines up for an answer of a call that has not begun yet; also answers the turn for [`Poller::is_waiting`].
-    fn register(
+    /// Lines up for calls that have not begun yet.
+    fn register<T>(
         &self,
-        key: S::Key,
-        due: Instant,
-        urgent: bool,
-    ) -> (u64, oneshot::Receiver<Seen<S::Value>>) {
+        now: Instant,
+        line_up: impl FnOnce(&mut Waiting<S::Key, S::Value>) -> T,
+    ) -> T {
         let mut state = self.0.state();
-        let registered = state.line_up(key, due, urgent);
-        self.wake(&mut state, urgent);
-        registered
-    }
-
-    /// Somebody new waits.
-    fn wake(&self, state: &mut State<S>, urgent: bool) {
-        if state.running {
-            if urgent || !state.paced {
-                self.0.changed.notify_one();
-            }
-        } else {
+        let lined_up = line_up(&mut state.waiting);
+        if !state.running {
             state.running = true;
             tokio::spawn(Arc::clone(&self.0).run());
+        } else if state.next > (now + SOON).max(state.earliest) {
+            self.0.changed.notify_one();
         }
-    }
-
-    /// Whether those who lined up for the key at this turn have not been asked for yet.
-    fn is_waiting(&self, key: &S::Key, turn: u64) -> bool {
-        self.0
-            .state()
-            .waiting
-            .get(key)
-            .is_some_and(|waiting| waiting.turn == turn)
+        lined_up
     }
 }
 
-/// The first that is answered, by its place, or `None` for its value when its call ended without an answer.
-async fn first_answer<V>(asked: &mut VecDeque<oneshot::Receiver<V>>) -> (usize, Option<V>) {
-    std::future::poll_fn(|cx| {
-        // The newest counts most.
-        for (place, answer) in asked.iter_mut().enumerate().rev() {
-            if let Poll::Ready(value) = Pin::new(answer).poll(cx) {
-                return Poll::Ready((place, value.ok()));
-            }
-        }
-        Poll::Pending
-    })
-    .await
+/// Who watches, until dropped.
+struct Watch<'a, S: Source> {
+    number: u64,
+    inner: &'a Inner<S>,
+}
+
+impl<S: Source> Drop for Watch<'_, S> {
+    fn drop(&mut self) {
+        self.inner.state().waiting.end(self.number);
+    }
 }
 
 /// The call panicked or the runtime is ending.
@@ -296,19 +250,9 @@ fn abandoned<S: Source>() -> Seen<S::Value> {
     })
 }
 
-/// How long after one question the next is asked, by how long the wait has been. Short waits are what people feel; a long one is stuck.
-fn tick(waited: Duration) -> Duration {
-    Duration::from_millis(match waited.as_secs() {
-        0..10 => 80,
-        10..30 => 250,
-        30..120 => 1000,
-        _ => 3000,
-    })
-}
-
 /// What to do next.
 enum Step<S: Source> {
-    Send(BTreeMap<S::Key, Waiting<S::Value>>),
+    Send(u64, BTreeMap<S::Key, Recipients<S::Value>>),
     Until(Instant),
     AfterAnswer,
     End,
@@ -316,7 +260,7 @@ enum Step<S: Source> {
 
 impl<S: Source> Inner<S> {
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        // A panic while it was held leaves at worst a waiting entry without askers, which the next step removes.
+        // Between two statements under the lock the table of those who wait is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,8 +269,8 @@ impl<S: Source> Inner<S> {
             let step = self.step(Instant::now());
             match step {
                 Step::End => return,
-                Step::Send(batch) => {
-                    tokio::spawn(Arc::clone(&self).fly(batch));
+                Step::Send(call, batch) => {
+                    tokio::spawn(Arc::clone(&self).fly(call, batch));
                 }
                 Step::Until(at) => {
                     tokio::select! {
@@ -343,35 +287,49 @@ impl<S: Source> Inner<S> {
 
     fn step(&self, now: Instant) -> Step<S> {
         let mut state = self.state();
-        state.waiting.retain(|_, waiting| {
-            waiting.askers.retain(|asker| !asker.is_closed());
-            !waiting.askers.is_empty()
-        });
-        let Some(due) = state.waiting.values().map(|waiting| waiting.due).min() else {
+        let urgent = state.waiting.has_lookers();
+        if state.waiting.is_empty() {
             state.running = false;
             return Step::End;
-        };
+        }
         if state.flights >= MOST_FLIGHTS {
+            // Its end wakes whoever waits for it; nobody else need.
+            state.next = now;
             return Step::AfterAnswer;
         }
-        let urgent = state.waiting.values().any(|waiting| waiting.urgent);
-        let paced = state.pace.next(now, urgent);
-        let at = due.max(paced);
-        state.paced = paced > now && at == paced;
+        state.earliest = state.pace.next(now, true);
+        let mut at = match urgent {
+            true => state.earliest,
+            false => state.pace.next(now, false),
+        };
+        // Before the pace allows a call, what one is worth is not looked at: until then many more may have come.
+        if !urgent && at <= now {
+            at = state.waiting.worth_it(now, |at| state.pace.worth(at));
+        }
+        state.next = at;
         if at > now {
             return Step::Until(at);
         }
-        state.pace.sent(now);
+        // Evenly over the time that an answer takes: closer together they would bring the same news.
+        let apart = state.waiting.takes() / MOST_FLIGHTS;
+        state.pace.sent(now, apart);
         state.flights += 1;
-        Step::Send(take_due(&mut state.waiting))
+        state.calls += 1;
+        let call = state.calls;
+        Step::Send(call, state.waiting.take(call, now))
     }
 
-    async fn fly(self: Arc<Self>, batch: BTreeMap<S::Key, Waiting<S::Value>>) {
-        let landing = Landing(Arc::clone(&self));
+    async fn fly(self: Arc<Self>, call: u64, batch: BTreeMap<S::Key, Recipients<S::Value>>) {
+        let began = Instant::now();
+        let landing = Landing {
+            inner: Arc::clone(&self),
+            call,
+            began,
+        };
         let keys: Vec<S::Key> = batch.keys().cloned().collect();
         self.core.metrics.poll_batch(S::ACTION.name(), keys.len());
-        let deadline = Instant::now() + self.core.settings.patience;
-        let result = self.source.fetch(&keys, deadline).await;
+        let deadline = began + self.core.settings.patience;
+        let mut result = self.source.fetch(&keys, deadline).await;
         {
             let mut state = self.state();
             let failed = match &result {
@@ -388,14 +346,19 @@ impl<S: Source> Inner<S> {
                 state.pace.answered();
             }
         }
-        for (key, waiting) in batch {
-            let seen = match &result {
-                Ok(answers) => answers.get(&key).cloned().unwrap_or(Seen::Absent),
+        for (key, recipients) in batch {
+            let seen = match &mut result {
+                Ok(answers) => answers.remove(&key).unwrap_or(Seen::Absent),
                 Err(error) => Seen::Unknown(error.clone()),
             };
-            for asker in waiting.askers {
-                // Whoever stopped waiting does not want it.
-                let _ = asker.send(seen.clone());
+            let number = recipients.lookers.len() + recipients.watchers.len();
+            let mut seen = std::iter::repeat_n(seen, number);
+            // Whoever stopped waiting does not want it.
+            for (looker, seen) in recipients.lookers.into_iter().zip(&mut seen) {
+                let _ = looker.answer.send(seen);
+            }
+            for (watcher, seen) in recipients.watchers.into_iter().zip(seen) {
+                watcher.leave(call, Answer { began, seen });
             }
         }
         drop(landing);
@@ -403,32 +366,20 @@ impl<S: Source> Inner<S> {
 }
 
 /// The flight's place is free again, also when it panicked.
-struct Landing<S: Source>(Arc<Inner<S>>);
+struct Landing<S: Source> {
+    inner: Arc<Inner<S>>,
+    call: u64,
+    began: Instant,
+}
 
 impl<S: Source> Drop for Landing<S> {
     fn drop(&mut self) {
-        self.0.state().flights -= 1;
-        self.0.changed.notify_one();
+        let mut state = self.inner.state();
+        state.flights -= 1;
+        state.waiting.landed(self.call, self.began.elapsed());
+        drop(state);
+        self.inner.changed.notify_one();
     }
-}
-
-/// Takes up to [`MOST_VALUES`] keys, those that are due longest first: a key that is not due yet rides along for nothing.
-fn take_due<K: Ord + Clone, V>(waiting: &mut BTreeMap<K, Waiting<V>>) -> BTreeMap<K, Waiting<V>> {
-    if waiting.len() <= MOST_VALUES {
-        return std::mem::take(waiting);
-    }
-    let mut order: Vec<(Instant, &K)> = waiting
-        .iter()
-        .map(|(key, waiting)| (waiting.due, key))
-        .collect();
-    order.select_nth_unstable(MOST_VALUES - 1);
-    let keys: Vec<K> = order[..MOST_VALUES]
-        .iter()
-        .map(|(_, key)| (*key).clone())
-        .collect();
-    keys.into_iter()
-        .filter_map(|key| waiting.remove_entry(&key))
-        .collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::tagging::Tagging;
 use crate::callers::Callers;
 use crate::ec2::{
     Ec2, Ec2Error, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen, Volume,
-    VolumeState,
+    VolumeState, Watched,
 };
 use crate::ec2_failure::{failure, failure_as};
 use crate::iops::IopsLimits;
@@ -104,7 +104,7 @@ impl Modifications {
         };
         wait_until_effective(ec2, id, accepted, deadline).await?;
         let shown = ec2
-            .watch_volume(id, deadline, |seen| match seen {
+            .watch_volume(id, Watched::Showing, deadline, |seen| match seen {
                 Seen::Present(volume) if has_become(volume, request) => {
                     ControlFlow::Break(volume.clone())
                 }

@@ -15,7 +15,7 @@ use super::Volumes;
 use super::adopt::{Found, difference, judge};
 use super::plan::Plan;
 use super::settle::{Settled, Settling};
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState};
+use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
 use crate::ec2_failure::{condition, failure, failure_as};
 use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
@@ -300,7 +300,7 @@ async fn settle(
     if matches!(volume.state, VolumeState::Available | VolumeState::InUse) {
         return Ok(Settled::Ready(volume));
     }
-    let watched = ec2.watch_volume(&id, deadline, |seen| {
+    let watched = ec2.watch_volume(&id, Watched::Creation, deadline, |seen| {
         // Looking on would only end in a deadline that does not say why. The volume may exist: no final condition.
         if let Seen::Unknown(error) = seen
             && error.kind == Ec2ErrorKind::Unauthorized

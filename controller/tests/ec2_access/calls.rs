@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use ebs_csi_controller::ec2::{
     AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, MaxIops,
-    ModificationState, ModifyVolume, Seen, SnapshotState, Tags,
+    ModificationState, ModifyVolume, Seen, SnapshotState, Tags, Watched,
 };
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::SnapshotId;
@@ -50,7 +50,7 @@ async fn every_call_does_what_it_says() {
         .unwrap();
     assert_eq!(attachment.instance, Some(node_a()));
     let attached = ec2
-        .watch_volume(&volume.id, soon(), |seen| {
+        .watch_volume(&volume.id, Watched::Attachment, soon(), |seen| {
             match seen.present().and_then(|v| v.attachment(&node_a())) {
                 Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(a.clone()),
                 _ => ControlFlow::Continue(()),
@@ -138,9 +138,11 @@ async fn every_call_does_what_it_says() {
     ec2.detach_volume(&volume.id, &node_a(), Force::No)
         .await
         .unwrap();
-    ec2.watch_volume(&volume.id, soon(), |seen| match seen.present() {
-        Some(volume) if volume.attachments.is_empty() => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
+    ec2.watch_volume(&volume.id, Watched::Detachment, soon(), |seen| {
+        match seen.present() {
+            Some(volume) if volume.attachments.is_empty() => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     })
     .await
     .unwrap();

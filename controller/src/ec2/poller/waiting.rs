@@ -1,0 +1,230 @@
+//! Those who wait for one poller: who asks once, and who watches. What the next call asks for, and when it is worth it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::super::seen::Seen;
+use super::super::usual::Usual;
+use super::MOST_VALUES;
+use super::news::News;
+
+/// Of those who watch, so many stand for all: more of them change the next call by less than a poller can be exact.
+const ENOUGH: usize = 16;
+/// Whoever has an answer on its way is asked for again after this, or later where answers take long ([`Waiting::overlap`]).
+const OVERLAP: Duration = Duration::from_millis(250);
+/// An answer that took longer counts as one that took so long: it says how long EC2 was away.
+const LONGEST: Duration = Duration::from_secs(1);
+/// A poll is never put off for longer.
+const LATEST: Duration = Duration::from_secs(3);
+/// As finely as a timer goes.
+const EXACT: Duration = Duration::from_millis(1);
+
+/// Who wants each answer until told otherwise.
+pub(super) struct Watcher<K, V> {
+    pub(super) key: K,
+    pub(super) usual: Arc<Usual>,
+    pub(super) began: Instant,
+    /// When the latest call that asks for it began; at first, when the watch did.
+    pub(super) asked: Instant,
+    /// That call, until it has been answered.
+    pub(super) on_its_way: Option<u64>,
+    pub(super) news: Arc<News<V>>,
+}
+
+impl<K, V> Watcher<K, V> {
+    /// Whether a call that begins then asks for it.
+    fn rides(&self, at: Instant, overlap: Duration) -> bool {
+        self.on_its_way.is_none() || at >= self.asked + overlap
+    }
+
+    fn lateness(&self, at: Instant, overlap: Duration) -> f64 {
+        if !self.rides(at, overlap) {
+            return 0.0;
+        }
+        self.usual.lateness(
+            self.asked.duration_since(self.began),
+            at.saturating_duration_since(self.began),
+        )
+    }
+}
+
+/// Who wants one answer.
+pub(super) struct Looker<V> {
+    pub(super) since: Instant,
+    pub(super) answer: oneshot::Sender<Seen<V>>,
+}
+
+/// Who a call is for.
+pub(super) struct Recipients<V> {
+    pub(super) lookers: Vec<Looker<V>>,
+    pub(super) watchers: Vec<Arc<News<V>>>,
+}
+
+impl<V> Default for Recipients<V> {
+    fn default() -> Self {
+        Self {
+            lookers: Vec::new(),
+            watchers: Vec::new(),
+        }
+    }
+}
+
+/// All who wait.
+pub(super) struct Waiting<K, V> {
+    lookers: BTreeMap<K, Vec<Looker<V>>>,
+    watchers: BTreeMap<u64, Watcher<K, V>>,
+    watches: u64,
+    /// How long answers took lately.
+    takes: Duration,
+}
+
+impl<K, V> Default for Waiting<K, V> {
+    fn default() -> Self {
+        Self {
+            lookers: BTreeMap::new(),
+            watchers: BTreeMap::new(),
+            watches: 0,
+            takes: Duration::ZERO,
+        }
+    }
+}
+
+impl<K: Ord + Clone, V> Waiting<K, V> {
+    pub(super) fn look(&mut self, key: K, looker: Looker<V>) {
+        self.lookers.entry(key).or_default().push(looker);
+    }
+
+    /// Answers the number by which the watch ends.
+    pub(super) fn watch(&mut self, watcher: Watcher<K, V>) -> u64 {
+        self.watches += 1;
+        self.watchers.insert(self.watches, watcher);
+        self.watches
+    }
+
+    pub(super) fn end(&mut self, watch: u64) {
+        self.watchers.remove(&watch);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lookers.is_empty() && self.watchers.is_empty()
+    }
+
+    /// Leaves out those who have gone. Answers whether somebody wants an answer at once.
+    pub(super) fn has_lookers(&mut self) -> bool {
+        self.lookers.retain(|_, lookers| {
+            lookers.retain(|looker| !looker.answer.is_closed());
+            !lookers.is_empty()
+        });
+        !self.lookers.is_empty()
+    }
+
+    /// When a call is worth it for those who watch: when the time by which it would be late for them all, taken together, has become what one
+    /// call is worth then (`worth`, in seconds).
+    pub(super) fn worth_it(&self, now: Instant, worth: impl Fn(Instant) -> f64) -> Instant {
+        let each = self.watchers.len().div_ceil(ENOUGH).max(1);
+        let some: Vec<_> = self.watchers.values().step_by(each).collect();
+        let times = self.watchers.len() as f64 / some.len().max(1) as f64;
+        let overlap = self.overlap();
+        let is_worth_it = |at: Instant| {
+            let late = some.iter().map(|watcher| watcher.lateness(at, overlap));
+            late.sum::<f64>() * times >= worth(at)
+        };
+        if is_worth_it(now) {
+            return now;
+        }
+        // Doubled first: the more wait, the sooner it is, and the sooner it is found.
+        let (mut early, mut after) = (now, EXACT);
+        let mut late = loop {
+            let at = now + after;
+            if after >= LATEST || is_worth_it(at) {
+                break at.min(now + LATEST);
+            }
+            early = at;
+            after *= 2;
+        };
+        while late.duration_since(early) > EXACT {
+            let middle = early + late.duration_since(early) / 2;
+            match is_worth_it(middle) {
+                true => late = middle,
+                false => early = middle,
+            }
+        }
+        late
+    }
+
+    /// How long answers took lately.
+    pub(super) fn takes(&self) -> Duration {
+        self.takes
+    }
+
+    /// After so long somebody is asked for again whose answer is on its way: a slow answer is no reason to see late. But each asks EC2 for
+    /// more, and where many wait, answers are slow because there is much to read: to ask more often would make them slower.
+    fn overlap(&self) -> Duration {
+        let many = (self.watchers.len() as f64 / 100.0).min(1.5);
+        self.takes.mul_f64(0.5 + many).max(OVERLAP)
+    }
+
+    /// A call that began so long ago was answered, or has failed.
+    pub(super) fn landed(&mut self, call: u64, took: Duration) {
+        // Of the latest ten or so.
+        self.takes = self.takes.mul_f64(0.9) + took.min(LONGEST).mul_f64(0.1);
+        for watcher in self.watchers.values_mut() {
+            watcher.on_its_way.take_if(|asked| *asked == call);
+        }
+    }
+
+    /// Whom a call that begins now is for: up to [`MOST_VALUES`] keys, those that have waited for a call longest.
+    pub(super) fn take(&mut self, call: u64, now: Instant) -> BTreeMap<K, Recipients<V>> {
+        let overlap = self.overlap();
+        let keys = self.next_keys(now);
+        let is_next = |key: &K| keys.as_ref().is_none_or(|keys| keys.contains(key));
+        let mut batch: BTreeMap<K, Recipients<V>> = BTreeMap::new();
+        for (key, lookers) in self.lookers.extract_if(.., |key, _| is_next(key)) {
+            batch.entry(key).or_default().lookers = lookers;
+        }
+        for watcher in self.watchers.values_mut() {
+            if watcher.rides(now, overlap) && is_next(&watcher.key) {
+                watcher.asked = now;
+                watcher.on_its_way = Some(call);
+                let recipients = batch.entry(watcher.key.clone()).or_default();
+                recipients.watchers.push(Arc::clone(&watcher.news));
+            }
+        }
+        batch
+    }
+
+    /// `None` when one call takes all.
+    fn next_keys(&self, now: Instant) -> Option<BTreeSet<K>> {
+        let mut since: BTreeMap<&K, Instant> = BTreeMap::new();
+        for (key, lookers) in &self.lookers {
+            since.extend(
+                lookers
+                    .iter()
+                    .map(|looker| (key, looker.since))
+                    .min_by_key(|(_, since)| *since),
+            );
+        }
+        let overlap = self.overlap();
+        let riders = self.watchers.values();
+        for watcher in riders.filter(|watcher| watcher.rides(now, overlap)) {
+            let first = since.entry(&watcher.key).or_insert(watcher.asked);
+            *first = watcher.asked.min(*first);
+        }
+        if since.len() <= MOST_VALUES {
+            return None;
+        }
+        let mut order: Vec<(Instant, &K)> =
+            since.into_iter().map(|(key, since)| (since, key)).collect();
+        order.select_nth_unstable(MOST_VALUES - 1);
+        Some(
+            order[..MOST_VALUES]
+                .iter()
+                .map(|(_, key)| (*key).clone())
+                .collect(),
+        )
+    }
+}
