@@ -137,6 +137,9 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     if weather.credentials {
         tokio::spawn(Arc::clone(&weather).credentials(ec2.clone(), seed));
     }
+    if weather.outages {
+        tokio::spawn(Arc::clone(&weather).outages(ec2.clone(), seed));
+    }
     tokio::spawn(Arc::clone(&weather).clear_up(ec2.clone()));
     let lives = 3 + dice.below(4);
     let lives: Vec<_> = (0..lives)

@@ -43,6 +43,10 @@ pub(crate) struct Weather {
     pub(crate) storms: bool,
     /// People act on the same volumes.
     pub(crate) foreign: bool,
+    /// The account's limits are narrow.
+    pub(crate) narrow: bool,
+    /// The zone fails now and then.
+    pub(crate) outages: bool,
     /// A replica may begin again with other settings.
     pub(crate) reconfigured: bool,
     /// How detaches are guarded.
@@ -54,6 +58,7 @@ impl Weather {
     /// This seed's.
     pub(crate) fn of(seed: u64) -> Arc<Self> {
         let dice = Dice::of(seed, "weather");
+        let limits = Dice::of(seed, "limits");
         let some =
             |probability: f64, value: f64| if dice.chance(probability) { value } else { 0.0 };
         Arc::new(Self {
@@ -64,6 +69,8 @@ impl Weather {
             credentials: dice.chance(0.3),
             storms: dice.chance(0.3),
             foreign: dice.chance(0.5),
+            narrow: limits.chance(0.25),
+            outages: limits.chance(0.2),
             reconfigured: dice.chance(0.5),
             safe_detach: *dice.pick(&[SafeDetach::Off, SafeDetach::Ec2Only]),
             calm: AtomicBool::new(false),
@@ -80,10 +87,25 @@ impl Weather {
         tokio::time::sleep(CALM_AFTER).await;
         self.calm.store(true, Ordering::Relaxed);
         ec2.note("calm".to_owned());
-        ec2.act(|sim, _| {
+        ec2.act(|sim, now| {
             sim.faults.clear();
             sim.limits.foreign.clear();
+            sim.change_quotas(now, wide()).expect("limits");
         });
+    }
+
+    /// Times in which the zone fails.
+    pub(crate) async fn outages(self: Arc<Self>, ec2: InProcess, seed: u64) {
+        let dice = Dice::of(seed, "outages");
+        while !self.is_calm() {
+            tokio::time::sleep(dice.millis(5_000, 90_000)).await;
+            for (state, least, most) in [("unavailable", 1_000, 20_000), ("available", 0, 1)] {
+                ec2.note(format!("the zone is {state}"));
+                ec2.act(|sim, _| sim.set_zone_state(None, None, ZONE, state))
+                    .expect("a state");
+                tokio::time::sleep(dice.millis(least, most)).await;
+            }
+        }
     }
 
     /// Storms of other users' requests.
@@ -135,6 +157,35 @@ fn add(ec2: &InProcess, rule: Value) {
     ec2.act(|sim, now| sim.faults.add(rule, now));
 }
 
+/// The zone of all instances and volumes.
+const ZONE: &str = "us-east-1a";
+
+/// Limits that several volumes at once run into, of a volume, of the account, of the zone. Some are tested before the client token is looked at.
+fn narrow(dice: &Dice) -> Value {
+    json!({
+        "storage_tib": { "gp3": 0.02, "io2": 0.02 },
+        "iops": { "io2": 500 },
+        "pending_snapshots": 2,
+        "concurrent_snapshots": 1,
+        "copies": 1,
+        "before_token": dice.chance(0.5),
+        "capacity": [{ "zone": ZONE, "gib": 16 + dice.below(8), "status": if dice.chance(0.5) { 500 } else { 503 } }],
+    })
+}
+
+/// The same limits, where nobody runs into them.
+fn wide() -> Value {
+    json!({
+        "storage_tib": {},
+        "iops": {},
+        "pending_snapshots": null,
+        "concurrent_snapshots": 5,
+        "copies": 5,
+        "before_token": false,
+        "capacity": [],
+    })
+}
+
 /// EC2 as this seed has it.
 pub(crate) fn scenario(seed: u64) -> Value {
     let dice = Dice::of(seed, "scenario");
@@ -157,9 +208,25 @@ pub(crate) fn scenario(seed: u64) -> Value {
             "initialize_per_gib": { "fixed_ms": 1_000 },
         },
         "quotas": { "modifications_per_day": 100, "snapshot_interval_ms": if dice.chance(0.3) { 15_000 } else { 0 } },
-        "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" })),
+        "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": ZONE })),
     });
     scenario["faults"] = json!(rules(&dice));
+    if Weather::of(seed).narrow {
+        let limits = narrow(&Dice::of(seed, "narrow"));
+        if let (Some(quotas), Value::Object(limits)) = (scenario["quotas"].as_object_mut(), limits)
+        {
+            quotas.extend(limits);
+        }
+    }
+    let names = Dice::of(seed, "names");
+    if names.chance(0.3)
+        && let Some(faults) = scenario["faults"].as_array_mut()
+    {
+        // Something that nothing lists has the name, or somebody is faster.
+        for kind in ["device_taken", "device_raced"] {
+            faults.push(json!({ "match": { "action": "AttachVolume" }, "probability": 0.1, "fault": { "kind": kind } }));
+        }
+    }
     scenario
 }
 
