@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::action::Action;
@@ -25,7 +25,7 @@ use super::retry;
 use super::seen::Seen;
 use super::usual::Usual;
 use news::{Answer, News};
-use waiting::{Looker, Recipients, Waiting, Watcher};
+use waiting::{Recipients, Waiting, Watcher};
 
 /// EC2 takes at most so many values in one filter (EC2 API reference, "List and filter your resources").
 pub(super) const MOST_VALUES: usize = 200;
@@ -141,11 +141,7 @@ impl<S: Source> Poller<S> {
     pub(super) async fn look_all(&self, keys: &[S::Key], deadline: Instant) -> Vec<Seen<S::Value>> {
         let since = Instant::now();
         let asked: Vec<_> = self.register(since, |waiting| {
-            let line_up = |key: &S::Key| {
-                let (answer, answered) = oneshot::channel();
-                waiting.look(key.clone(), Looker { since, answer });
-                answered
-            };
+            let line_up = |key: &S::Key| waiting.look(key.clone(), since);
             keys.iter().map(line_up).collect()
         });
         let mut answers = Vec::with_capacity(asked.len());
@@ -200,11 +196,8 @@ impl<S: Source> Poller<S> {
     }
 
     async fn ask(&self, key: S::Key) -> Seen<S::Value> {
-        let (answer, answered) = oneshot::channel();
         let since = Instant::now();
-        self.register(since, |waiting| {
-            waiting.look(key, Looker { since, answer });
-        });
+        let answered = self.register(since, |waiting| waiting.look(key, since));
         answered.await.unwrap_or_else(|_| abandoned::<S>())
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, ModifyVolume, Seen, Sent, Settings};
 use ebs_csi_proto::GiB;
+use ebs_csi_wire::VolumeId;
 use serde_json::json;
 
 use crate::world::{World, access, small, token};
@@ -162,18 +163,15 @@ async fn a_lost_reply_of_a_change_without_a_token_is_the_callers_to_judge() {
     assert_eq!(world.ec2.snapshots_by_name("s").await.unwrap().len(), 1);
 }
 
-#[tokio::test]
-async fn an_answer_that_never_comes_ends_with_the_call_timeout() {
+/// A world that is waited for 400 ms in each call, and an AttachVolume that its answer's `fault` ends without one.
+async fn an_attach_times_out(fault: serde_json::Value) -> (World, VolumeId) {
     let settings = Settings {
         call_timeout: Duration::from_millis(400),
         ..Settings::default()
     };
     let world = World::with(json!({ "profile": "instant" }), settings).await;
     let volume = world.volume("a").await;
-    world.fault(json!({
-        "match": { "action": "AttachVolume" }, "count": 1,
-        "fault": { "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 3000 },
-    }));
+    world.fault(json!({ "match": { "action": "AttachVolume" }, "count": 1, "fault": fault }));
     let error = world
         .ec2
         .attach_volume(&volume.id, &node_a(), &device(), None)
@@ -183,33 +181,22 @@ async fn an_answer_that_never_comes_ends_with_the_call_timeout() {
         (error.kind, error.sent),
         (Ec2ErrorKind::NoAnswer, Sent::Maybe)
     );
+    (world, volume.id)
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_ends_with_the_call_timeout() {
+    let hang = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 3000 });
+    let (world, volume) = an_attach_times_out(hang).await;
     world.fault(json!({
         "match": { "action": "DescribeVolumes" }, "count": 1,
         "fault": { "kind": "slow", "first_byte_ms": 150, "byte_ms": 0 },
     }));
-    assert!(world.ec2.look_volume(&volume.id).await.present().is_some());
+    assert!(world.ec2.look_volume(&volume).await.present().is_some());
 }
 
 #[tokio::test]
 async fn an_answer_that_trickles_ends_with_the_call_timeout() {
-    let settings = Settings {
-        call_timeout: Duration::from_millis(400),
-        ..Settings::default()
-    };
-    let world = World::with(json!({ "profile": "instant" }), settings).await;
-    let volume = world.volume("a").await;
     // Its head comes at once; its body, byte by byte, would take a minute.
-    world.fault(json!({
-        "match": { "action": "AttachVolume" }, "count": 1,
-        "fault": { "kind": "slow", "first_byte_ms": 0, "byte_ms": 200 },
-    }));
-    let error = world
-        .ec2
-        .attach_volume(&volume.id, &node_a(), &device(), None)
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (error.kind, error.sent),
-        (Ec2ErrorKind::NoAnswer, Sent::Maybe)
-    );
+    an_attach_times_out(json!({ "kind": "slow", "first_byte_ms": 0, "byte_ms": 200 })).await;
 }

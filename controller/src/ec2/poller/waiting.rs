@@ -94,8 +94,12 @@ impl<K, V> Default for Waiting<K, V> {
 }
 
 impl<K: Ord + Clone, V> Waiting<K, V> {
-    pub(super) fn look(&mut self, key: K, looker: Looker<V>) {
+    /// Lines up who asks since then; a call that begins later answers.
+    pub(super) fn look(&mut self, key: K, since: Instant) -> oneshot::Receiver<Seen<V>> {
+        let (answer, answered) = oneshot::channel();
+        let looker = Looker { since, answer };
         self.lookers.entry(key).or_default().push(looker);
+        answered
     }
 
     /// Answers the number by which the watch ends.
