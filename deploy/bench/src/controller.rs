@@ -87,12 +87,7 @@ pub async fn measure(
             extent.option(),
             wanted.peer_option()
         );
-        take(
-            figures
-                .into_iter()
-                .map(|figure| figure.command(&command))
-                .collect(),
-        )?;
+        take(Figure::made_by(&command, figures))?;
     }
     Ok(())
 }

@@ -38,12 +38,7 @@ pub async fn measure(
             "./deploy/bench/run failover --only {name}{}",
             extent.option()
         );
-        take(
-            figures
-                .into_iter()
-                .map(|figure| figure.command(&command))
-                .collect(),
-        )?;
+        take(Figure::made_by(&command, figures))?;
     }
     Ok(())
 }

@@ -184,11 +184,13 @@ impl Figure {
         self
     }
 
-    /// With the command that measures it.
+    /// The figures of one measurement, each with the `command` that measures it.
     #[must_use]
-    pub fn command(mut self, command: &str) -> Self {
-        command.clone_into(&mut self.command);
-        self
+    pub fn made_by(command: &str, mut figures: Vec<Self>) -> Vec<Self> {
+        for figure in &mut figures {
+            command.clone_into(&mut figure.command);
+        }
+        figures
     }
 
     /// The first row of this role.

@@ -58,12 +58,7 @@ pub async fn measure(
             _ => vec![growth::measure(&contestants[0], extent).await?],
         };
         let command = format!("./deploy/bench/run node --only {name}{}", extent.option());
-        take(
-            figures
-                .into_iter()
-                .map(|figure| figure.command(&command))
-                .collect(),
-        )?;
+        take(Figure::made_by(&command, figures))?;
     }
     Ok(())
 }

@@ -146,6 +146,33 @@ fn F48_failover_is_measured_in_a_small_cluster() {
     assert!(died.is_some_and(|row| row.summary.count >= 1));
 }
 
+/// Measures the driver `other` beside this one. The results go beside it.
+fn each_figure_has_a_row_of(part: &str, only: &str, other: &Path) {
+    let out = other.with_file_name("out");
+    let done = bench(&[part, "--quick", "--only", only])
+        .arg("--peer-bin")
+        .arg(other)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .expect("ebs-csi-bench runs");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let results = Results::read(&out.join(part).with_extension("json")).expect("results");
+    assert_eq!(results.figures.len(), 7);
+    for figure in &results.figures {
+        let row = figure.first(Role::Peer);
+        assert!(
+            row.is_some_and(|row| row.summary.count > 0),
+            "{}",
+            figure.key
+        );
+    }
+}
+
 #[test]
 fn another_driver_is_measured_in_the_same_run() {
     if !rustix::process::geteuid().is_root() {
@@ -169,29 +196,7 @@ fn another_driver_is_measured_in_the_same_run() {
     );
     std::fs::write(&other, script).expect("a script");
     open(&other);
-    let out = directory.path().join("out");
-    let done = bench(&["controller", "--quick", "--only", "start,burst"])
-        .arg("--peer-bin")
-        .arg(&other)
-        .arg("--out")
-        .arg(&out)
-        .output()
-        .expect("ebs-csi-bench runs");
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    let results = Results::read(&out.join("controller.json")).expect("results");
-    assert_eq!(results.figures.len(), 7);
-    for figure in &results.figures {
-        let row = figure.first(Role::Peer);
-        assert!(
-            row.is_some_and(|row| row.summary.count > 0),
-            "{}",
-            figure.key
-        );
-    }
+    each_figure_has_a_row_of("controller", "start,burst", &other);
 }
 
 #[test]
@@ -213,29 +218,7 @@ fn another_drivers_node_service_is_measured_in_the_same_run() {
     );
     std::fs::write(&other, script).expect("a script");
     std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).expect("mode");
-    let out = directory.path().join("out");
-    let done = bench(&["node", "--quick", "--only", "memory,ext4"])
-        .arg("--peer-bin")
-        .arg(&other)
-        .arg("--out")
-        .arg(&out)
-        .output()
-        .expect("ebs-csi-bench runs");
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    let results = Results::read(&out.join("node.json")).expect("results");
-    assert_eq!(results.figures.len(), 7);
-    for figure in &results.figures {
-        let row = figure.first(Role::Peer);
-        assert!(
-            row.is_some_and(|row| row.summary.count > 0),
-            "{}",
-            figure.key
-        );
-    }
+    each_figure_has_a_row_of("node", "memory,ext4", &other);
 }
 
 #[test]
