@@ -110,6 +110,30 @@ impl Device {
         format!("/dev/{}", self.name)
     }
 
+    /// Kernel's name of the whole disk.
+    pub fn disk(&self) -> &str {
+        &self.disk
+    }
+
+    /// A device of this kernel name and number has bytes in common with this one: it is the same, the disk that this is a partition
+    /// of, or a partition of this disk.
+    pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: u64) -> bool {
+        let of_this_disk = || roots.serial_of(number) == Ok(Some(self.serial.clone()));
+        let is_part = || {
+            name.strip_prefix(self.disk.as_str()).is_some_and(|rest| {
+                let digits = rest.strip_prefix('p').unwrap_or(rest);
+                !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+            })
+        };
+        if number == self.number {
+            true
+        } else if self.name == self.disk {
+            is_part() && of_this_disk()
+        } else {
+            name == self.disk && of_this_disk()
+        }
+    }
+
     /// Sysfs, the node and the held descriptor still tell of one disk: number, serial, sequence and size.
     pub fn verify(&self, roots: &DiskRoots) -> Result<(), DeviceError> {
         let facts = fstat(&self.fd)?;

@@ -109,14 +109,19 @@ impl Root {
     /// Every place where the file system of a device is mounted.
     pub fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
-        Ok(mounts
+        Ok(self.those(&mounts, |mount| mount.device == device))
+    }
+
+    /// Those of `mounts` that `wanted` takes, as the judge sees them.
+    pub fn those(&self, mounts: &[Mount], wanted: impl Fn(&Mount) -> bool) -> Vec<VolumeMount> {
+        mounts
             .iter()
-            .filter(|mount| mount.device == device)
+            .filter(|mount| wanted(mount))
             .map(|mount| VolumeMount {
                 path: self.relative(mount),
                 read_only: mount.read_only || mount.superblock_read_only,
             })
-            .collect())
+            .collect()
     }
 
     /// Every mount of a device, wherever it is.

@@ -103,12 +103,14 @@ pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where a volume is to be staged. `mounts` are all places where its file system is mounted now.
+/// Where a volume is to be staged. `mounts` are all places where its file system is mounted now, `raw` those where the disk
+/// itself is shown.
 pub fn stage_place(
     asked: &Stage,
     disk: &DiskFacts,
     place: &PathFacts,
     mounts: &[VolumeMount],
+    raw: &[VolumeMount],
 ) -> Result<Authorized<StagePlace>, Refusal> {
     match place {
         PathFacts::Mounted(mount) => {
@@ -124,6 +126,8 @@ pub fn stage_place(
         }
         PathFacts::File | PathFacts::Other => Err(Refusal::TargetOccupied),
         _ if !mounts.is_empty() => Err(Refusal::StagedElsewhere),
+        // Whoever has the disk itself may write anywhere on it, now or later.
+        _ if !raw.is_empty() => Err(Refusal::StillHeld),
         PathFacts::Missing => Ok(Authorized(StagePlace::Fresh { make: true })),
         PathFacts::Directory => Ok(Authorized(StagePlace::Fresh { make: false })),
     }

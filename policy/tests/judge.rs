@@ -210,12 +210,29 @@ fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
             Err(Refusal::MountedDifferently),
         ),
     ] {
-        let judged = judge::stage_place(asked, &DISK, &place, &mounts);
+        let judged = judge::stage_place(asked, &DISK, &place, &mounts, &[]);
         assert_eq!(
             judged.map(judge::Authorized::into_act),
             expected,
             "{place:?} {mounts:?}"
         );
+        // A disk that is shown raw, be it for reading, gets no new mount; of one that it has already nothing changes.
+        for read_only in [false, true] {
+            let shown = [VolumeMount {
+                path: Some("pods/p/volumeDevices/x".to_owned()),
+                read_only,
+            }];
+            let judged = judge::stage_place(asked, &DISK, &place, &mounts, &shown);
+            let expected = match expected {
+                Ok(StagePlace::Fresh { .. }) => Err(Refusal::StillHeld),
+                other => other,
+            };
+            assert_eq!(
+                judged.map(judge::Authorized::into_act),
+                expected,
+                "{place:?}"
+            );
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 use super::raw;
 use crate::device::Access;
 use crate::fault_point;
+use crate::mount_table::Mount;
 use crate::mounts;
 use crate::operation::stage::{LATE_DISK, identified};
 use crate::outcome::{At, Done};
@@ -9,7 +10,10 @@ use crate::world::World;
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
-use ebs_csi_wire::{self as wire, FsType, PublishBlock, PublishFilesystem, Refusal, Step};
+use ebs_csi_wire::{
+    self as wire, FsType, KubeletPath, PublishBlock, PublishFilesystem, Refusal, Refused, Seen,
+    Step,
+};
 use rustix::fs::{OFlags, fstat};
 use std::time::Duration;
 
@@ -76,16 +80,24 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     };
     identified(&asked.disk, &facts)?;
     let target = world.look(target_path)?;
-    let mounts = world.root.mounts_of(facts.device, &world.table)?;
-    let shown = raw::publications(world, &device)?;
-    let others: Vec<_> = shown
+    let table = world.table.read().at(Step::ReadMountTable)?;
+    let is_over = |mount: &Mount| raw::is_over(world, &device, mount);
+    let mounts = world.root.those(&table, is_over);
+    let others: Vec<_> = raw::publications_among(world, &device, &table)
         .into_iter()
         .filter(|mount| mount.path.as_deref() != Some(target_path))
         .collect();
     let judged = judge::publish_block(asked, &facts, &target, &mounts, &others);
     let permit = judged.map_err(|reason| match (reason, others.first()) {
         (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw::held_at(world, other),
-        (Refusal::StillHeld, _) => world.in_use(reason, facts.device, target_path),
+        (Refusal::StillHeld, _) => {
+            let mut over = table.iter().filter(|mount| is_over(mount));
+            let seen = over.find_map(|mount| KubeletPath::parse(&mount.path).ok());
+            Refused {
+                reason,
+                seen: seen.map(Seen::MountedAt),
+            }
+        }
         _ => reason.into(),
     })?;
     // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.

@@ -3,6 +3,7 @@
 //! A read-only bind of a device node stops no write: the node is only a name of the disk. The disk itself is switched (`BLKROSET`),
 //! which holds for everybody on the node, so that all raw publications of a disk are of one kind.
 use crate::device::{Access, Device, DeviceError};
+use crate::mount_table::Mount;
 use crate::outcome::{At, Done};
 use crate::sys;
 use crate::world::World;
@@ -18,23 +19,43 @@ pub(super) fn bound_node(world: &World, relative: &str) -> Option<u64> {
     (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
 }
 
-/// Every place beneath the kubelet root where the disk's own node is bound.
+/// Every place beneath the kubelet root where the node of the disk is bound, or of what shares bytes with it: a partition, or the
+/// disk that this is a partition of.
 pub(super) fn publications(world: &World, device: &Device) -> Done<Vec<VolumeMount>> {
-    let path = device.path();
-    let name = path.trim_start_matches("/dev/");
     let mounts = world.table.read().at(Step::ReadMountTable)?;
-    Ok(mounts
+    Ok(publications_among(world, device, &mounts))
+}
+
+/// The same in a table that was read already.
+pub(super) fn publications_among(
+    world: &World,
+    device: &Device,
+    mounts: &[Mount],
+) -> Vec<VolumeMount> {
+    mounts
         .iter()
-        // The table names the node within the file system that holds it.
-        .filter(|mount| mount.root.rsplit('/').next() == Some(name))
         .filter_map(|mount| {
+            // The table names the node within the file system that holds it.
+            let name = mount.root.rsplit('/').next()?;
+            if !name.starts_with(device.disk()) {
+                return None;
+            }
             let relative = world.root.relative(mount)?;
-            (bound_node(world, &relative) == Some(device.number())).then_some(VolumeMount {
-                path: Some(relative),
-                read_only: mount.read_only,
-            })
+            let node = bound_node(world, &relative)?;
+            device
+                .overlaps(&world.disks, name, node)
+                .then_some(VolumeMount {
+                    path: Some(relative),
+                    read_only: mount.read_only,
+                })
         })
-        .collect())
+        .collect()
+}
+
+/// The mount is of a file system that has bytes in common with the device.
+pub(super) fn is_over(world: &World, device: &Device, mount: &Mount) -> bool {
+    let name = mount.source.rsplit('/').next().unwrap_or_default();
+    device.overlaps(&world.disks, name, mount.device)
 }
 
 /// Have the kernel refuse or take writes before the disk is shown.

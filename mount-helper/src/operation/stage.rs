@@ -50,11 +50,18 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     fault_point::reached("stage-found");
 
     let place = world.look(relative)?;
-    let mounts = world.root.mounts_of(facts.device, &world.table)?;
+    let table = world.table.read().at(Step::ReadMountTable)?;
+    let mounts = world
+        .root
+        .those(&table, |mount| mount.device == facts.device);
+    let raw = raw::publications_among(world, &device, &table);
     let stage_place =
-        judge::stage_place(asked, &facts, &place, &mounts).map_err(|reason| match reason {
-            Refusal::StagedElsewhere => world.in_use(reason, facts.device, relative),
-            _ => reason.into(),
+        judge::stage_place(asked, &facts, &place, &mounts, &raw).map_err(|reason| {
+            match (reason, raw.first()) {
+                (Refusal::StagedElsewhere, _) => world.in_use(reason, facts.device, relative),
+                (Refusal::StillHeld, Some(other)) => raw::held_at(world, other),
+                _ => reason.into(),
+            }
         })?;
     let make = match stage_place.into_act() {
         StagePlace::Already => {

@@ -161,8 +161,8 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
     }
 }
 
-/// Nobody holds the disk: no mount in this namespace, and the exclusive claim succeeds, which no mount in any other
-/// namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody.
+/// Nobody holds the disk: no mount in this namespace, of a file system or of the disk itself, and the exclusive claim succeeds, which
+/// no mount in any other namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody.
 fn released(world: &World, volume: &VolumeId, relative: &str) -> Done<()> {
     let device = match world
         .disks
@@ -172,13 +172,14 @@ fn released(world: &World, volume: &VolumeId, relative: &str) -> Done<()> {
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,
     };
-    if !world
-        .root
-        .mounts_of(device.number(), &world.table)?
-        .is_empty()
-    {
+    let mounts = world.table.read().at(Step::ReadMountTable)?;
+    if mounts.iter().any(|mount| mount.device == device.number()) {
         let refused = world.in_use(Refusal::StillHeld, device.number(), relative);
         return Err(refused.into());
+    }
+    // A pod that has the disk itself need not have claimed it.
+    if let Some(raw) = raw::publications_among(world, &device, &mounts).first() {
+        return Err(raw::held_at(world, raw).into());
     }
     let mut tries = 0;
     loop {

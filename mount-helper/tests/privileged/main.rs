@@ -11,6 +11,7 @@ mod late_disks;
 mod lifecycle;
 mod partitions;
 mod power_cut;
+mod raw_beside_mounted;
 mod refusals;
 mod rig;
 mod unfinished;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 const MIB: u64 = 1 << 20;
 
 /// A disk with a table of two partitions, and the nodes of both.
-fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
+pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     let image = rig.path("volumes").join(format!("{volume}.img"));
     fs::File::create(&image)
         .and_then(|file| file.set_len(512 * MIB))

@@ -1,0 +1,88 @@
+//! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy each other.
+use crate::partitions::parted;
+use crate::rig::{Rig, able, block_target, disk, done, refused, staged, staging, told, volume};
+use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, Seen, Stage, VolumeId};
+use std::num::NonZeroU32;
+
+const MIB: u64 = 1 << 20;
+
+/// The answer is "still held", and names `place`.
+#[track_caller]
+fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
+    let told = told(outcome);
+    assert_eq!(told.reason, Refusal::StillHeld);
+    assert_eq!(told.seen, Some(Seen::MountedAt(rig.kubelet(place))));
+}
+
+#[test]
+fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for read_only in [false, true] {
+        let volume = volume();
+        let _attached = rig.attach(&volume, 64 * MIB);
+        let place = block_target(&volume, "one");
+        let shown = PublishBlock {
+            disk: disk(&volume),
+            target: rig.kubelet(&place),
+            read_only,
+        };
+        assert!(!done(rig.ask(Operation::PublishBlock(shown))));
+        // Blank so far; what the pod writes next must not meet a file system.
+        held_at(&rig, rig.stage(&volume, FsType::Ext4), &place);
+        // To let it go would have it detached.
+        held_at(&rig, rig.unstage(&volume), &place);
+        done(rig.unpublish(&volume, &place));
+        assert!(done(rig.unstage(&volume)), "nothing was staged");
+        assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
+        held_at(&rig, rig.publish_block(&volume, "one"), &staging(&volume));
+        done(rig.unstage(&volume));
+    }
+}
+
+#[test]
+fn a_partition_counts_as_its_disk_and_not_as_its_neighbour() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = parted(&rig, &volume);
+    let show = |part: Option<u32>, pod: &str| {
+        let mut asked = PublishBlock {
+            disk: disk(&volume),
+            target: rig.kubelet(&block_target(&volume, pod)),
+            read_only: false,
+        };
+        asked.disk.partition = part.and_then(NonZeroU32::new);
+        rig.ask(Operation::PublishBlock(asked))
+    };
+    let mount = |part: u32| rig.ask(Operation::Stage(of_part(&rig, &volume, part)));
+    let hide = |pod: &str| done(rig.unpublish(&volume, &block_target(&volume, pod)));
+
+    assert!(!done(show(None, "whole")));
+    held_at(&rig, mount(2), &block_target(&volume, "whole"));
+    hide("whole");
+
+    assert!(!done(show(Some(1), "first")));
+    assert!(staged(mount(2)).formatted);
+    for (part, pod) in [(None, "whole"), (Some(2), "second")] {
+        held_at(&rig, show(part, pod), &staging(&volume));
+    }
+    // The volume is let go as a whole.
+    held_at(&rig, rig.unstage(&volume), &block_target(&volume, "first"));
+    hide("first");
+    done(rig.unstage(&volume));
+    assert_eq!(
+        refused(rig.stage(&volume, FsType::Ext4)),
+        Refusal::PartitionTable
+    );
+}
+
+fn of_part(rig: &Rig, volume: &VolumeId, part: u32) -> Stage {
+    let mut asked = rig.staging(volume, FsType::Ext4);
+    asked.disk.partition = NonZeroU32::new(part);
+    asked
+}
