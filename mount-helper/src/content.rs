@@ -27,8 +27,9 @@ const TAIL: usize = 128 << 10;
 /// Alignment of direct reads, in bytes; the largest logical block of any disk.
 const ALIGNMENT: usize = 4096;
 /// Most bytes read in one call. A direct read waits for the disk once, however long it is: few long ones prove a disk blank
-/// sooner than many short ones.
-const PIECE: usize = 1 << 20;
+/// sooner than many short ones. But each page of the buffer has to be found and cleared by the kernel first, which takes longer
+/// than to read it again and again.
+const PIECE: usize = 512 << 10;
 
 /// Look at the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so that what is seen is on the disk
 /// and not in memory. `now` is in seconds since 1970.
@@ -50,32 +51,37 @@ pub fn look_within(
     now: u64,
     mut meanwhile: impl FnMut(),
 ) -> Result<Content, Errno> {
-    let mut memory = Memory::new();
-    let (head, tail, piece) = memory.areas();
-    let mut reader = Reader { disk, piece };
-    // A sound superblock is all that is needed of a disk that was used before: the rest is read only for the others.
-    let first = reader.read_into(head, 0, size.min(FIRST as u64))?.len();
-    if let Some(content) = recognise(&head[..first], now) {
+    // A sound superblock is all that is needed of a disk that was used before: the rest is read only for the others, and only they
+    // need more than a few pages. The kernel takes large buffers away again by interrupting every processor.
+    let mut few = Memory::of(FIRST);
+    let mut reader = Reader {
+        disk,
+        piece: &mut [],
+    };
+    let first = reader.read_into(few.aligned(), 0, size.min(FIRST as u64))?;
+    if let Some(content) = recognise(first, now) {
         return Ok(content);
     }
-    if position_set(&head[..first]).is_none() {
+    if position_set(first).is_none() {
         meanwhile();
     }
-    let whole = size.min(HEAD as u64);
-    reader.read_into(&mut head[first..], first as u64, whole - first as u64)?;
-    let head = &head[..usize::try_from(whole).unwrap_or(HEAD)];
+    let mut memory = Memory::of(PIECE);
+    reader.piece = memory.aligned();
+    let head = reader.read_behind(first, size.min(HEAD as u64))?;
     if let Some(content) = recognise(head, now) {
         return Ok(content);
     }
+    let head = Seen::of(0, head);
     let end = size.saturating_sub(TAIL as u64) & !(ALIGNMENT as u64 - 1);
-    let tail = reader.read_into(tail, end, size - end)?;
+    let tail = reader.read(end, size - end)?;
     if let Some(kind) = signature::partition_table_at_end(tail) {
         return Ok(Content::PartitionTable(kind));
     }
     if let Some(kind) = signature::foreign_at_end(tail) {
         return Ok(Content::Foreign(kind));
     }
-    if let Some(at) = first_set(&mut reader, size, head, tail, meanwhile)? {
+    let tail = Seen::of(end, tail);
+    if let Some(at) = first_set(&mut reader, size, &head, &tail, meanwhile)? {
         return Ok(match remains::look(&mut reader, size)? {
             Some(signature) => Content::Damaged(signature),
             None => Content::Unknown { at },
@@ -84,30 +90,46 @@ pub fn look_within(
     Ok(Content::Blank)
 }
 
+/// What is kept of an area that was read.
+struct Seen {
+    /// Where it begins and ends.
+    range: std::ops::Range<u64>,
+    /// Offset on the disk of its first byte that is not zero.
+    set: Option<u64>,
+}
+
+impl Seen {
+    fn of(at: u64, bytes: &[u8]) -> Self {
+        Self {
+            range: at..at + bytes.len() as u64,
+            set: position_set(bytes).map(|first| at + first as u64),
+        }
+    }
+}
+
 /// Offset of the first byte that is not zero where a blank disk must be. `head` and `tail` have been read already, and are
 /// not read a second time.
 fn first_set(
     reader: &mut Reader<'_, impl AsFd>,
     size: u64,
-    head: &[u8],
-    tail: &[u8],
+    head: &Seen,
+    tail: &Seen,
     mut meanwhile: impl FnMut(),
 ) -> Result<Option<u64>, Errno> {
-    let (after_head, before_tail) = (head.len() as u64, size - tail.len() as u64);
-    if let Some(at) = position_set(head) {
-        return Ok(Some(at as u64));
+    if head.set.is_some() {
+        return Ok(head.set);
     }
     for (start, length) in blank::ranges(size) {
         meanwhile();
-        let from = start.max(after_head);
-        let to = (start + length).min(before_tail);
+        let from = start.max(head.range.end);
+        let to = (start + length).min(tail.range.start);
         if from < to
             && let Some(at) = reader.first_set(from, to - from)?
         {
             return Ok(Some(at));
         }
     }
-    Ok(position_set(tail).map(|at| before_tail + at as u64))
+    Ok(tail.set)
 }
 
 fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
@@ -162,25 +184,22 @@ fn position_set(bytes: &[u8]) -> Option<usize> {
     Some(start + within)
 }
 
-/// What a look needs, allocated once and aligned for direct reads.
+/// Memory for direct reads, aligned.
 struct Memory {
     all: Vec<u8>,
     start: usize,
 }
 
 impl Memory {
-    fn new() -> Self {
-        let all = vec![0; HEAD + TAIL + ALIGNMENT + PIECE + ALIGNMENT];
+    fn of(length: usize) -> Self {
+        let all = vec![0; length + ALIGNMENT];
         let start = all.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { all, start }
     }
 
-    /// For the first bytes of a disk, for its last, and for a piece of what is between.
-    fn areas(&mut self) -> (&mut [u8], &mut [u8], &mut [u8]) {
-        let (head, rest) = self.all[self.start..].split_at_mut(HEAD);
-        // The last bytes begin at an aligned place, which may be before their time.
-        let (tail, piece) = rest.split_at_mut(TAIL + ALIGNMENT);
-        (head, tail, &mut piece[..PIECE])
+    fn aligned(&mut self) -> &mut [u8] {
+        let end = self.all.len() - ALIGNMENT + self.start;
+        &mut self.all[self.start..end]
     }
 }
 
@@ -207,14 +226,26 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(area)
     }
 
-    /// At most [`PIECE`] bytes.
+    /// At most as many bytes as the memory has.
     fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
         let piece = std::mem::take(&mut self.piece);
         let read = self
-            .read_into(piece, at, length.min(PIECE as u64))
+            .read_into(piece, at, length.min(piece.len() as u64))
             .map(<[u8]>::len);
         self.piece = piece;
         Ok(&self.piece[..read?])
+    }
+
+    /// The first bytes of the disk up to `end`, of which `first` are there already.
+    fn read_behind(&mut self, first: &[u8], end: u64) -> Result<&[u8], Errno> {
+        let piece = std::mem::take(&mut self.piece);
+        let (there, rest) = piece.split_at_mut(first.len());
+        there.copy_from_slice(first);
+        let read = self
+            .read_into(rest, first.len() as u64, end - first.len() as u64)
+            .map(<[u8]>::len);
+        self.piece = piece;
+        Ok(&self.piece[..first.len() + read?])
     }
 
     /// Offset of the first byte that is not zero, within `length` bytes from `at`.

@@ -71,8 +71,8 @@ pub(super) fn side_by_side(
     areas: &[(u64, u64)],
     mut look: impl FnMut(u64, &[u8], &[u8]) -> bool,
 ) -> Result<(), Errno> {
-    let mut own = Memory::new();
-    let (.., piece) = own.areas();
+    let mut own = Memory::of(PIECE);
+    let piece = own.aligned();
     let mut reader = Reader { disk, piece };
     let mut expected = vec![0; PIECE];
     for (start, length) in areas {
