@@ -8,7 +8,7 @@ use crate::journal;
 use crate::mounts;
 use crate::outcome::{At, Done, failed};
 use crate::world::World;
-use ebs_csi_policy::facts::PathFacts;
+use ebs_csi_policy::facts::{Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
 use rustix::fs::OFlags;
@@ -39,7 +39,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                     return Err(refused.into());
                 }
                 already = false;
-                write_back(world, relative, &place)?;
+                write_back(world, relative, &place, owner)?;
                 fault_point::reached("unstage-synced");
                 unmount(world, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
@@ -113,7 +113,7 @@ fn empty(world: &World, relative: &str) -> Done<()> {
 
 /// Write the file system back while its errors can still be told. A root that the application closed to others
 /// cannot be opened; the unmount then writes back.
-fn write_back(world: &World, relative: &str, place: &PathFacts) -> Done<()> {
+fn write_back(world: &World, relative: &str, place: &PathFacts, owner: Owner) -> Done<()> {
     match beneath::open(
         world.root.held(),
         relative,
@@ -121,8 +121,11 @@ fn write_back(world: &World, relative: &str, place: &PathFacts) -> Done<()> {
     ) {
         Ok(root) => match rustix::fs::syncfs(&root) {
             Ok(()) => Ok(()),
-            // What the kernel has stopped takes nothing more, however often it is asked. The next stage checks it.
-            Err(errno @ (Errno::ROFS | Errno::IO)) if stopped(world, place)? => {
+            // What the kernel has stopped, and what has no disk any more, takes nothing more, however often it is asked. The next
+            // stage checks it. A kernel need not have noticed that the disk is gone while nothing was to be written.
+            Err(errno @ (Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO))
+                if owner == Owner::Gone || stopped(world, place)? =>
+            {
                 journal::warn("not-written-back", &[("why", &errno.to_string())]);
                 Ok(())
             }

@@ -300,7 +300,7 @@ impl Rig {
     }
 
     /// A node in the rig's device directory for a device of the kernel.
-    fn make_node(&self, name: &str) -> PathBuf {
+    pub(crate) fn make_node(&self, name: &str) -> PathBuf {
         let number = fs::metadata(format!("/dev/{name}")).expect("device").rdev();
         let node = self.path("dev").join(name);
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
