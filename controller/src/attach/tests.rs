@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use ebs_csi_proto::GiB;
 
 use super::*;
-use crate::ec2::{Action, Attachment, Ec2Error, Seen, Sent, VolumeState};
+use crate::ec2::{
+    Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, Seen, Sent, VolumeState,
+};
 
 pub(crate) fn node() -> InstanceId {
     InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()

@@ -1,0 +1,211 @@
+//! One attach: looks, requests and waits as its machine ([`super::attaching`]) says, and the name that it asks for.
+
+use std::ops::ControlFlow;
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
+
+use super::attaching::{Attaching, STUCK_AFTER, Step};
+use super::initialized::wait_until_initialized;
+use super::{Attached, Attachments, Key, OPERATION_TIME, root};
+use crate::device_name::{Mapped, NoNameLeft, Reservation};
+use crate::ec2::{AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Watched};
+use crate::ec2_failure::failure;
+use crate::operations::Mandate;
+use crate::request::{Pair, Publish};
+
+/// Names that one attach tries when EC2 says "already in use".
+const NAMES_TRIED: u32 = 8;
+
+impl Attachments {
+    /// Attaches the volume under this mandate.
+    pub(super) async fn attach_now(
+        &self,
+        request: &Publish,
+        mandate: &Mandate,
+    ) -> Result<Attached, Failure> {
+        let deadline = Instant::now() + OPERATION_TIME;
+        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
+        let Pair { volume, node } = &request.pair;
+        let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
+        let instance = alive(node, instance.known().map_err(|e| failure(&e))?)?;
+        root::refuse_publish(&instance, volume)?;
+        let mut instance = Some(instance);
+        let shared = request.manner.capability.needs_multi_attach();
+        let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
+        let mut step = machine.see(&self.lately.corrected(&seen), Instant::now());
+        // Kept until the attachment is seen: nobody else may take the name meanwhile.
+        let mut kept: Option<Reservation> = None;
+        let mut freed = false;
+        let attached = loop {
+            if mandate.is_superseded() {
+                return Err(Mandate::superseded_failure());
+            }
+            match step {
+                Step::Done(attached) => break *attached,
+                Step::Refuse(failure) => {
+                    let elsewhere = failure.condition() == Condition::PublishedElsewhere;
+                    freed = elsewhere
+                        && !freed
+                        && self.free_left_behind(&ec2, volume, node, mandate).await?;
+                    if !freed {
+                        return Err(failure);
+                    }
+                }
+                // A process that the caller has left must not act against the one that it asks now.
+                Step::Stuck => {
+                    mandate.check_wanted()?;
+                    return Err(self.give_up_stuck(&ec2, volume, node).await);
+                }
+                Step::Attach => {
+                    mandate.check_wanted()?;
+                    let instance = match instance.take() {
+                        Some(instance) => instance,
+                        None => alive(
+                            node,
+                            ec2.look_instance(node)
+                                .await
+                                .known()
+                                .map_err(|e| failure(&e))?,
+                        )?,
+                    };
+                    if machine.is_first() && is_mapped(&instance, volume) {
+                        // The instance shows it already, the volume not yet.
+                        machine.sent(Instant::now());
+                    } else {
+                        kept = self
+                            .send_attach(&ec2, volume, &instance, &mut machine)
+                            .await?;
+                    }
+                }
+                Step::Wait => {}
+            }
+            let seen = ec2
+                .watch_volume(volume, Watched::Attachment, deadline, |seen| {
+                    if mandate.is_superseded() {
+                        return ControlFlow::Break(Step::Wait);
+                    }
+                    match machine.see(&self.lately.corrected(seen), Instant::now()) {
+                        Step::Wait => ControlFlow::Continue(()),
+                        step => ControlFlow::Break(step),
+                    }
+                })
+                .await;
+            step = seen.ok_or_else(|| machine.overdue())?;
+        };
+        drop(kept);
+        let key = Key(volume.clone(), node.clone());
+        self.manners.agree(&key, &request.manner, attached.since)?;
+        if request.wait_until_initialized {
+            wait_until_initialized(&ec2, volume, deadline, mandate).await?;
+        }
+        Ok(attached)
+    }
+
+    /// Sends AttachVolume under names that are free, until EC2 takes one.
+    async fn send_attach(
+        &self,
+        ec2: &Ec2,
+        volume: &VolumeId,
+        instance: &Instance,
+        machine: &mut Attaching,
+    ) -> Result<Option<Reservation>, Failure> {
+        let node = &instance.id;
+        let cards = self.cards.of(ec2, &instance.kind).await;
+        let mapped: Vec<_> = instance
+            .devices
+            .iter()
+            .map(|device| Mapped {
+                device: device.device.clone(),
+                volume: device.volume.clone(),
+                card: device.card,
+            })
+            .collect();
+        for _ in 0..NAMES_TRIED {
+            let kept = self
+                .names
+                .reserve(node, volume, &mapped, cards)
+                .map_err(|NoNameLeft| {
+                    Failure::new(
+                        Condition::AttachLimit,
+                        format!("all device names of node {node} are taken; use another node"),
+                    )
+                })?;
+            let place = kept.place();
+            let answer = ec2
+                .attach_volume(volume, node, &place.device, place.card)
+                .await;
+            self.lately.attach_sent(volume, node);
+            machine.sent(Instant::now());
+            let error = match answer {
+                Ok(_) => {
+                    self.names.accepted(node, &place.device);
+                    return Ok(Some(kept));
+                }
+                Err(error) => error,
+            };
+            match error.kind {
+                Ec2ErrorKind::DeviceInUse => {
+                    tracing::info!(node.id = node.as_str(), device = %place.device, "EC2 says that the name is in use, though it does not show it");
+                    self.names.refused(node, &place.device);
+                }
+                // Ours whose answer was lost, or somebody else's: the volume says.
+                Ec2ErrorKind::VolumeInUse => return Ok(Some(kept)),
+                _ if error.may_have_happened() => {
+                    tracing::warn!(%error, "whether the attach was accepted is seen at the volume");
+                    return Ok(Some(kept));
+                }
+                // A look that is late shows `available` before `creating` has ended, and the other way round.
+                Ec2ErrorKind::IncorrectState if machine.may_wait_for_state(&error) => {
+                    return Ok(Some(kept));
+                }
+                Ec2ErrorKind::VolumeNotFound => return Err(Failure::not_found("volume", volume)),
+                Ec2ErrorKind::InstanceNotFound => return Err(Failure::not_found("node", node)),
+                _ => return Err(failure(&error)),
+            }
+        }
+        Err(Failure::new(
+            Condition::OperationPending,
+            format!(
+                "EC2 refused {NAMES_TRIED} device names of node {node} as in use; the next try uses others"
+            ),
+        ))
+    }
+
+    async fn give_up_stuck(&self, ec2: &Ec2, volume: &VolumeId, node: &InstanceId) -> Failure {
+        let outcome = match ec2.detach_volume(volume, node, Force::No).await {
+            Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
+            Err(error) => format!("detaching it failed too: {error}"),
+        };
+        Failure::new(
+            Condition::OperationPending,
+            format!(
+                "volume {volume} was attaching to node {node} for {} s without an end; {outcome}",
+                STUCK_AFTER.as_secs()
+            ),
+        )
+    }
+}
+
+/// The instance, when something can be attached to it.
+fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Instance, Failure> {
+    instance
+        .filter(|instance| {
+            !matches!(
+                instance.state,
+                InstanceState::Terminated | InstanceState::ShuttingDown
+            )
+        })
+        .ok_or_else(|| Failure::not_found("node", node))
+}
+
+fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {
+    instance.devices.iter().any(|device| {
+        device.volume.as_ref() == Some(volume)
+            && matches!(
+                device.state,
+                AttachmentState::Attaching | AttachmentState::Attached
+            )
+    })
+}

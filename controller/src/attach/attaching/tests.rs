@@ -1,0 +1,166 @@
+//! What an attach makes of what it sees.
+
+use super::*;
+use crate::attach::tests::{attachment, node, other_node, unknown, volume};
+use crate::ec2::Ec2ErrorKind;
+
+fn machine() -> Attaching {
+    Attaching::new(volume().id, node(), true)
+}
+
+fn with(state: VolumeState, attachments: Vec<Attachment>) -> Seen<Volume> {
+    Seen::Present(Volume {
+        state,
+        attachments,
+        ..volume()
+    })
+}
+
+fn refusal(step: Step) -> Condition {
+    match step {
+        Step::Refuse(failure) => failure.condition(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_first_look_decides_what_to_send() {
+    use AttachmentState::{Attached, Attaching as OnItsWay, Busy, Detached, Detaching};
+    use VolumeState::{Available, Creating, InUse};
+    let ours = |state| vec![attachment(node(), state)];
+    let theirs = |state| vec![attachment(other_node(), state)];
+    let now = Instant::now();
+    let rows = [
+        (with(Available, vec![]), Step::Attach),
+        (with(Creating, vec![]), Step::Wait),
+        (with(InUse, ours(OnItsWay)), Step::Wait),
+        (with(InUse, ours(Detaching)), Step::Wait),
+        (with(InUse, ours(Busy)), Step::Wait),
+        (with(Available, ours(Detached)), Step::Attach),
+        (with(InUse, theirs(Detaching)), Step::Wait),
+        (with(InUse, theirs(Busy)), Step::Wait),
+        (with(InUse, vec![]), Step::Wait),
+        (Seen::Absent, Step::Attach),
+        (unknown(Ec2ErrorKind::Throttled), Step::Wait),
+    ];
+    for (seen, want) in rows {
+        assert_eq!(machine().see(&seen, now), want, "{seen:?}");
+    }
+    assert!(matches!(
+        machine().see(&with(InUse, ours(Attached)), now),
+        Step::Done(_)
+    ));
+    for (seen, want) in [
+        (with(InUse, theirs(Attached)), Condition::PublishedElsewhere),
+        (with(InUse, theirs(OnItsWay)), Condition::PublishedElsewhere),
+        (with(VolumeState::Deleting, vec![]), Condition::NotFound),
+        (with(VolumeState::Error, vec![]), Condition::Local),
+        (unknown(Ec2ErrorKind::Unauthorized), Condition::NotPermitted),
+    ] {
+        assert_eq!(refusal(machine().see(&seen, now)), want, "{seen:?}");
+    }
+    let shared = Seen::Present(Volume {
+        state: InUse,
+        multi_attach: true,
+        attachments: theirs(Attached),
+        ..volume()
+    });
+    assert_eq!(machine().see(&shared, now), Step::Attach);
+    let mut for_one_node = Attaching::new(volume().id, node(), false);
+    assert_eq!(
+        refusal(for_one_node.see(&shared, now)),
+        Condition::PublishedElsewhere
+    );
+}
+
+#[test]
+fn an_answer_that_shows_one_volume_at_two_nodes_is_not_believed() {
+    let now = Instant::now();
+    let both = || {
+        [node(), other_node()]
+            .map(|node| attachment(node, AttachmentState::Attached))
+            .to_vec()
+    };
+    let mut machine = machine();
+    assert_eq!(
+        machine.see(&with(VolumeState::InUse, both()), now),
+        Step::Wait
+    );
+    assert!(machine.overdue().text().contains("at once"));
+    let shared = Seen::Present(Volume {
+        state: VolumeState::InUse,
+        multi_attach: true,
+        attachments: both(),
+        ..volume()
+    });
+    assert!(matches!(machine.see(&shared, now), Step::Done(_)));
+}
+
+#[test]
+fn an_attach_that_failed_in_ec2_is_sent_again_so_often_and_no_more() {
+    let free = with(VolumeState::Available, vec![]);
+    let coming = with(
+        VolumeState::InUse,
+        vec![attachment(node(), AttachmentState::Attaching)],
+    );
+    let now = Instant::now();
+    let mut machine = machine();
+    for _ in 0..MOST_REQUESTS {
+        machine.sent(now);
+        assert_eq!(machine.see(&coming, now), Step::Wait);
+        // One look that goes backwards proves nothing.
+        assert_eq!(machine.see(&free, now), Step::Wait);
+        // Nor do several, while reads may still be behind the request.
+        assert_eq!(machine.see(&free, now), Step::Wait);
+        if machine.requests < MOST_REQUESTS {
+            assert_eq!(machine.see(&free, now + LOST_AFTER), Step::Attach);
+        }
+    }
+    assert_eq!(
+        refusal(machine.see(&free, now + LOST_AFTER)),
+        Condition::OperationPending
+    );
+}
+
+#[test]
+fn a_request_without_effect_is_repeated_when_looks_cannot_be_late_any_more() {
+    let free = with(VolumeState::Available, vec![]);
+    let now = Instant::now();
+    let mut machine = machine();
+    machine.sent(now);
+    for _ in 0..5 {
+        assert_eq!(machine.see(&free, now), Step::Wait);
+    }
+    assert_eq!(machine.see(&free, now + LATE), Step::Attach);
+}
+
+#[test]
+fn an_attachment_on_its_way_for_90_seconds_is_stuck() {
+    let coming = with(
+        VolumeState::InUse,
+        vec![attachment(node(), AttachmentState::Attaching)],
+    );
+    let now = Instant::now();
+    let mut machine = machine();
+    assert_eq!(machine.see(&coming, now), Step::Wait);
+    assert_eq!(
+        machine.see(&coming, now + Duration::from_secs(89)),
+        Step::Wait
+    );
+    assert_eq!(machine.see(&coming, now + STUCK_AFTER), Step::Stuck);
+}
+
+#[test]
+fn after_a_detach_has_ended_the_attach_is_sent() {
+    let now = Instant::now();
+    let mut machine = machine();
+    let leaving = with(
+        VolumeState::InUse,
+        vec![attachment(node(), AttachmentState::Detaching)],
+    );
+    assert_eq!(machine.see(&leaving, now), Step::Wait);
+    assert_eq!(
+        machine.see(&with(VolumeState::Available, vec![]), now),
+        Step::Attach
+    );
+}

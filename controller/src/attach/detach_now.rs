@@ -1,0 +1,113 @@
+//! One detach: looks, decisions and requests as its machine ([`super::detaching`]) says.
+
+use std::ops::ControlFlow;
+
+use ebs_csi_proto::Failure;
+use tokio::time::Instant;
+
+use super::detaching::{Detaching, Step};
+use super::leave::Leave;
+use super::pending::PendingDetach;
+use super::{Attachments, Key, OPERATION_TIME};
+use crate::ec2::{Ec2ErrorKind, Seen, Volume, Watched};
+use crate::ec2_failure::failure;
+use crate::operations::Mandate;
+use crate::request::Pair;
+use crate::safe_detach::Mode;
+
+impl Attachments {
+    /// Detaches the volume under this mandate.
+    pub(super) async fn detach_now(&self, pair: &Pair, mandate: &Mandate) -> Result<(), Failure> {
+        let deadline = Instant::now() + OPERATION_TIME;
+        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
+        let Pair { volume, node } = pair;
+        let mut machine = Detaching::new(volume.clone(), node.clone());
+        let pending = PendingDetach::new(pair, self.tally.metrics());
+        // The facts come before the act, always.
+        let since = |seen: &Seen<Volume>| Some(seen.present()?.attachment(node)?.attached);
+        let mut attached = None;
+        let mut step = if self.safe_detach == Mode::Off {
+            let seen = ec2.look_volume(volume).await;
+            attached = since(&seen).flatten();
+            machine.see(&seen, Instant::now())
+        } else {
+            Step::Detach
+        };
+        loop {
+            if mandate.is_superseded() {
+                return Err(Mandate::superseded_failure());
+            }
+            match step {
+                Step::Gone => {
+                    self.manners.forget(&Key(volume.clone(), node.clone()));
+                    if attached.is_some() {
+                        self.lately.ended(volume, node, attached);
+                    }
+                    return Ok(());
+                }
+                Step::Refuse(failure) => return Err(failure),
+                Step::Detach => {
+                    mandate.check_wanted()?;
+                    let force = match self.may_leave(&ec2, pair, mandate, deadline).await? {
+                        Leave::Gone => {
+                            step = Step::Gone;
+                            continue;
+                        }
+                        Leave::Leaving => {
+                            step = Step::Wait;
+                            continue;
+                        }
+                        Leave::Now(force) => force,
+                    };
+                    // The decision took its time.
+                    if mandate.is_superseded() {
+                        return Err(Mandate::superseded_failure());
+                    }
+                    mandate.check_wanted()?;
+                    let answer = ec2.detach_volume(volume, node, force).await;
+                    machine.sent(Instant::now());
+                    match answer {
+                        Ok(_) => {}
+                        Err(error) => match error.kind {
+                            Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => {
+                                step = Step::Gone;
+                                continue;
+                            }
+                            Ec2ErrorKind::AttachmentNotFound
+                            | Ec2ErrorKind::IncorrectState
+                            | Ec2ErrorKind::InstanceNotFound => machine.denied(&error),
+                            _ if error.may_have_happened() => {
+                                tracing::warn!(%error, "whether the detach was accepted is seen at the volume");
+                            }
+                            _ => return Err(failure(&error)),
+                        },
+                    }
+                }
+                Step::Wait => {}
+            }
+            let seen = ec2
+                .watch_volume(volume, Watched::Detachment, deadline, |seen| {
+                    if mandate.is_superseded() {
+                        return ControlFlow::Break(Step::Wait);
+                    }
+                    pending.see(seen);
+                    attached = since(seen).unwrap_or(attached);
+                    if self.lately.may_be_late(seen, volume, node) {
+                        return ControlFlow::Continue(());
+                    }
+                    match machine.see(seen, Instant::now()) {
+                        // A person's order may have come since.
+                        Step::Wait
+                            if machine.is_leaving() && self.testimony.glasses.is_unused(pair) =>
+                        {
+                            ControlFlow::Break(Step::Detach)
+                        }
+                        Step::Wait => ControlFlow::Continue(()),
+                        step => ControlFlow::Break(step),
+                    }
+                })
+                .await;
+            step = seen.ok_or_else(|| machine.overdue())?;
+        }
+    }
+}
