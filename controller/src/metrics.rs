@@ -1,7 +1,9 @@
 //! What the controller counts, under the names and labels that dashboards of the Go driver know, and a few of its own.
 
+mod api_calls;
 mod detaches;
 mod labels;
+mod safe_detach;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +18,10 @@ use tokio::time::Instant;
 
 use crate::ec2::{Action, LaneLevel};
 
+use api_calls::ApiCalls;
 use detaches::Detaches;
-use labels::{ByCache, ByCode, ByFence, ByMode, ByOperation, ByRequest, ByRpc, ByVerdict};
+use labels::{ByCache, ByRequest, ByRpc};
+use safe_detach::SafeDetach;
 
 /// The default buckets of Prometheus' client libraries, in seconds.
 const SECONDS: [f64; 11] = [
@@ -30,9 +34,7 @@ type Seconds = fn() -> Histogram;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    api_seconds: Family<ByRequest, Histogram, Seconds>,
-    api_errors: Family<ByCode, Counter>,
-    api_throttles: Family<ByOperation, Counter>,
+    api_calls: ApiCalls,
     poll_batch: Family<ByRequest, Histogram, Seconds>,
     rpc_seconds: Family<ByRpc, Histogram, Seconds>,
     tokens: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -40,15 +42,10 @@ pub struct Metrics {
     waiting: Family<ByRequest, Gauge>,
     oldest: Family<ByRequest, Gauge<f64, std::sync::atomic::AtomicU64>>,
     cache: Family<ByCache, Counter>,
-    older: Option<OlderNames>,
     under_way: Family<ByRequest, Gauge>,
     operations: Gauge,
     usable: Gauge,
-    safe_detach_mode: Family<ByMode, Gauge>,
-    safe_detach_decisions: Family<ByVerdict, Counter>,
-    safe_detach_fences: Family<ByFence, Counter>,
-    safe_detach_observers: Gauge,
-    forced_detaches: Counter,
+    safe_detach: SafeDetach,
     scrapes: Counter,
     scrape_seconds: Histogram,
     detaches: Arc<Detaches>,
@@ -62,41 +59,6 @@ fn batch_sizes() -> Histogram {
     Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0])
 }
 
-/// The API metrics under the names that they had before (`--deprecated-metrics`), with the labels that they have now.
-#[derive(Debug)]
-struct OlderNames {
-    seconds: Family<ByRequest, Histogram, Seconds>,
-    // Its name does not end as a counter's must in the OpenMetrics format; the number is the same.
-    errors: Family<ByCode, Gauge>,
-    throttles: Family<ByOperation, Counter>,
-}
-
-impl OlderNames {
-    fn register(registry: &mut Registry) -> Self {
-        let older = Self {
-            seconds: Family::new_with_constructor(seconds as Seconds),
-            errors: Family::default(),
-            throttles: Family::default(),
-        };
-        registry.register(
-            "cloudprovider_aws_api_request_duration_seconds",
-            "Older name of aws_ebs_csi_api_request_duration_seconds",
-            older.seconds.clone(),
-        );
-        registry.register(
-            "cloudprovider_aws_api_request_errors",
-            "Older name of aws_ebs_csi_api_request_errors_total",
-            older.errors.clone(),
-        );
-        registry.register(
-            "cloudprovider_aws_api_throttled_requests",
-            "Older name of aws_ebs_csi_api_request_throttles_total",
-            older.throttles.clone(),
-        );
-        older
-    }
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         Self::new(false)
@@ -107,24 +69,7 @@ impl Metrics {
     /// Nothing is counted yet. `older_names`: the API metrics also under the names that they had before.
     pub fn new(older_names: bool) -> Self {
         let mut registry = Registry::default();
-        let api_seconds = Family::new_with_constructor(seconds as Seconds);
-        registry.register(
-            "aws_ebs_csi_api_request_duration_seconds",
-            "Duration of successful EC2 API calls, by action, in seconds",
-            api_seconds.clone(),
-        );
-        let api_errors = Family::default();
-        registry.register(
-            "aws_ebs_csi_api_request_errors",
-            "EC2 API calls that failed for a reason other than throttling, by action and error code",
-            api_errors.clone(),
-        );
-        let api_throttles = Family::default();
-        registry.register(
-            "aws_ebs_csi_api_request_throttles",
-            "EC2 API calls that were throttled, by action",
-            api_throttles.clone(),
-        );
+        let api_calls = ApiCalls::register(&mut registry, older_names);
         let poll_batch = Family::new_with_constructor(batch_sizes as Seconds);
         registry.register(
             "aws_ebs_csi_ec2_poll_batch_size",
@@ -163,35 +108,7 @@ impl Metrics {
             "EC2 API calls under way, by action",
             under_way.clone(),
         );
-        let (safe_detach_mode, safe_detach_decisions) = (Family::default(), Family::default());
-        registry.register(
-            "aws_ebs_csi_safe_detach_mode",
-            "1 for the mode of safe detach that is in force",
-            safe_detach_mode.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_safe_detach_decisions",
-            "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
-            safe_detach_decisions.clone(),
-        );
-        let safe_detach_fences = Family::default();
-        registry.register(
-            "aws_ebs_csi_safe_detach_fences",
-            "Fences that were asked for, by mode and by what came of it",
-            safe_detach_fences.clone(),
-        );
-        let safe_detach_observers = Gauge::default();
-        registry.register(
-            "aws_ebs_csi_safe_detach_observers",
-            "Processes that are connected to answer what nodes say",
-            safe_detach_observers.clone(),
-        );
-        let forced_detaches = Counter::default();
-        registry.register(
-            "aws_ebs_csi_safe_detach_forced",
-            "Detaches that were forced by a person's order",
-            forced_detaches.clone(),
-        );
+        let safe_detach = SafeDetach::register(&mut registry);
         let oldest = Family::default();
         registry.register(
             "aws_ebs_csi_ec2_lane_oldest_seconds",
@@ -204,7 +121,6 @@ impl Metrics {
             "Look-ups of what is remembered about EC2, by what it is about and whether it was known",
             cache.clone(),
         );
-        let older = older_names.then(|| OlderNames::register(&mut registry));
         let (operations, usable) = (Gauge::default(), Gauge::default());
         registry.register(
             "aws_ebs_csi_operations",
@@ -234,9 +150,7 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&detaches)));
         let metrics = Self {
             registry,
-            api_seconds,
-            api_errors,
-            api_throttles,
+            api_calls,
             poll_batch,
             rpc_seconds,
             tokens,
@@ -244,29 +158,15 @@ impl Metrics {
             waiting,
             oldest,
             cache,
-            older,
             under_way,
             operations,
             usable,
-            safe_detach_mode,
-            safe_detach_decisions,
-            safe_detach_fences,
-            safe_detach_observers,
-            forced_detaches,
+            safe_detach,
             scrapes,
             scrape_seconds,
             detaches,
         };
         // Present from the start, so that a rate over them has a first value.
-        for action in Action::ALL {
-            let request = ByRequest {
-                request: action.name().to_owned(),
-            };
-            drop(metrics.api_seconds.get_or_create(&request));
-            if let Some(older) = &metrics.older {
-                drop(older.seconds.get_or_create(&request));
-            }
-        }
         for result in ["hit", "miss"] {
             for cache in ["iops_maximum", "instance_type"] {
                 drop(metrics.cache.get_or_create(&ByCache {
@@ -280,37 +180,17 @@ impl Metrics {
 
     /// An EC2 call succeeded.
     pub(crate) fn api_call(&self, action: &str, seconds: f64) {
-        let request = ByRequest {
-            request: action.to_owned(),
-        };
-        self.api_seconds.get_or_create(&request).observe(seconds);
-        if let Some(older) = &self.older {
-            older.seconds.get_or_create(&request).observe(seconds);
-        }
+        self.api_calls.succeeded(action, seconds);
     }
 
     /// An EC2 call failed.
     pub(crate) fn api_error(&self, action: &str, code: &str) {
-        let labels = ByCode {
-            request: action.to_owned(),
-            code: code.to_owned(),
-        };
-        self.api_errors.get_or_create(&labels).inc();
-        if let Some(older) = &self.older {
-            older.errors.get_or_create(&labels).inc();
-        }
+        self.api_calls.failed(action, code);
     }
 
     /// An EC2 call was throttled.
     pub(crate) fn api_throttle(&self, action: &str) {
-        let labels = ByOperation {
-            operation_name: action.to_owned(),
-            request: action.to_owned(),
-        };
-        self.api_throttles.get_or_create(&labels).inc();
-        if let Some(older) = &self.older {
-            older.throttles.get_or_create(&labels).inc();
-        }
+        self.api_calls.throttled(action);
     }
 
     /// What is remembered about EC2 was looked for, and known or not.
@@ -349,36 +229,32 @@ impl Metrics {
             .set(i64::try_from(running).unwrap_or(i64::MAX));
     }
 
-    /// Whether the last check of credentials and permissions succeeded.
+    /// The mode of safe detach that is in force.
     pub(crate) fn safe_detach_mode(&self, mode: impl fmt::Display) {
-        self.safe_detach_mode
-            .get_or_create(&ByMode {
-                mode: mode.to_string(),
-            })
-            .set(1);
+        self.safe_detach.mode(mode);
     }
 
+    /// Whether a volume may leave a node was decided.
     pub(crate) fn safe_detach_decided(&self, (verdict, evidence): (&'static str, &'static str)) {
-        self.safe_detach_decisions
-            .get_or_create(&ByVerdict { verdict, evidence })
-            .inc();
+        self.safe_detach.decided(verdict, evidence);
     }
 
+    /// A fence was asked for, and this came of it.
     pub(crate) fn fenced(&self, mode: &'static str, result: &'static str) {
-        self.safe_detach_fences
-            .get_or_create(&ByFence { mode, result })
-            .inc();
+        self.safe_detach.fenced(mode, result);
     }
 
     /// Observers of nodes have come (1) or gone (-1).
     pub(crate) fn observer(&self, change: i64) {
-        self.safe_detach_observers.inc_by(change);
+        self.safe_detach.observer(change);
     }
 
+    /// A detach was forced by a person's order.
     pub(crate) fn forced_detach(&self) {
-        self.forced_detaches.inc();
+        self.safe_detach.forced();
     }
 
+    /// Whether the last check of credentials and permissions succeeded.
     pub(crate) fn usable(&self, usable: bool) {
         self.usable.set(i64::from(usable));
     }

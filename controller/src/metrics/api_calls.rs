@@ -1,0 +1,131 @@
+//! EC2 calls as they end, under the names of the Go driver and, when asked, under the ones it had before.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::labels::{ByCode, ByOperation, ByRequest};
+use super::{Seconds, seconds};
+use crate::ec2::Action;
+
+/// Duration, failures and throttles of EC2 calls.
+#[derive(Debug)]
+pub(super) struct ApiCalls {
+    seconds: Family<ByRequest, Histogram, Seconds>,
+    errors: Family<ByCode, Counter>,
+    throttles: Family<ByOperation, Counter>,
+    older: Option<OlderNames>,
+}
+
+impl ApiCalls {
+    /// `older_names`: also under the names that they had before.
+    pub(super) fn register(registry: &mut Registry, older_names: bool) -> Self {
+        let seconds = Family::new_with_constructor(seconds as Seconds);
+        registry.register(
+            "aws_ebs_csi_api_request_duration_seconds",
+            "Duration of successful EC2 API calls, by action, in seconds",
+            seconds.clone(),
+        );
+        let errors = Family::default();
+        registry.register(
+            "aws_ebs_csi_api_request_errors",
+            "EC2 API calls that failed for a reason other than throttling, by action and error code",
+            errors.clone(),
+        );
+        let throttles = Family::default();
+        registry.register(
+            "aws_ebs_csi_api_request_throttles",
+            "EC2 API calls that were throttled, by action",
+            throttles.clone(),
+        );
+        let calls = Self {
+            seconds,
+            errors,
+            throttles,
+            older: older_names.then(|| OlderNames::register(registry)),
+        };
+        // Present from the start, so that a rate over them has a first value.
+        for action in Action::ALL {
+            let request = ByRequest {
+                request: action.name().to_owned(),
+            };
+            drop(calls.seconds.get_or_create(&request));
+            if let Some(older) = &calls.older {
+                drop(older.seconds.get_or_create(&request));
+            }
+        }
+        calls
+    }
+
+    /// One succeeded.
+    pub(super) fn succeeded(&self, action: &str, seconds: f64) {
+        let request = ByRequest {
+            request: action.to_owned(),
+        };
+        self.seconds.get_or_create(&request).observe(seconds);
+        if let Some(older) = &self.older {
+            older.seconds.get_or_create(&request).observe(seconds);
+        }
+    }
+
+    /// One failed.
+    pub(super) fn failed(&self, action: &str, code: &str) {
+        let labels = ByCode {
+            request: action.to_owned(),
+            code: code.to_owned(),
+        };
+        self.errors.get_or_create(&labels).inc();
+        if let Some(older) = &self.older {
+            older.errors.get_or_create(&labels).inc();
+        }
+    }
+
+    /// One was throttled.
+    pub(super) fn throttled(&self, action: &str) {
+        let labels = ByOperation {
+            operation_name: action.to_owned(),
+            request: action.to_owned(),
+        };
+        self.throttles.get_or_create(&labels).inc();
+        if let Some(older) = &self.older {
+            older.throttles.get_or_create(&labels).inc();
+        }
+    }
+}
+
+/// The API metrics under the names that they had before (`--deprecated-metrics`), with the labels that they have now.
+#[derive(Debug)]
+struct OlderNames {
+    seconds: Family<ByRequest, Histogram, Seconds>,
+    // Its name does not end as a counter's must in the OpenMetrics format; the number is the same.
+    errors: Family<ByCode, Gauge>,
+    throttles: Family<ByOperation, Counter>,
+}
+
+impl OlderNames {
+    fn register(registry: &mut Registry) -> Self {
+        let older = Self {
+            seconds: Family::new_with_constructor(seconds as Seconds),
+            errors: Family::default(),
+            throttles: Family::default(),
+        };
+        registry.register(
+            "cloudprovider_aws_api_request_duration_seconds",
+            "Older name of aws_ebs_csi_api_request_duration_seconds",
+            older.seconds.clone(),
+        );
+        registry.register(
+            "cloudprovider_aws_api_request_errors",
+            "Older name of aws_ebs_csi_api_request_errors_total",
+            older.errors.clone(),
+        );
+        registry.register(
+            "cloudprovider_aws_api_throttled_requests",
+            "Older name of aws_ebs_csi_api_request_throttles_total",
+            older.throttles.clone(),
+        );
+        older
+    }
+}

@@ -1,0 +1,84 @@
+//! Safe detach: the mode, what was decided, fences, who answers, what was forced.
+
+use std::fmt;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::labels::{ByFence, ByMode, ByVerdict};
+
+/// What safe detach counts.
+#[derive(Debug)]
+pub(super) struct SafeDetach {
+    mode: Family<ByMode, Gauge>,
+    decisions: Family<ByVerdict, Counter>,
+    fences: Family<ByFence, Counter>,
+    observers: Gauge,
+    forced: Counter,
+}
+
+impl SafeDetach {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let counts = Self {
+            mode: Family::default(),
+            decisions: Family::default(),
+            fences: Family::default(),
+            observers: Gauge::default(),
+            forced: Counter::default(),
+        };
+        registry.register(
+            "aws_ebs_csi_safe_detach_mode",
+            "1 for the mode of safe detach that is in force",
+            counts.mode.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_safe_detach_decisions",
+            "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
+            counts.decisions.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_safe_detach_fences",
+            "Fences that were asked for, by mode and by what came of it",
+            counts.fences.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_safe_detach_observers",
+            "Processes that are connected to answer what nodes say",
+            counts.observers.clone(),
+        );
+        registry.register(
+            "aws_ebs_csi_safe_detach_forced",
+            "Detaches that were forced by a person's order",
+            counts.forced.clone(),
+        );
+        counts
+    }
+
+    pub(super) fn mode(&self, mode: impl fmt::Display) {
+        self.mode
+            .get_or_create(&ByMode {
+                mode: mode.to_string(),
+            })
+            .set(1);
+    }
+
+    pub(super) fn decided(&self, verdict: &'static str, evidence: &'static str) {
+        self.decisions
+            .get_or_create(&ByVerdict { verdict, evidence })
+            .inc();
+    }
+
+    pub(super) fn fenced(&self, mode: &'static str, result: &'static str) {
+        self.fences.get_or_create(&ByFence { mode, result }).inc();
+    }
+
+    pub(super) fn observer(&self, change: i64) {
+        self.observers.inc_by(change);
+    }
+
+    pub(super) fn forced(&self) {
+        self.forced.inc();
+    }
+}
