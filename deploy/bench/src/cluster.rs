@@ -4,11 +4,13 @@
 //! versions, preconditions, merge patches and the field selector `spec.nodeName`; it has no authentication, no admission, no schema, no etcd
 //! and no controllers, and answers faster than a real one.
 
+mod kind;
 mod objects;
 mod route;
 mod serve;
 mod store;
 
+pub use kind::Kind;
 pub use objects::{attachment, claim_volume, lease, node, pod};
 pub use serve::{Changed, Requests, serve};
-pub use store::{Kind, Store};
+pub use store::Store;

@@ -1,6 +1,6 @@
 //! What a request names.
 
-use super::store::Kind;
+use super::Kind;
 
 /// A path of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]

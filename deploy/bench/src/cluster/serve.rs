@@ -17,8 +17,9 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::Kind;
 use super::route::{Target, parameter, target};
-use super::store::{Kind, Refused, Store};
+use super::store::{Refused, Store};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
