@@ -14,6 +14,8 @@ use rustix::io::Errno;
 pub struct Root {
     held: OwnedFd,
     path: KubeletPath,
+    /// The same without links, as the mount table names what is mounted beneath it.
+    in_table: String,
 }
 
 impl Root {
@@ -25,7 +27,14 @@ impl Root {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        Ok(Self { held, path })
+        let real = std::fs::canonicalize(path.as_str())
+            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        let in_table = real.to_str().ok_or(Errno::ILSEQ)?.to_owned();
+        Ok(Self {
+            held,
+            path,
+            in_table,
+        })
     }
 
     /// Its name.
@@ -139,15 +148,28 @@ impl Root {
             .iter()
             .filter(|mount| mount.device == device)
             .filter(|mount| self.relative(mount).as_deref() != Some(relative))
-            .find_map(|mount| KubeletPath::parse(&mount.path).ok())
+            .find_map(|mount| self.place_of(mount))
             .map(Seen::MountedAt)
+    }
+
+    /// Where a mount stands, as a request would name it beneath this root, and as the table has it elsewhere.
+    pub fn place_of(&self, mount: &Mount) -> Option<KubeletPath> {
+        match self.relative(mount) {
+            Some(relative) => self.named(&relative),
+            None => KubeletPath::parse(&mount.path).ok(),
+        }
+    }
+
+    /// What requests and answers call a relative path; None when it has no form that a request may have.
+    pub fn named(&self, relative: &str) -> Option<KubeletPath> {
+        KubeletPath::parse(&format!("{}/{relative}", self.path)).ok()
     }
 
     /// Where a mount stands beneath this root; None when it stands elsewhere.
     pub fn relative(&self, mount: &Mount) -> Option<String> {
         mount
             .path
-            .strip_prefix(self.path.as_str())?
+            .strip_prefix(self.in_table.as_str())?
             .strip_prefix('/')
             .map(str::to_owned)
     }

@@ -2,7 +2,7 @@
 use super::raw;
 use crate::outcome::{At, Done};
 use crate::world::World;
-use ebs_csi_wire::{HeldVolume, KubeletPath, Step, VolumeId};
+use ebs_csi_wire::{HeldVolume, Step, VolumeId};
 use std::collections::HashMap;
 
 /// Every staged and published volume, in the order of the mount table.
@@ -29,7 +29,7 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
                 _ => continue,
             },
         };
-        let Ok(path) = KubeletPath::parse(&mount.path) else {
+        let Some(path) = world.root.named(&relative) else {
             continue;
         };
         held.push(HeldVolume {

@@ -11,8 +11,7 @@ use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
 use ebs_csi_wire::{
-    self as wire, FsType, KubeletPath, PublishBlock, PublishFilesystem, Refusal, Refused, Seen,
-    Step,
+    self as wire, FsType, PublishBlock, PublishFilesystem, Refusal, Refused, Seen, Step,
 };
 use rustix::fs::{OFlags, fstat};
 use std::time::Duration;
@@ -92,7 +91,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw::held_at(world, other),
         (Refusal::StillHeld, _) => {
             let mut over = table.iter().filter(|mount| is_over(mount));
-            let seen = over.find_map(|mount| KubeletPath::parse(&mount.path).ok());
+            let seen = over.find_map(|mount| world.root.place_of(mount));
             Refused {
                 reason,
                 seen: seen.map(Seen::MountedAt),

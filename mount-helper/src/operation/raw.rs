@@ -8,7 +8,7 @@ use crate::outcome::{At, Done};
 use crate::sys;
 use crate::world::World;
 use ebs_csi_policy::facts::VolumeMount;
-use ebs_csi_wire::{KubeletPath, Refusal, Refused, Seen, Step, VolumeId};
+use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
 use rustix::fs::{FileType, fstat};
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
 /// The refusal because of another raw publication.
 pub(super) fn held_at(world: &World, other: &VolumeMount) -> Refused {
     let place = other.path.as_deref().unwrap_or_default();
-    let seen = KubeletPath::parse(&format!("{}/{place}", world.root.path())).ok();
+    let seen = world.root.named(place);
     Refused {
         reason: Refusal::StillHeld,
         seen: seen.map(Seen::MountedAt),

@@ -7,6 +7,7 @@ mod filesystems;
 mod hostile;
 mod hostile_disks;
 mod kills;
+mod kubelet_root;
 mod late_disks;
 mod lifecycle;
 mod partitions;

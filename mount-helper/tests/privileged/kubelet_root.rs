@@ -1,0 +1,50 @@
+//! The kubelet root as nodes have it.
+use crate::rig::{Rig, able, done, staged, staging, target, told, volume};
+use ebs_csi_wire::{FsType, Inspect, KubeletPath, Operation, Outcome, Seen, Unpublish, Unstage};
+
+const MIB: u64 = 1 << 20;
+
+/// Where nodes keep kubelet's directory on another disk, behind a link. The mount table knows no links.
+#[test]
+fn a_kubelet_root_behind_a_link_is_the_same_root() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    rig.stop();
+    let link = rig.path("link");
+    std::os::unix::fs::symlink(rig.path("kubelet"), &link).expect("symlink");
+    rig.run(&["--kubelet-root", link.to_str().expect("utf-8")]);
+    let by_link = |relative: &str| {
+        let path = link.join(relative);
+        KubeletPath::parse(path.to_str().expect("utf-8")).expect("a path")
+    };
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 * MIB);
+    let (stage_at, show_at) = (by_link(&staging(&volume)), by_link(&target(&volume, "p")));
+    let mut stage = rig.staging(&volume, FsType::Ext4);
+    stage.staging = stage_at.clone();
+    assert!(staged(rig.ask(Operation::Stage(stage))).formatted);
+    let mut publish = rig.publishing(&volume, "p");
+    publish.staging = stage_at.clone();
+    publish.target = show_at.clone();
+    assert!(!done(rig.ask(Operation::PublishFilesystem(publish))));
+    let Outcome::Inventory(held) = rig.ask(Operation::Inspect(Inspect::default())) else {
+        panic!("inventory expected");
+    };
+    let paths: Vec<_> = held.volumes.into_iter().map(|held| held.path).collect();
+    assert_eq!(paths, [stage_at.clone(), show_at.clone()]);
+    let unstage = || {
+        rig.ask(Operation::Unstage(Unstage {
+            volume: volume.clone(),
+            staging: stage_at.clone(),
+        }))
+    };
+    let told = told(unstage());
+    assert_eq!(told.seen, Some(Seen::MountedAt(show_at.clone())));
+    assert!(!done(rig.ask(Operation::Unpublish(Unpublish {
+        volume: volume.clone(),
+        target: show_at,
+    }))));
+    assert!(!done(unstage()));
+}
