@@ -3,6 +3,7 @@
 use ebs_csi_safe_detach::lifecycle::{Intent, Return};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -107,7 +108,7 @@ async fn taint(
             key: OUT_OF_SERVICE.to_owned(),
             value: Some(OWNER.to_owned()),
             effect: "NoExecute".to_owned(),
-            time_added: None,
+            time_added: Some(Time(jiff::Timestamp::now())),
         });
     }
     let patch = json!({

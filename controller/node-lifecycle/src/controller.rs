@@ -129,7 +129,7 @@ fn verdict(said: Option<&Said>) -> Verdict {
     };
     match said.outcome() {
         Outcome::Done => Verdict::Done,
-        Outcome::Safe => RUNGS
+        Outcome::Safe => Rung::ALL
             .into_iter()
             .find(|rung| rung.label() == said.token)
             .map_or(unknown, Verdict::Safe),
@@ -140,15 +140,6 @@ fn verdict(said: Option<&Said>) -> Verdict {
         Outcome::Refuse | Outcome::Unspecified => unknown,
     }
 }
-
-const RUNGS: [Rung; 6] = [
-    Rung::Terminated,
-    Rung::Stopped,
-    Rung::Fenced,
-    Rung::NodeWord,
-    Rung::Trusted,
-    Rung::BrokenGlass,
-];
 
 #[cfg(test)]
 mod tests {

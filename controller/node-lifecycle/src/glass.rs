@@ -10,15 +10,22 @@ use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
 
 use crate::controller::Controller;
 use crate::failover::Tables;
+use crate::leader::Leader;
 use crate::seen::Order;
+use crate::tell::{About, Tale, Teller};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(2);
 /// The controller forgets an order after some minutes: while it stands, it is given again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Hands over what is ordered, for ever.
-pub async fn run(tables: Arc<Tables>, controller: Controller) {
+/// Hands over what is ordered, for ever. The leader says so.
+pub async fn run(
+    tables: Arc<Tables>,
+    controller: Controller,
+    leader: Arc<Leader>,
+    teller: Arc<Teller>,
+) {
     let mut given: HashMap<Order, Instant> = HashMap::new();
     loop {
         tokio::time::sleep(EVERY).await;
@@ -33,9 +40,16 @@ pub async fn run(tables: Arc<Tables>, controller: Controller) {
                 Some(at) if at.elapsed() < AGAIN => {
                     standing.insert(order.clone(), *at);
                 }
-                _ => {
-                    if hand_over(&controller, order, &seen.volume, &seen.name).await {
-                        standing.insert(order.clone(), Instant::now());
+                before => {
+                    if !hand_over(&controller, order, &seen.volume, &seen.name).await {
+                        continue;
+                    }
+                    standing.insert(order.clone(), Instant::now());
+                    if before.is_none() && leader.leads() {
+                        let note = "by the annotation its volume is detached, whatever is known";
+                        let (name, uid) = (seen.name, seen.uid);
+                        let about = About::Attachment { name, uid };
+                        teller.tell(about, Tale::GlassBroken, note);
                     }
                 }
             }

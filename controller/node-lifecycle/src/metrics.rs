@@ -1,6 +1,7 @@
 //! What the process counts.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use ebs_csi_safe_detach::lifecycle::Phase;
 use jiff::Timestamp;
@@ -9,6 +10,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::seen::Refused;
@@ -46,7 +48,17 @@ pub struct Metrics {
     words: Family<Outcome, Counter>,
     refused: Family<Why, Gauge>,
     refused_oldest: Gauge,
+    taints: Gauge,
+    taint_oldest: Gauge,
+    to_proof: Histogram,
+    to_recovery: Histogram,
+    fences: Histogram,
 }
+
+/// Bounds in seconds: the aims are 5 s from the evidence and 120 s to the end.
+const SECONDS: [f64; 11] = [
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+];
 
 /// The tokens with which the controller refuses a detach; others are counted as the last.
 const REFUSALS: [&str; 10] = [
@@ -128,6 +140,33 @@ impl Default for Metrics {
             "How long the oldest of them has been asked for, by the API server's clock; of the leader",
             Gauge::clone(&refused_oldest),
         );
+        let (taints, taint_oldest) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "failover_taints",
+            "Nodes that have our taint; of the leader",
+            Gauge::clone(&taints),
+        );
+        registry.register(
+            "failover_taint_oldest_seconds",
+            "How long the node that has had it longest has it; of the leader",
+            Gauge::clone(&taint_oldest),
+        );
+        let [to_proof, to_recovery, fences] = [(); 3].map(|()| Histogram::new(SECONDS));
+        registry.register(
+            "time_to_proof_seconds",
+            "From the first look that found a node lost to the proof that it, or a volume of it, may be acted on",
+            Histogram::clone(&to_proof),
+        );
+        registry.register(
+            "time_to_recover_seconds",
+            "From the first look that found a node lost to the end of its last attachment, of nodes that were proved",
+            Histogram::clone(&to_recovery),
+        );
+        registry.register(
+            "fence_seconds",
+            "From the request to power an instance off until EC2 showed it off",
+            Histogram::clone(&fences),
+        );
         let metrics = Self {
             registry,
             leads,
@@ -138,6 +177,11 @@ impl Default for Metrics {
             words,
             refused,
             refused_oldest,
+            taints,
+            taint_oldest,
+            to_proof,
+            to_recovery,
+            fences,
         };
         metrics.nodes(&[]);
         metrics.held(&[]);
@@ -204,6 +248,30 @@ impl Metrics {
         self.refused_oldest.set(age);
     }
 
+    /// Since when each node that has our taint has it, where that is known.
+    pub fn taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
+        self.taints
+            .set(i64::try_from(all.len()).unwrap_or(i64::MAX));
+        let oldest = all.iter().flatten().min();
+        let age = oldest.map_or(0, |oldest| now.duration_since(*oldest).as_secs().max(0));
+        self.taint_oldest.set(age);
+    }
+
+    /// A node was proved, so long after it was found lost.
+    pub fn proved(&self, took: Duration) {
+        self.to_proof.observe(took.as_secs_f64());
+    }
+
+    /// Nothing of it is attached any more.
+    pub fn recovered(&self, took: Duration) {
+        self.to_recovery.observe(took.as_secs_f64());
+    }
+
+    /// An instance is off, so long after it was to be powered off.
+    pub fn fenced(&self, took: Duration) {
+        self.fences.observe(took.as_secs_f64());
+    }
+
     /// Something was done, or failed.
     pub fn act(&self, act: &'static str, result: &'static str) {
         self.acts.get_or_create(&Acted { act, result }).inc();
@@ -238,6 +306,8 @@ mod tests {
     fn refused_detaches_are_counted_by_reason_with_the_age_of_the_oldest() {
         let metrics = Metrics::default();
         let refused = |token: &str, since: &str| Refused {
+            name: String::new(),
+            uid: String::new(),
             token: token.to_owned(),
             since: since.parse().unwrap(),
         };
@@ -258,5 +328,23 @@ mod tests {
         metrics.refused(&[], now);
         holds("volumes{reason=\"no-word\"} 0");
         holds("oldest_seconds 0");
+    }
+
+    #[test]
+    fn the_age_of_the_oldest_taint_is_told_and_of_none_is_nothing() {
+        let metrics = Metrics::default();
+        let at = |text: &str| text.parse::<Timestamp>().ok();
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let holds = |line: &str| {
+            let line = format!("aws_ebs_csi_safe_detach_failover_taint{line}");
+            assert!(metrics.page().lines().any(|l| l == line), "{line}");
+        };
+        let all = [at("2026-01-01T00:59:00Z"), None, at("2026-01-01T00:30:00Z")];
+        metrics.taints(&all, now);
+        holds("s 3");
+        holds("_oldest_seconds 1800");
+        metrics.taints(&[], now);
+        holds("s 0");
+        holds("_oldest_seconds 0");
     }
 }

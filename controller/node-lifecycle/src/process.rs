@@ -11,7 +11,7 @@ use kube::{Api, Client, Config as ApiConfig};
 use tokio::task::JoinSet;
 
 use crate::controller::Controller;
-use crate::failover::{Failover, Lost, Tables};
+use crate::failover::{FRESH, Failover, Lost, Tables};
 use crate::flags::{Config, VERSION};
 use crate::leader::Leader;
 use crate::lease_age::LeaseAges;
@@ -95,7 +95,15 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
     );
     always("the words", Box::pin(words.run(controller.clone())));
     if let Some(mode) = config.failover.mode() {
-        let orders = glass::run(Arc::clone(&tables), controller.clone());
+        let (teller, telling) = Teller::new(client.clone(), config.identity);
+        let teller = Arc::new(teller);
+        always("the events", Box::pin(telling.run()));
+        let orders = glass::run(
+            Arc::clone(&tables),
+            controller.clone(),
+            Arc::clone(&leader),
+            Arc::clone(&teller),
+        );
         always("broken glass", Box::pin(orders));
         let running = Arc::clone(&leader);
         always(
@@ -103,7 +111,7 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             Box::pin(async move { running.run().await }),
         );
         let failover = Failover {
-            teller: Teller::new(client.clone(), config.identity),
+            teller,
             client,
             namespace: config.namespace,
             tables: Arc::clone(&tables),
@@ -112,8 +120,10 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             mode,
             fence: config.fence,
             lost: Lost::new(config.fence_after),
+            episodes: Mutex::default(),
             rota: Mutex::default(),
             every: config.query_every,
+            fresh: FRESH,
             metrics: Arc::clone(&metrics),
         };
         always("failover", Box::pin(failover.run()));

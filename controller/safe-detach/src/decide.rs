@@ -20,6 +20,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All, for tables.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let waits = [Waiting::Leaving, Waiting::Transition].map(Self::Wait);
+        std::iter::once(Self::Done)
+            .chain(Rung::ALL.map(Self::Safe))
+            .chain(waits)
+            .chain(Refusal::ALL.map(Self::Refuse))
+    }
+
     /// The label of metrics.
     pub const fn label(self) -> (&'static str, &'static str) {
         match self {
@@ -50,6 +59,16 @@ pub enum Rung {
 }
 
 impl Rung {
+    /// All, from the strongest.
+    pub const ALL: [Self; 6] = [
+        Self::Terminated,
+        Self::Stopped,
+        Self::Fenced,
+        Self::NodeWord,
+        Self::Trusted,
+        Self::BrokenGlass,
+    ];
+
     /// The label of metrics and log lines.
     pub const fn label(self) -> &'static str {
         match self {

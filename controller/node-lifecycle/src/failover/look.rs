@@ -6,6 +6,8 @@ use std::sync::Arc;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::Seen;
 use ebs_csi_safe_detach::lifecycle::{Node as Facts, NodeFacts, OutOfService, Readiness};
+use futures_util::future::try_join;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -116,6 +118,19 @@ impl Tables {
         refused.collect()
     }
 
+    /// Whether attachments of the node are left.
+    pub(super) fn is_attached(&self, node: &str) -> bool {
+        let attached = self.attachments.pick(|seen| seen.node() == node);
+        !attached.is_empty()
+    }
+
+    /// Since when each node that has our taint has it, by the clock of who set it.
+    pub fn taints(&self) -> Vec<Option<Timestamp>> {
+        let ours = |seen: &SeenNode| matches!(seen.node.out_of_service, OutOfService::Ours(_));
+        let tainted = self.nodes.pick(ours);
+        tainted.iter().map(|seen| seen.tainted).collect()
+    }
+
     /// All nodes as the brake counts them, without what was and what is to be done.
     pub fn for_brake(&self, suspects: &[Suspect]) -> Vec<Seen> {
         let seen = |node: &str, zone: &str, suspect| Seen {
@@ -147,10 +162,9 @@ impl Tables {
         name: &str,
     ) -> Result<(Option<core::Node>, Suspect), kube::Error> {
         let nodes: Api<core::Node> = Api::all(client.clone());
-        let object = nodes.get_opt(name).await?;
         let pods: Api<Watched<SeenPod>> = Api::all(client.clone());
         let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
-        let pods = pods.list(&here).await?;
+        let (object, pods) = try_join(nodes.get_opt(name), pods.list(&here)).await?;
         let attachments = self.attachments.pick(|seen| seen.node() == name);
         let facts = NodeFacts {
             object: fact(object.as_ref()),

@@ -9,7 +9,7 @@ use crate::controller::Answers;
 use ebs_csi_safe_detach::lifecycle::NodeFacts;
 
 /// Instances that EC2 takes in one request.
-const AT_ONCE: usize = 200;
+pub(super) const AT_ONCE: usize = 200;
 
 /// An instance, and a volume at it.
 pub(super) type Question = (String, String);
@@ -18,6 +18,7 @@ pub(super) type Question = (String, String);
 #[derive(Debug, Default)]
 pub struct Rota {
     round: u64,
+    turns: usize,
     asked: HashMap<String, u64>,
     answers: Answers,
 }
@@ -29,6 +30,7 @@ impl Rota {
         let all: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
         self.asked.retain(|instance, _| all.contains(instance));
         self.forget(|instance| !all.contains(instance));
+        self.turns = all.len().div_ceil(AT_ONCE);
         let mut instances: Vec<&String> = all.into_iter().collect();
         // Those that were never asked about come first.
         instances.sort_by_key(|instance| self.asked.get(*instance).copied().unwrap_or(0));
@@ -40,6 +42,11 @@ impl Rota {
         let mut now = questions.to_vec();
         now.retain(|(instance, _)| chosen.contains(instance));
         now
+    }
+
+    /// In how many rounds each comes up once.
+    pub(super) fn turns(&self) -> usize {
+        self.turns
     }
 
     /// The answers to what was chosen.
@@ -55,6 +62,7 @@ impl Rota {
     pub fn silence(&mut self) {
         *self = Self {
             round: self.round,
+            turns: self.turns,
             ..Self::default()
         };
     }

@@ -31,6 +31,10 @@ pub struct Order {
 /// A detach that was asked for and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
+    /// The VolumeAttachment's name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
     /// Why.
     pub token: String,
     /// Since when it is asked for, by the API server's clock.
@@ -120,6 +124,8 @@ impl Seen for SeenAttachment {
             refused: meta.deletion_timestamp.as_ref().and_then(|since| {
                 let message = object.status.detach_error?.message?;
                 Some(Box::new(Refused {
+                    name: meta.name.clone(),
+                    uid: meta.uid.clone(),
                     token: token(&message)?.to_owned(),
                     since: since.0,
                 }))
@@ -231,6 +237,10 @@ mod tests {
         let refused = with(refusal, true).refused().cloned();
         let refused = refused.expect("it was refused");
         assert_eq!(refused.token, "no-word");
+        assert_eq!(
+            (refused.name.as_str(), refused.uid.as_str()),
+            ("csi-1", "u")
+        );
         assert_eq!(refused.since.to_string(), "2026-01-01T00:00:00Z");
         assert_eq!(with(refusal, false).refused(), None, "nobody asks any more");
         assert_eq!(with("rpc error: code = Unavailable", true).refused(), None);

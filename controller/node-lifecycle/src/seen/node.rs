@@ -2,6 +2,7 @@
 
 use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, Return};
 use ebs_csi_wire::InstanceId;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -32,6 +33,8 @@ pub struct SeenNode {
     pub zone: String,
     /// What a step rests on.
     pub node: Node,
+    /// When our taint was set, by the clock of who set it.
+    pub tainted: Option<Timestamp>,
 }
 
 /// The fields of a node's `spec` that matter.
@@ -111,6 +114,11 @@ impl SeenNode {
                 // Only who has watched it for so long can say.
                 lost_for_long: false,
             },
+            tainted: spec
+                .taints
+                .iter()
+                .filter(|taint| is_ours(taint))
+                .find_map(|taint| Some(taint.time_added.as_ref()?.0)),
             name: meta.name,
             uid: meta.uid,
         }
@@ -159,15 +167,17 @@ pub fn instance_of(provider_id: &str) -> Option<String> {
     id.parse::<InstanceId>().ok().map(|id| id.to_string())
 }
 
+fn is_ours(taint: &core::Taint) -> bool {
+    taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OWNER)
+}
+
 fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
     let mut all = taints.iter().filter(|taint| taint.key == OUT_OF_SERVICE);
     let (first, second) = (all.next(), all.next());
     let about = meta.annotations.get(RETURN).and_then(|text| read(text));
     match (first, second, about) {
         (None, _, _) => OutOfService::None,
-        (Some(only), None, Some(about)) if only.value.as_deref() == Some(OWNER) => {
-            OutOfService::Ours(about)
-        }
+        (Some(only), None, Some(about)) if is_ours(only) => OutOfService::Ours(about),
         // Also two of them, of which a person set one, and ours without the word about what it is.
         _ => OutOfService::Foreign,
     }
@@ -231,6 +241,22 @@ mod tests {
         for (number, (taints, annotations, want)) in rows.into_iter().enumerate() {
             assert_eq!(kind(seen(taints, annotations)), want, "row {number}");
         }
+    }
+
+    #[test]
+    fn the_age_of_our_taint_stands_on_it() {
+        let at = "2026-01-01T00:00:00Z";
+        let taint = |value: &str| json!({"key": OUT_OF_SERVICE, "value": value, "effect": "NoExecute", "timeAdded": at});
+        let tainted = |taints: serde_json::Value| {
+            let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
+            let read = serde_json::from_value(object).expect("a node");
+            SeenNode::new(read).expect("it matters").tainted
+        };
+        let ours = tainted(json!([taint(OWNER)])).map(|since| since.to_string());
+        assert_eq!(ours.as_deref(), Some(at));
+        assert_eq!(tainted(json!([taint("nodeshutdown")])), None, "a person's");
+        let ageless = json!([{"key": OUT_OF_SERVICE, "value": OWNER, "effect": "NoExecute"}]);
+        assert_eq!(tainted(ageless), None, "of an earlier version");
     }
 
     #[test]

@@ -64,7 +64,7 @@ async fn rebooted(world: &World<'_>) -> Outcome {
         "nobody asks for its detach",
     )?;
     world.nodes.boot(node, "boot-2").await?;
-    until("it is Ready again", 120, || world.is_ready(node)).await?;
+    until("it is Ready again", || world.is_ready(node)).await?;
     // Its books still list the volume: kubelet rebuilds them from its disk.
     world.is_untouched(node, &handle, &instance).await?;
     world.nodes.in_use(node, &[]).await?;

@@ -60,14 +60,14 @@ async fn too_many(world: &World<'_>) -> Outcome {
         "no taint while it is stopped",
     )?;
     world.kill_switch(false).await?;
-    until("our taint is on node-9", 120, || async {
+    until("our taint is on node-9", || async {
         Ok(world.taints("node-9").await? == ["ebs-safe-detach"])
     })
     .await
 }
 
 async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
-    until(&format!("a node is held: {why}"), 150, || async {
+    until(&format!("a node is held: {why}"), || async {
         Ok(world.driver.metric(&line) >= 1.0)
     })
     .await
@@ -75,7 +75,7 @@ async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
 
 /// As if ten minutes had passed: what was acted on before does not count any more.
 pub(crate) async fn begin_anew(world: &World<'_>) -> Outcome {
-    until("somebody leads", 120, || async {
+    until("somebody leads", || async {
         Ok(world.leader().await?.is_some())
     })
     .await?;

@@ -33,8 +33,11 @@ fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of that kind")
 }
 
+/// What comes comes within this time, on however busy a machine; only what never comes takes so long.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// Looks until it is so.
-pub(crate) async fn until<F, A>(what: &str, seconds: u64, mut look: F) -> Outcome
+pub(crate) async fn until<F, A>(what: &str, mut look: F) -> Outcome
 where
     F: FnMut() -> A,
     A: Future<Output = Result<bool, String>>,
@@ -44,8 +47,8 @@ where
         let seen = look().await;
         match seen {
             Ok(true) => return Ok(()),
-            _ if begun.elapsed() < Duration::from_secs(seconds) => {}
-            Ok(false) => return Err(format!("{what}: not within {seconds} s")),
+            _ if begun.elapsed() < PATIENCE => {}
+            Ok(false) => return Err(format!("{what}: not within {PATIENCE:?}")),
             Err(why) => return Err(format!("{what}: {why}")),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -144,7 +147,7 @@ impl World<'_> {
             .create(&how, &claim)
             .await
             .map_err(|e| e.to_string())?;
-        until(&format!("{name} is bound"), 150, || async {
+        until(&format!("{name} is bound"), || async {
             let claim = claims.get(name).await.map_err(|e| e.to_string())?;
             let phase = claim.status.and_then(|status| status.phase);
             Ok(phase.as_deref() == Some("Bound"))
@@ -186,7 +189,7 @@ impl World<'_> {
     /// Its volumes are attached, and its kubelet starts it.
     pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         for claim in claims {
-            until(&format!("{claim} is attached to {node}"), 120, || async {
+            until(&format!("{claim} is attached to {node}"), || async {
                 let attachment = self.attachment(claim, node).await?;
                 let status = attachment.and_then(|attachment| attachment.status);
                 Ok(status.is_some_and(|status| status.attached))

@@ -27,7 +27,7 @@ async fn fenced(world: &World<'_>) -> Outcome {
     world.nodes.silence("node-13");
     world.is_lost("node-13").await?;
     world.is_told("node-13", "FenceRequested").await?;
-    until("our taint is on node-13", 120, || async {
+    until("our taint is on node-13", || async {
         Ok(world.taints("node-13").await? == ["ebs-safe-detach"])
     })
     .await?;

@@ -18,7 +18,7 @@ async fn leader_killed(world: &World<'_>) -> Outcome {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(9)).await;
         let mut first = None;
-        until("somebody leads", 120, || async {
+        until("somebody leads", || async {
             Ok(world.leader().await?.is_some())
         })
         .await?;
@@ -31,7 +31,7 @@ async fn leader_killed(world: &World<'_>) -> Outcome {
         }
         must(first.is_some(), "the leader is one of the replicas")?;
     }
-    until("somebody leads again", 120, || async {
+    until("somebody leads again", || async {
         Ok(world
             .driver
             .metric("aws_ebs_csi_safe_detach_failover_leader")

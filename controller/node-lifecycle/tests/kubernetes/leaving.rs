@@ -43,7 +43,7 @@ async fn forgotten(world: &World<'_>) -> Outcome {
         "fault": {"kind": "stuck_detach", "busy": true}}),
     )?;
     world.end_pod("f21-0").await?;
-    until("its detach is asked for", 120, || async {
+    until("its detach is asked for", || async {
         world.touch_attachment("f21", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(!world.driver.detaches(&handle)?.is_empty())
@@ -93,7 +93,7 @@ async fn forced(world: &World<'_>) -> Outcome {
         "fault": {"kind": "device_taken"}}))?;
     world.end_pod("f27-0").await?;
     world.nodes.in_use(from, &[]).await?;
-    until("its detach is stuck", 120, || async {
+    until("its detach is stuck", || async {
         world.touch_attachment("f27-x", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(!world.driver.detaches(&handle)?.is_empty())

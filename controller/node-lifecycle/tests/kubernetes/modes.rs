@@ -93,8 +93,8 @@ async fn recovered(world: &World<'_>) -> Outcome {
     let node = "f44";
     let (instance, handle) = lost_and_refused(world, node, "f44", "f44-0").await?;
     world.nodes.boot(node, "boot-1").await?;
-    until("it is Ready again", 150, || world.is_ready(node)).await?;
-    until("nobody asks for its end any more", 120, || async {
+    until("it is Ready again", || world.is_ready(node)).await?;
+    until("nobody asks for its end any more", || async {
         let before = world.driver.struck(node)?;
         // Several rounds.
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -119,7 +119,7 @@ async fn terminated(world: &World<'_>) -> Outcome {
     let (instance, handle) = lost_and_refused(world, from, "f43", "f43-0").await?;
     world.driver.mend(from)?;
     world.is_told(from, "FenceRequested").await?;
-    until("our taint is on it", 150, || async {
+    until("our taint is on it", || async {
         Ok(world.taints(from).await? == ["ebs-safe-detach"])
     })
     .await?;

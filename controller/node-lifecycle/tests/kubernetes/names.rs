@@ -29,7 +29,7 @@ async fn replaced(world: &World<'_>) -> Outcome {
     world.is_untouched(node, &handle, &first).await?;
 
     world.add_pod("f32-1", to, &["f32"]).await?;
-    until("the attach elsewhere is refused", 120, || async {
+    until("the attach elsewhere is refused", || async {
         let attachment = world.attachment("f32", to).await?;
         let error = attachment
             .and_then(|a| a.status)
@@ -40,7 +40,7 @@ async fn replaced(world: &World<'_>) -> Outcome {
     .await?;
     world.is_untouched(node, &handle, &first).await?;
     world.driver.power(&first, "stop")?;
-    until("the volume is where its pod is", 120, || async {
+    until("the volume is where its pod is", || async {
         world.touch_attachment("f32", to).await?;
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         world.driver.is_attached(&handle, &other)

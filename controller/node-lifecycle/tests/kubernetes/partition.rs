@@ -19,7 +19,7 @@ async fn cut_off(world: &World<'_>) -> Outcome {
     world.nodes.silence("node-5");
     world.is_lost("node-5").await?;
     world.is_told("node-5", "SafeDetachUnproven").await?;
-    until("Kubernetes asks the pod to end", 120, || async {
+    until("Kubernetes asks the pod to end", || async {
         let pod = world.pods().get("f9-0").await.map_err(|e| e.to_string())?;
         Ok(pod.metadata.deletion_timestamp.is_some())
     })
@@ -36,5 +36,5 @@ async fn cut_off(world: &World<'_>) -> Outcome {
         "its volume stays",
     )?;
     world.nodes.boot("node-5", "boot-1").await?;
-    until("node-5 is Ready again", 120, || world.is_ready("node-5")).await
+    until("node-5 is Ready again", || world.is_ready("node-5")).await
 }

@@ -63,7 +63,7 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
     world.run_pod("f33-0", "node-11", &["f33"]).await?;
     world.delete_attachment("f33", "node-11").await?;
     // A replica that has just begun has seen no renewal of the lease yet, and has no word to give: then it is asked again.
-    until("the detach is refused for the pod's sake", 120, || async {
+    until("the detach is refused for the pod's sake", || async {
         world.touch_attachment("f33", "node-11").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.is_refused("f33", "node-11", "in-use").await
@@ -95,7 +95,7 @@ async fn persons_taint(world: &World<'_>) -> Outcome {
     world.nodes.silence("node-7");
     world.is_lost("node-7").await?;
     taint(world, "node-7").await?;
-    until("the detach is refused", 150, || async {
+    until("the detach is refused", || async {
         let attachment = world.attachment("f34", "node-7").await?;
         let error = attachment
             .and_then(|a| a.status)
@@ -173,7 +173,7 @@ async fn broken_glass(world: &World<'_>) -> Outcome {
     world.delete_attachment("glass", "node-14").await?;
     let of_another = format!("{} 2026-01-01T00:00:00Z", instance(14));
     world.break_glass("glass", "node-14", &of_another).await?;
-    until("the detach is refused for the pod's sake", 120, || async {
+    until("the detach is refused for the pod's sake", || async {
         world.touch_attachment("glass", "node-14").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.is_refused("glass", "node-14", "in-use").await
@@ -187,7 +187,7 @@ async fn broken_glass(world: &World<'_>) -> Outcome {
     let order = format!("{} {since}", instance(14));
     world.break_glass("glass", "node-14", &order).await?;
     // The pod still wants the volume: Kubernetes may have it attached again before the next look, as another attachment.
-    until("the attachment is let go", 120, || async {
+    until("the attachment is let go", || async {
         world.touch_attachment("glass", "node-14").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(world.driver.attached_since(&handle).ok().as_ref() != Some(&since))

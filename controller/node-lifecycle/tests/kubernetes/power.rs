@@ -26,7 +26,7 @@ async fn powered_off(world: &World<'_>) -> Outcome {
     let before = world.uid("f1-0").await?;
     world.driver.power(&instance(1), "stop")?;
     world.nodes.silence("node-1");
-    until("our taint is on node-1", 120, || async {
+    until("our taint is on node-1", || async {
         Ok(world.taints("node-1").await? == ["ebs-safe-detach"])
     })
     .await?;
@@ -53,7 +53,7 @@ async fn powered_off(world: &World<'_>) -> Outcome {
         "the taint stays until another boot is Ready",
     )?;
     world.nodes.boot("node-1", "boot-2").await?;
-    until("the taint is lifted", 120, || async {
+    until("the taint is lifted", || async {
         Ok(world.taints("node-1").await?.is_empty())
     })
     .await
@@ -84,7 +84,7 @@ async fn stopped(world: &World<'_>) -> Outcome {
         "no taint without proof",
     )?;
     world.driver.power(&instance(4), "stop")?;
-    until("our taint is on node-4", 120, || async {
+    until("our taint is on node-4", || async {
         Ok(world.taints("node-4").await? == ["ebs-safe-detach"])
     })
     .await?;
@@ -96,7 +96,7 @@ async fn stopped(world: &World<'_>) -> Outcome {
     world.nodes.in_use("node-4", &[]).await?;
     world.driver.power(&instance(4), "start")?;
     world.nodes.boot("node-4", "boot-2").await?;
-    until("the taint is lifted", 120, || async {
+    until("the taint is lifted", || async {
         Ok(world.taints("node-4").await?.is_empty())
     })
     .await

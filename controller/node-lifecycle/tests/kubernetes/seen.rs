@@ -36,7 +36,7 @@ impl World<'_> {
         handle: &str,
         instance: &str,
     ) -> Outcome {
-        until(&format!("{claim} is off {node}"), 150, || async {
+        until(&format!("{claim} is off {node}"), || async {
             Ok(self.attachment(claim, node).await?.is_none())
         })
         .await?;
@@ -61,7 +61,7 @@ impl World<'_> {
 
     /// Waits until Kubernetes calls the node not Ready.
     pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
-        until(&format!("{node} is not Ready"), 150, || async {
+        until(&format!("{node} is not Ready"), || async {
             Ok(!self.is_ready(node).await?)
         })
         .await
@@ -82,14 +82,14 @@ impl World<'_> {
     }
 
     pub(crate) async fn is_told(&self, node: &str, reason: &str) -> Outcome {
-        until(&format!("the event {reason} about {node}"), 150, || async {
+        until(&format!("the event {reason} about {node}"), || async {
             Ok(!self.events(node, reason).await?.is_empty())
         })
         .await
     }
 
     pub(crate) async fn pod_is_gone(&self, name: &str) -> Outcome {
-        until(&format!("pod {name} is gone"), 150, || async {
+        until(&format!("pod {name} is gone"), || async {
             let pod = self.pods().get_opt(name).await.map_err(|e| e.to_string())?;
             Ok(pod.is_none())
         })
@@ -124,7 +124,7 @@ impl World<'_> {
     /// Waits until EC2 and Kubernetes have let the attachment go, and has external-attacher try again meanwhile: by itself it would wait for
     /// a minute after a refusal.
     pub(crate) async fn lets_go(&self, claim: &str, node: &str) -> Outcome {
-        until(&format!("{claim} is let go by {node}"), 120, || async {
+        until(&format!("{claim} is let go by {node}"), || async {
             self.touch_attachment(claim, node).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(self.attachment(claim, node).await?.is_none())
@@ -135,7 +135,7 @@ impl World<'_> {
     /// Waits until the detach is refused with that token, and has it tried again meanwhile.
     pub(crate) async fn refuses(&self, claim: &str, node: &str, token: &str) -> Outcome {
         let what = format!("the detach of {claim} from {node} is refused: {token}");
-        until(&what, 120, || async {
+        until(&what, || async {
             self.touch_attachment(claim, node).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.is_refused(claim, node, token).await
@@ -145,7 +145,7 @@ impl World<'_> {
 
     /// Waits until Kubernetes has asked the pod to end.
     pub(crate) async fn is_asked_to_end(&self, pod: &str) -> Outcome {
-        until(&format!("pod {pod} is asked to end"), 150, || async {
+        until(&format!("pod {pod} is asked to end"), || async {
             let pod = self.pods().get(pod).await.map_err(|e| e.to_string())?;
             Ok(pod.metadata.deletion_timestamp.is_some())
         })
@@ -154,7 +154,7 @@ impl World<'_> {
 
     /// Waits until kubelet on the node may mount the volume, as the Node object says.
     pub(crate) async fn may_mount(&self, node: &str, handle: &str) -> Outcome {
-        until(&format!("{node} lists {handle}"), 150, || async {
+        until(&format!("{node} lists {handle}"), || async {
             let node = self.all_nodes().get(node).await;
             let status = node.map_err(|e| e.to_string())?.status.unwrap_or_default();
             let attached = status.volumes_attached.unwrap_or_default();

@@ -74,7 +74,7 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
     }
     world.driver.power(&instances[0], "stop")?;
     world.nodes.silence(nodes[0]);
-    until("our taint is on it", 150, || async {
+    until("our taint is on it", || async {
         Ok(world.taints(nodes[0]).await? == ["ebs-safe-detach"])
     })
     .await?;

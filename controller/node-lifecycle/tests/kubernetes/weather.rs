@@ -107,7 +107,7 @@ async fn is_failed_over(
     handle: &str,
     instance: &str,
 ) -> Outcome {
-    until(&format!("our taint is on {node}"), 120, || async {
+    until(&format!("our taint is on {node}"), || async {
         Ok(world.taints(node).await? == ["ebs-safe-detach"])
     })
     .await?;

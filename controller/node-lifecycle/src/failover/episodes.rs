@@ -1,0 +1,189 @@
+//! How long failovers take: from the first look that found a node lost to its proof, and to its last attachment's end.
+//!
+//! By this process's own clock. Of a node that was lost already when this replica began to lead, the beginning is not known: it is not measured.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use ebs_csi_safe_detach::lifecycle::Phase;
+
+/// What a round shows of a node that is not well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) node: &'a str,
+    pub(super) phase: Phase,
+    /// Attachments of it are left.
+    pub(super) attached: bool,
+}
+
+/// Something came to its end, so long after its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Took {
+    /// From being lost to being proved, wholly or a volume of it.
+    Proof(Duration),
+    /// From being lost to having no attachment left.
+    Recovery(Duration),
+    /// From the request to power that node's instance off until EC2 showed it off.
+    Fence(String, Duration),
+}
+
+/// The failovers that go on.
+#[derive(Debug, Default)]
+pub struct Episodes {
+    nodes: HashMap<String, Episode>,
+    /// Whether this replica led at its last look.
+    led: bool,
+}
+
+#[derive(Debug, Default)]
+struct Episode {
+    since: Option<Instant>,
+    fenced: Option<Instant>,
+    proven: bool,
+    recovered: bool,
+}
+
+impl Episodes {
+    /// This replica does not lead: it does not see what happens.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The node's instance is being powered off.
+    pub(super) fn fenced(&mut self, node: &str, now: Instant) {
+        let episode = self.nodes.entry(node.to_owned()).or_default();
+        episode.fenced.get_or_insert(now);
+    }
+
+    /// All nodes that are not well, as a round shows them; `is_attached` says of another whether attachments of it are left.
+    pub(super) fn note(
+        &mut self,
+        all: &[Shown<'_>],
+        is_attached: impl Fn(&str) -> bool,
+        now: Instant,
+    ) -> Vec<Took> {
+        let mut took = Vec::new();
+        let first = self.led.then_some(now);
+        self.led = true;
+        for shown in all {
+            let episode = self
+                .nodes
+                .entry(shown.node.to_owned())
+                .or_insert_with(|| Episode {
+                    since: first,
+                    ..Episode::default()
+                });
+            episode.note(shown, now, &mut took);
+        }
+        let there: HashSet<&str> = all.iter().map(|shown| shown.node).collect();
+        self.nodes.retain(|node, episode| {
+            let stays = there.contains(node.as_str());
+            if !stays && !is_attached(node) {
+                episode.recover(now, &mut took);
+            }
+            stays
+        });
+        took
+    }
+}
+
+impl Episode {
+    fn note(&mut self, shown: &Shown<'_>, now: Instant, took: &mut Vec<Took>) {
+        let proved = matches!(shown.phase, Phase::NodeProven | Phase::VolumesProven);
+        if proved && !self.proven {
+            took.extend(self.since.map(|since| Took::Proof(now - since)));
+        }
+        if shown.phase == Phase::NodeProven
+            && let Some(at) = self.fenced.take()
+        {
+            took.push(Took::Fence(shown.node.to_owned(), now - at));
+        }
+        self.proven |= proved || shown.phase == Phase::Acting;
+        if !shown.attached {
+            self.recover(now, took);
+        }
+    }
+
+    fn recover(&mut self, now: Instant, took: &mut Vec<Took>) {
+        if self.proven && !self.recovered {
+            self.recovered = true;
+            took.extend(self.since.map(|since| Took::Recovery(now - since)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: &str = "node-1";
+
+    /// Plays rounds, ten seconds apart; `None`: the node is well or gone, and nothing of it is attached.
+    fn played(rounds: &[Option<(Phase, bool)>]) -> Vec<Took> {
+        let (mut episodes, start) = (Episodes::default(), Instant::now());
+        let mut took = Vec::new();
+        for (number, shown) in rounds.iter().enumerate() {
+            let now = start + Duration::from_secs(10) * u32::try_from(number).unwrap();
+            let all: Vec<Shown<'_>> = shown
+                .iter()
+                .map(|(phase, attached)| Shown {
+                    node: NODE,
+                    phase: *phase,
+                    attached: *attached,
+                })
+                .collect();
+            took.extend(episodes.note(&all, |_| false, now));
+        }
+        took
+    }
+
+    #[test]
+    fn each_end_is_told_once_with_the_time_since_the_node_was_lost() {
+        let secs = Duration::from_secs;
+        let lost = Some((Phase::Querying, true));
+        let acting = |attached| Some((Phase::Acting, attached));
+        let whole = [
+            None,
+            lost,
+            Some((Phase::NodeProven, true)),
+            acting(true),
+            acting(false),
+            Some((Phase::Recovering, false)),
+            None,
+        ];
+        let both = vec![Took::Proof(secs(10)), Took::Recovery(secs(30))];
+        assert_eq!(played(&whole), both);
+        let gone = [None, lost, Some((Phase::VolumesProven, true)), None];
+        let both = vec![Took::Proof(secs(10)), Took::Recovery(secs(20))];
+        assert_eq!(played(&gone), both, "the Node object is gone");
+        assert_eq!(played(&[None, lost, None]), [], "it came back by itself");
+        assert_eq!(played(&whole[1..]), [], "who knows since when it was lost");
+        let twice = [None, lost, None, lost, Some((Phase::NodeProven, true))];
+        assert_eq!(played(&twice), [Took::Proof(secs(10))], "counted anew");
+    }
+
+    #[test]
+    fn a_fence_takes_until_ec2_shows_the_instance_off() {
+        let (mut episodes, start) = (Episodes::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let shown = |phase| {
+            [Shown {
+                node: NODE,
+                phase,
+                attached: true,
+            }]
+        };
+        episodes.note(&shown(Phase::Querying), |_| true, at(0));
+        episodes.fenced(NODE, at(3));
+        episodes.fenced(NODE, at(6));
+        assert_eq!(episodes.note(&shown(Phase::Querying), |_| true, at(9)), []);
+        assert_eq!(
+            episodes.note(&shown(Phase::NodeProven), |_| true, at(33)),
+            [Took::Fence(NODE.to_owned(), Duration::from_secs(30))]
+        );
+        episodes.forget();
+        let mut left = shown(Phase::NodeProven);
+        left[0].attached = false;
+        assert_eq!(episodes.note(&left, |_| false, at(40)), []);
+    }
+}

@@ -1,0 +1,72 @@
+//! How soon the next round follows.
+
+use std::time::Duration;
+
+/// A turn costs EC2 one request or two, so closer turns could cost more than one a second.
+const LEAST: Duration = Duration::from_secs(2);
+
+/// From the beginning of a round to the next. `every`: when all suspects are asked about at once; when they need several turns, these come
+/// closer together.
+pub(super) fn pace(every: Duration, turns: usize) -> Duration {
+    let turns = u32::try_from(turns.max(1)).unwrap_or(u32::MAX);
+    (every / turns).max(LEAST).min(every)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::failover::rota::Rota;
+
+    #[test]
+    fn several_turns_come_closer_together_but_never_closer_than_ec2_is_to_be_asked() {
+        let rows = [
+            // every, turns, milliseconds
+            (3, 0, 3_000),
+            (3, 1, 3_000),
+            (3, 2, 2_000),
+            (3, 5, 2_000),
+            (10, 2, 5_000),
+            (10, 4, 2_500),
+            (10, 25, 2_000),
+            // Whoever asks to be faster is.
+            (1, 1, 1_000),
+            (1, 5, 1_000),
+        ];
+        for (every, turns, milliseconds) in rows {
+            let pace = pace(Duration::from_secs(every), turns);
+            assert_eq!(pace, Duration::from_millis(milliseconds), "{every} {turns}");
+        }
+    }
+
+    /// How long it takes at worst, from evidence that comes right after an instance was asked about to the round that asks again.
+    fn longest_wait(suspects: usize) -> Duration {
+        let questions: Vec<_> = (0..suspects)
+            .map(|number| (format!("i-{number:04}"), "vol-1".to_owned()))
+            .collect();
+        let mut rota = Rota::default();
+        let mut asked: BTreeMap<String, Duration> = BTreeMap::new();
+        let (mut now, mut longest) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..100 {
+            for (instance, _) in rota.choose(&questions) {
+                if let Some(last) = asked.insert(instance, now) {
+                    longest = longest.max(now - last);
+                }
+            }
+            now += pace(Duration::from_secs(3), rota.turns());
+        }
+        assert_eq!(asked.len(), suspects, "each comes up");
+        longest
+    }
+
+    #[test]
+    fn what_ec2_shows_is_heard_within_seconds_however_many_are_suspect() {
+        // What is left of five seconds is for the second look and the act.
+        let rows = [(1, 3), (200, 3), (201, 4), (210, 4), (400, 4), (1_000, 10)];
+        for (suspects, seconds) in rows {
+            let wait = longest_wait(suspects);
+            assert_eq!(wait, Duration::from_secs(seconds), "{suspects}");
+        }
+    }
+}

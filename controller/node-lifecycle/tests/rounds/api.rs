@@ -1,0 +1,160 @@
+//! An API server of one moment: what is listed stays as it is, and what is asked to be changed is counted.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// What is there, and how often each thing was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Api {
+    /// By the path under which they are read.
+    objects: BTreeMap<String, Value>,
+    lease: Option<Value>,
+    /// By method and kind (`PATCH nodes`).
+    asked: BTreeMap<String, usize>,
+}
+
+pub(crate) type Shared = Arc<Mutex<Api>>;
+
+pub(crate) fn lock(api: &Shared) -> MutexGuard<'_, Api> {
+    api.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Node number `number`, of one of two zones.
+pub(crate) fn node(number: usize, ready: bool) -> Value {
+    let zone = ["us-east-1a", "us-east-1b"][number % 2];
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": format!("node-{number:04}"), "uid": format!("uid-{number}"), "resourceVersion": "7",
+            "labels": {"topology.kubernetes.io/zone": zone}},
+        "spec": {"providerID": format!("aws:///{zone}/{}", instance(number))},
+        "status": {
+            "conditions": [{"type": "Ready", "status": if ready { "True" } else { "Unknown" }}],
+            "nodeInfo": {"bootID": "boot-1", "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
+        },
+    })
+}
+
+pub(crate) fn instance(number: usize) -> String {
+    format!("i-0a{number:015x}")
+}
+
+impl Api {
+    /// These nodes, each with a volume; those below `lost` are not Ready.
+    pub(crate) fn of(nodes: usize, lost: usize) -> Shared {
+        let mut api = Self::default();
+        for number in 0..nodes {
+            api.put("/api/v1/nodes", node(number, number >= lost));
+            let (name, volume) = (format!("pv-{number:04}"), format!("vol-0a{number:015x}"));
+            let driver = ebs_csi_proto::DRIVER_NAME;
+            api.put(
+                "/api/v1/persistentvolumes",
+                json!({"metadata": {"name": name}, "spec": {"csi": {"driver": driver, "volumeHandle": volume}}}),
+            );
+            api.put(
+                "/apis/storage.k8s.io/v1/volumeattachments",
+                json!({
+                    "metadata": {"name": format!("csi-{number:04}"), "uid": format!("va-{number}"), "resourceVersion": "1",
+                        "annotations": {"csi.alpha.kubernetes.io/node-id": instance(number)}},
+                    "spec": {"attacher": driver, "nodeName": format!("node-{number:04}"), "source": {"persistentVolumeName": name}},
+                }),
+            );
+        }
+        api.put(
+            "/apis/storage.k8s.io/v1/csidrivers",
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": ebs_csi_proto::DRIVER_NAME, "annotations": {"ebs.csi.aws.com/safe-detach": "v1"}}}),
+        );
+        Arc::new(Mutex::new(api))
+    }
+
+    fn put(&mut self, collection: &str, object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        self.objects.insert(format!("{collection}/{name}"), object);
+    }
+
+    /// How often it was asked for (`PATCH nodes`).
+    pub(crate) fn asked(&self, what: &str) -> usize {
+        self.asked.get(what).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.asked.clear();
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let is_collection = ["nodes", "pods", "persistentvolumes", "volumeattachments"]
+            .iter()
+            .any(|kind| path.ends_with(kind));
+        let kind = match is_collection {
+            true => path.rsplit('/').next(),
+            false => path.rsplit('/').nth(1),
+        };
+        let what = format!("{method} {}", kind.unwrap_or_default());
+        *self.asked.entry(what).or_default() += 1;
+        if path.contains("/leases") {
+            return self.lease(body);
+        }
+        if is_collection {
+            let within = format!("{path}/");
+            let items: Vec<&Value> = self
+                .objects
+                .range(within.clone()..)
+                .take_while(|(key, _)| key.starts_with(&within))
+                .map(|(_, object)| object)
+                .collect();
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items});
+            return (200, list);
+        }
+        match (method, self.objects.get(path)) {
+            (&Method::GET | &Method::PATCH, Some(object)) => (200, object.clone()),
+            (&Method::GET | &Method::PATCH, None) => (404, failure(404, "NotFound")),
+            // An event: nobody reads it back.
+            _ => (201, serde_json::from_slice(body).unwrap_or_default()),
+        }
+    }
+
+    fn lease(&mut self, body: &[u8]) -> (u16, Value) {
+        if let Ok(lease) = serde_json::from_slice(body) {
+            self.lease = Some(lease);
+        }
+        match &self.lease {
+            Some(lease) => (200, lease.clone()),
+            None => (404, failure(404, "NotFound")),
+        }
+    }
+}
+
+fn failure(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": code, "reason": reason, "message": reason})
+}
+
+/// A client of it. A watch never tells anything.
+pub(crate) fn client(api: &Shared) -> kube::Client {
+    let api = Arc::clone(api);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let api = Arc::clone(&api);
+        async move {
+            let (parts, body) = request.into_parts();
+            if parts
+                .uri
+                .query()
+                .is_some_and(|query| query.contains("watch=true"))
+            {
+                std::future::pending::<()>().await;
+            }
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let (code, value) = lock(&api).answer(&parts.method, parts.uri.path(), &body);
+            let response = Response::builder().status(code);
+            let response = response.body(Body::from(value.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.expect("a response"))
+        }
+    });
+    kube::Client::new(service, "kube-system")
+}

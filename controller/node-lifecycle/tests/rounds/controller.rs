@@ -1,0 +1,97 @@
+//! A controller on a socket that says of every instance that it is stopped, and counts its questions.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ebs_csi_proto::Failure;
+use ebs_csi_proto::safe_detach::safe_detach_server::{SafeDetach, SafeDetachServer};
+use ebs_csi_proto::safe_detach::{
+    Ask, BreakGlassRequest, BreakGlassResponse, FenceRequest, FenceResponse, Outcome,
+    QueryInstancesRequest, QueryInstancesResponse, QueryRequest, QueryResponse, Report, Verdict,
+    query_instances_response, query_response,
+};
+use tokio::net::UnixListener;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::Server;
+use tonic::{Request, Response, Status, Streaming};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Controller(Arc<AtomicUsize>);
+
+impl Controller {
+    /// Serves for as long as the runtime lives.
+    pub(crate) fn serve(socket: &Path) -> Self {
+        let this = Self::default();
+        let listener = UnixListener::bind(socket).expect("a socket");
+        let connections = futures_util::stream::unfold(listener, |listener| async move {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            Some((accepted, listener))
+        });
+        let served = Server::builder()
+            .add_service(SafeDetachServer::new(this.clone()))
+            .serve_with_incoming(connections);
+        tokio::spawn(served);
+        this
+    }
+
+    /// Questions about instances so far.
+    pub(crate) fn asked(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn stopped() -> Verdict {
+    Verdict {
+        outcome: Outcome::Safe.into(),
+        token: "stopped".to_owned(),
+        text: "it is off".to_owned(),
+        instance_state: "stopped".to_owned(),
+    }
+}
+
+#[tonic::async_trait]
+impl SafeDetach for Controller {
+    async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
+        let subjects = request.into_inner().subjects.into_iter();
+        let answers = subjects.map(|subject| query_response::Answer {
+            subject: Some(subject),
+            verdict: Some(stopped()),
+            attached_since: String::new(),
+        });
+        let answers = answers.collect();
+        Ok(Response::new(QueryResponse { answers }))
+    }
+
+    async fn query_instances(
+        &self,
+        request: Request<QueryInstancesRequest>,
+    ) -> Answer<QueryInstancesResponse> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let ids = request.into_inner().instance_ids.into_iter();
+        let answers = ids.map(|instance_id| query_instances_response::Answer {
+            instance_id,
+            verdict: Some(stopped()),
+            launch_time: "2026-01-01T00:00:00Z".to_owned(),
+        });
+        let answers = answers.collect();
+        Ok(Response::new(QueryInstancesResponse { answers }))
+    }
+
+    type ObserveStream = Pin<Box<dyn Stream<Item = Result<Ask, Status>> + Send>>;
+
+    async fn observe(&self, _: Request<Streaming<Report>>) -> Answer<Self::ObserveStream> {
+        Ok(Response::new(Box::pin(tokio_stream::pending().map(Ok))))
+    }
+
+    async fn fence(&self, _: Request<FenceRequest>) -> Answer<FenceResponse> {
+        Err(Failure::unimplemented("Fence").into())
+    }
+
+    async fn break_glass(&self, _: Request<BreakGlassRequest>) -> Answer<BreakGlassResponse> {
+        Err(Failure::unimplemented("BreakGlass").into())
+    }
+}

@@ -1,0 +1,121 @@
+//! What one round asks for and does, counted: with an API server and a controller of the test's own.
+
+mod api;
+mod controller;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebs_csi_node_lifecycle::controller::Controller as Client;
+use ebs_csi_node_lifecycle::failover::{Failover, Lost, Tables};
+use ebs_csi_node_lifecycle::flags::Fence;
+use ebs_csi_node_lifecycle::leader::Leader;
+use ebs_csi_node_lifecycle::seen::Seen;
+use ebs_csi_node_lifecycle::table::{Row, Table, follow};
+use ebs_csi_node_lifecycle::tell::Teller;
+use ebs_csi_safe_detach::lifecycle::FailoverMode;
+
+use api::{Api, Shared, lock};
+use controller::Controller;
+
+/// Between two rounds.
+const EVERY: Duration = Duration::from_secs(3);
+
+/// Longer than the test runs, on whatever machine.
+const LONG: Duration = Duration::from_secs(3600);
+
+struct World {
+    failover: Failover,
+    controller: Controller,
+    api: Shared,
+    /// The socket is in it.
+    _directory: tempfile::TempDir,
+}
+
+fn watch<T>(client: &kube::Client, table: &Arc<Table<T>>)
+where
+    T: Seen + Row + std::fmt::Debug + Send + Sync + 'static,
+{
+    let api = kube::Api::all(client.clone());
+    tokio::spawn(follow(api, Arc::clone(table)));
+}
+
+/// A process that leads and has seen all; of `nodes`, the first `lost` are not Ready.
+async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
+    let api = Api::of(nodes, lost);
+    let client = api::client(&api);
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("safe-detach.sock");
+    let controller = Controller::serve(&socket);
+    let tables = Arc::new(Tables::default());
+    watch(&client, &tables.nodes);
+    watch(&client, &tables.pods);
+    watch(&client, &tables.volumes);
+    watch(&client, &tables.attachments);
+    let leader = Leader::new(client.clone(), "kube-system", "one".to_owned(), LONG);
+    let election = tokio::spawn({
+        let leader = Arc::clone(&leader);
+        async move { leader.run().await }
+    });
+    while !(leader.leads() && tables.are_complete()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Its renewals would be counted.
+    election.abort();
+    let (teller, telling) = Teller::new(client.clone(), "one".to_owned());
+    tokio::spawn(telling.run());
+    lock(&api).forget();
+    let failover = Failover {
+        client,
+        namespace: "kube-system".to_owned(),
+        tables,
+        controller: Client::at(socket),
+        leader,
+        mode: FailoverMode::ProveFirst,
+        fence: Fence::Off,
+        lost: Lost::new(Duration::from_secs(300)),
+        episodes: Mutex::default(),
+        rota: Mutex::default(),
+        every: EVERY,
+        fresh,
+        metrics: Arc::default(),
+        teller: Arc::new(teller),
+    };
+    World {
+        failover,
+        controller,
+        api,
+        _directory: directory,
+    }
+}
+
+#[tokio::test]
+async fn what_is_proved_at_once_is_asked_about_twice_and_written_down_once() {
+    // As many as the brake lets through of so many nodes.
+    let world = world(4_000, 200, LONG).await;
+    let next = world.failover.round().await;
+    assert_eq!(world.controller.asked(), 2, "one look, and a second one");
+    let api = lock(&world.api);
+    assert_eq!(api.asked("PUT leases"), 1, "before anything is done");
+    assert_eq!(api.asked("GET nodes"), 200, "each is looked at again");
+    assert_eq!(api.asked("PATCH nodes"), 200, "and has our taint");
+    assert_eq!(next, EVERY, "nothing is left to hurry for");
+}
+
+#[tokio::test]
+async fn nothing_is_taken_on_an_answer_that_has_grown_old_and_the_next_round_follows_at_once() {
+    let world = world(40, 2, Duration::ZERO).await;
+    let next = world.failover.round().await;
+    assert_eq!(world.controller.asked(), 2);
+    let api = lock(&world.api);
+    assert_eq!(api.asked("GET nodes"), 2);
+    assert_eq!(api.asked("PATCH nodes"), 0, "all answers are too old");
+    assert_eq!(next, Duration::ZERO);
+}
+
+#[tokio::test]
+async fn more_suspects_than_ec2_takes_at_once_are_asked_about_in_turns_that_come_sooner() {
+    let world = world(900, 201, LONG).await;
+    let next = world.failover.round().await;
+    assert_eq!(next, Duration::from_secs(2));
+}
