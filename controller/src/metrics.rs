@@ -264,7 +264,12 @@ impl Metrics {
         self.detaches.set(volume, instance, state, since);
     }
 
-    /// A detach ended, or nobody waits for it any more.
+    /// A detach's time ended before the detach did: until it is asked for again, it goes on as it is.
+    pub fn detach_left(&self, volume: &str, instance: &str) {
+        self.detaches.leave(volume, instance);
+    }
+
+    /// A detach ended, or is not wanted any more.
     pub fn detach_ended(&self, volume: &str, instance: &str) {
         self.detaches.remove(volume, instance);
     }

@@ -22,7 +22,7 @@ impl Attachments {
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = pair;
         let mut machine = Detaching::new(volume.clone(), node.clone());
-        let pending = PendingDetach::new(pair, self.tally.metrics());
+        let mut pending = PendingDetach::new(pair, self.tally.metrics());
         // The facts come before the act, always.
         let since = |seen: &Seen<Volume>| Some(seen.present()?.attachment(node)?.attached);
         let mut attached = None;
@@ -107,7 +107,10 @@ impl Attachments {
                     }
                 })
                 .await;
-            step = seen.ok_or_else(|| machine.overdue())?;
+            step = seen.ok_or_else(|| {
+                pending.overdue();
+                machine.overdue()
+            })?;
         }
     }
 }

@@ -6,11 +6,12 @@ use crate::ec2::{AttachmentState, Seen, Volume};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 
-/// Shows one detach as pending while it lives.
+/// Shows one detach as pending while it lives, and after it when it ran out of time.
 pub(super) struct PendingDetach<'a> {
     pair: &'a Pair,
     metrics: &'a Metrics,
     since: Instant,
+    overdue: bool,
 }
 
 impl<'a> PendingDetach<'a> {
@@ -19,7 +20,13 @@ impl<'a> PendingDetach<'a> {
             pair,
             metrics,
             since: Instant::now(),
+            overdue: false,
         }
+    }
+
+    /// The time of the operation has ended, and the detach has not.
+    pub(super) fn overdue(&mut self) {
+        self.overdue = true;
     }
 
     /// The state in which a look shows the attachment.
@@ -47,6 +54,9 @@ impl<'a> PendingDetach<'a> {
 impl Drop for PendingDetach<'_> {
     fn drop(&mut self) {
         let Pair { volume, node } = self.pair;
-        self.metrics.detach_ended(volume.as_str(), node.as_str());
+        match self.overdue {
+            true => self.metrics.detach_left(volume.as_str(), node.as_str()),
+            false => self.metrics.detach_ended(volume.as_str(), node.as_str()),
+        }
     }
 }

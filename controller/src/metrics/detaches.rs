@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -13,35 +13,70 @@ use tokio::time::Instant;
 /// A detach that takes longer than this is worth a line in a dashboard.
 const PENDING_AFTER: Duration = Duration::from_secs(60);
 
-/// Detaches that somebody waits for.
+/// A detach whose time has ended is asked for again by external-attacher, some minutes later at most. Until then it is the same detach.
+const BETWEEN_TRIES: Duration = Duration::from_secs(600);
+
+/// Detaches that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct Detaches(Mutex<BTreeMap<(String, String), (String, Instant)>>);
+pub(super) struct Detaches(Mutex<BTreeMap<(String, String), Pending>>);
+
+#[derive(Clone, Debug)]
+struct Pending {
+    state: String,
+    since: Instant,
+    /// When its time ended, while nobody has asked again.
+    left: Option<Instant>,
+}
+
+impl Pending {
+    fn is_given_up(&self) -> bool {
+        self.left.is_some_and(|at| at.elapsed() >= BETWEEN_TRIES)
+    }
+}
 
 impl Detaches {
     pub(super) fn set(&self, volume: &str, instance: &str, state: &str, since: Instant) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.insert(
-            (volume.to_owned(), instance.to_owned()),
-            (state.to_owned(), since),
-        );
+        let mut all = self.all();
+        let key = (volume.to_owned(), instance.to_owned());
+        let before = all.get(&key).filter(|before| !before.is_given_up());
+        let pending = Pending {
+            state: state.to_owned(),
+            since: before.map_or(since, |before| before.since.min(since)),
+            left: None,
+        };
+        all.insert(key, pending);
+    }
+
+    /// Its time ended before it did.
+    pub(super) fn leave(&self, volume: &str, instance: &str) {
+        let mut all = self.all();
+        if let Some(pending) = all.get_mut(&(volume.to_owned(), instance.to_owned())) {
+            pending.left = Some(Instant::now());
+        }
     }
 
     pub(super) fn remove(&self, volume: &str, instance: &str) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.remove(&(volume.to_owned(), instance.to_owned()));
+        let key = (volume.to_owned(), instance.to_owned());
+        self.all().remove(&key);
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Pending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for Detaches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let pending = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let pending = {
+            let mut all = self.all();
+            all.retain(|_, pending| !pending.is_given_up());
+            all.clone()
+        };
         let shown: Vec<_> = pending
             .into_iter()
-            .map(|((volume, instance), (state, since))| (volume, instance, state, since.elapsed()))
+            .map(|((volume, instance), Pending { state, since, .. })| {
+                (volume, instance, state, since.elapsed())
+            })
             .filter(|(_, _, _, waited)| *waited >= PENDING_AFTER)
             .collect();
         if shown.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ebs_csi_safe_detach::Verdict;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -62,6 +63,12 @@ impl SafeDetach {
                 mode: mode.to_string(),
             })
             .set(1);
+        // Of a series that begins with its first count, that count is no increase.
+        for verdict in Verdict::all() {
+            let (verdict, evidence) = verdict.label();
+            let label = ByVerdict { verdict, evidence };
+            drop(self.decisions.get_or_create(&label));
+        }
     }
 
     pub(super) fn decided(&self, verdict: &'static str, evidence: &'static str) {

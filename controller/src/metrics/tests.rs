@@ -37,3 +37,92 @@ async fn a_detach_is_shown_only_after_a_minute() {
             .contains("detach_pending_seconds_total")
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_that_is_asked_for_again_goes_on_counting_until_nobody_asks() {
+    let metrics = Metrics::default();
+    let shown = || {
+        let text = metrics.encode(&[]).unwrap();
+        let mut lines = text
+            .lines()
+            .filter(|line| line.contains("detach_pending_seconds_total{"));
+        lines
+            .next()
+            .and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+    };
+    let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+    metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
+    wait(360).await;
+    metrics.detach_left("vol-1", "i-1");
+    wait(300).await;
+    assert_eq!(shown(), Some(660.0), "between two tries");
+    metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
+    wait(10).await;
+    assert_eq!(shown(), Some(670.0), "and in the next");
+    metrics.detach_left("vol-1", "i-1");
+    wait(600).await;
+    assert_eq!(shown(), None, "nobody asks any more");
+    metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
+    wait(70).await;
+    assert_eq!(shown(), Some(70.0), "another one");
+    metrics.detach_ended("vol-1", "i-1");
+    assert_eq!(shown(), None);
+}
+
+fn deploy(name: &str) -> String {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let path = std::path::PathBuf::from(here).join("../deploy").join(name);
+    std::fs::read_to_string(&path).expect("a file of deploy/")
+}
+
+/// The series that an expression of an alert names: `NAME` or `NAME{LABEL="VALUE"}`.
+fn series(expression: &str) -> Vec<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let starts = expression.match_indices("aws_ebs_csi_");
+    let series = starts.map(|(at, _)| {
+        let rest = &expression[at..];
+        let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        match rest[end..]
+            .strip_prefix('{')
+            .and_then(|l| l.split_once('}'))
+        {
+            Some((labels, _)) => format!("{}{{{labels}", &rest[..end]),
+            None => rest[..end].to_owned(),
+        }
+    });
+    series.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_alert_rests_on_what_is_served_and_has_its_paragraph() {
+    let metrics = Metrics::default();
+    metrics.safe_detach_mode("enforce");
+    metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
+    tokio::time::advance(Duration::from_secs(61)).await;
+    let served = metrics.encode(&[]).unwrap();
+    let rules = deploy("kubernetes/controller-alerts.yaml");
+    let runbook = deploy("docs/safe-detach.md");
+    let mut alerts = 0;
+    for rule in rules.split("- alert: ").skip(1) {
+        alerts += 1;
+        let name = rule.lines().next().unwrap_or_default().trim();
+        assert!(
+            runbook.contains(&format!("**{name}**")),
+            "{name}: what to do"
+        );
+        let expression = rule
+            .split("expr: ")
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        let named = series(expression.expect("an expression on one line"));
+        assert!(!named.is_empty(), "{name}");
+        for series in named {
+            let is_served = served.lines().any(|line| {
+                let after = line.strip_prefix(series.as_str());
+                after.is_some_and(|rest| rest.starts_with(['{', ' ', ',', '}']))
+            });
+            assert!(is_served, "{name}: {series} is not served\n{served}");
+        }
+    }
+    assert!(alerts >= 4);
+}
