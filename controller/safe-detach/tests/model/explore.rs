@@ -66,7 +66,7 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     let mut seen = Seen::new();
     seen.place(start, 0);
     let mut names = std::collections::HashSet::<Name, BuildHasherDefault<Mix>>::default();
-    let mut calm: Vec<(u32, u32)> = Vec::new();
+    let mut calm = Calm::default();
     let mut found = Found {
         states: 1,
         steps: 0,
@@ -77,6 +77,7 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     let mut at = 0;
     while at < seen.states.len() && found.broken.is_none() {
         let state = seen.states[at];
+        calm.begin();
         for step in next(&state).0 {
             found.steps += 1;
             names.insert(step.name);
@@ -84,7 +85,7 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
                 Ok(after) => {
                     let place = seen.place(after, at);
                     if !step.fault && !goals.is_empty() && place != at {
-                        calm.push((number(place), number(at)));
+                        calm.to.push(number(place));
                     }
                 }
                 Err(property) => {
@@ -100,7 +101,8 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     found.states = seen.states.len();
     found.taken.extend(names);
     if found.broken.is_none() && !goals.is_empty() {
-        seen.look_at(goals, calm, &next, &mut found);
+        calm.begin();
+        seen.look_at(goals, &calm, &next, &mut found);
     }
     found
 }
@@ -179,39 +181,59 @@ impl<S: Copy + Eq + Hash> Seen<S> {
         names
     }
 
-    /// Walks back from each goal along the steps that are no faults. Where that does not come by, the goal is out of reach for good; everywhere
+    /// Goes back from each goal along the steps that are no faults. Where that does not come by, the goal is out of reach for good; everywhere
     /// else it can still be reached, whatever has happened, so a scheduler that is fair comes there.
     fn look_at(
         &self,
         goals: &[Goal<S>],
-        mut calm: Vec<(u32, u32)>,
+        calm: &Calm,
         next: &impl Fn(&S) -> Steps<S>,
         found: &mut Found,
     ) {
-        calm.sort_unstable();
-        let mut first = vec![0_u32; self.states.len() + 1];
-        for (to, _) in &calm {
-            first[*to as usize + 1] += 1;
-        }
-        for place in 0..self.states.len() {
-            first[place + 1] += first[place];
-        }
         for goal in goals {
-            let mut reaches: Vec<bool> = self.states.iter().map(goal.reached).collect();
-            let mut todo: Vec<usize> = (0..reaches.len()).filter(|at| reaches[*at]).collect();
-            while let Some(at) = todo.pop() {
-                for (_, before) in &calm[first[at] as usize..first[at + 1] as usize] {
-                    if !std::mem::replace(&mut reaches[*before as usize], true) {
-                        todo.push(*before as usize);
-                    }
-                }
-            }
+            let reaches = calm.reach(self.states.iter().map(goal.reached).collect());
             let asked = || (0..reaches.len()).filter(|at| (goal.from)(&self.states[*at]));
             found.asked.push((goal.name, asked().count()));
             if let Some(stuck) = asked().find(|at| !reaches[*at]) {
                 let way = self.way(stuck, next);
                 found.broken = Some((format!("{} is out of reach", goal.name), way));
                 return;
+            }
+        }
+    }
+}
+
+/// The steps that are no faults: from each state in their order, where they lead. Four bytes each, because they are many.
+#[derive(Default)]
+struct Calm {
+    to: Vec<u32>,
+    /// Where those of each state begin; one more marks the end.
+    first: Vec<usize>,
+}
+
+impl Calm {
+    /// What is pushed from now on leads from the next state.
+    fn begin(&mut self) {
+        self.first.push(self.to.len());
+    }
+
+    /// From where what is marked can be reached.
+    fn reach(&self, mut marked: Vec<bool>) -> Vec<bool> {
+        let leads = |marked: &[bool], at: usize| {
+            let mut to = self.to[self.first[at]..self.first[at + 1]].iter();
+            to.any(|to| marked[*to as usize])
+        };
+        // Most steps lead to states that were found later, so most of it is done when they are gone through backwards once.
+        loop {
+            let mut more = false;
+            for at in (0..marked.len()).rev().chain(0..marked.len()) {
+                if !marked[at] && leads(&marked, at) {
+                    marked[at] = true;
+                    more = true;
+                }
+            }
+            if !more {
+                return marked;
             }
         }
     }
