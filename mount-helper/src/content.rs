@@ -21,7 +21,7 @@ use rustix::io::Errno;
 /// Bytes read at the start of a disk to recognise what it holds; every known first signature lies within.
 pub const HEAD: usize = 320 << 10;
 /// Bytes read first: both superblocks and the boot area beside them.
-const FIRST: usize = 8 << 10;
+pub const FIRST: usize = 8 << 10;
 /// Bytes read at the end of a disk to recognise what it holds.
 const TAIL: usize = 128 << 10;
 /// Alignment of direct reads, in bytes; the largest logical block of any disk.
@@ -134,6 +134,15 @@ fn first_set(
 
 fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
     sys::block_bytes(disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+}
+
+/// Identifier of the file system whose superblock stands among the first bytes of a disk.
+pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
+    match (ext::read(head, 0), xfs::read(head)) {
+        (Some(facts), None) => Some(facts.uuid),
+        (None, Some(facts)) => Some(facts.uuid),
+        _ => None,
+    }
 }
 
 /// What the first bytes of a disk say; None when they say nothing.

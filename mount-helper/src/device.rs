@@ -2,7 +2,7 @@
 mod arrivals;
 mod disk_roots;
 
-pub use disk_roots::DiskRoots;
+pub use disk_roots::{DiskRoots, XenDisk};
 
 use crate::beneath;
 use crate::sys;
@@ -68,6 +68,15 @@ pub enum Access {
     ReadOnly,
 }
 
+/// What a disk was found by.
+#[derive(Debug)]
+enum Proof {
+    /// It says whose it is.
+    Serial(String),
+    /// It says nothing, and stands at the name that EC2 was told, or did when it was taken for the volume.
+    Name,
+}
+
 /// A disk that was the volume's when it was found. The descriptor pins it: its number cannot be given to another
 /// disk while this value lives.
 #[derive(Debug)]
@@ -81,7 +90,9 @@ pub struct Device {
     bytes: u64,
     whole_bytes: u64,
     start: Option<u64>,
-    serial: String,
+    /// Number of the whole disk.
+    whole: u64,
+    proof: Proof,
 }
 
 impl Device {
@@ -118,7 +129,12 @@ impl Device {
     /// A device of this kernel name and number has bytes in common with this one: it is the same, the disk that this is a partition
     /// of, or a partition of this disk.
     pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: u64) -> bool {
-        let of_this_disk = || roots.serial_of(number) == Ok(Some(self.serial.clone()));
+        let of_this_disk = || match &self.proof {
+            Proof::Serial(serial) => roots
+                .serial_of(number)
+                .is_ok_and(|other| other.as_ref() == Some(serial)),
+            Proof::Name => roots.xen_disk(number) == self.by_name(),
+        };
         let is_part = || {
             name.strip_prefix(self.disk.as_str()).is_some_and(|rest| {
                 let digits = rest.strip_prefix('p').unwrap_or(rest);
@@ -147,7 +163,7 @@ impl Device {
             && facts.st_rdev == self.number
             && roots.number_beneath(&directory)? == self.number
             && roots.start_beneath(&directory) == self.start
-            && roots.serial(&self.disk).as_deref() == Some(self.serial.as_str())
+            && self.proved(roots)
             && sequence.parse() == Ok(self.sequence)
             && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
             && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
@@ -155,6 +171,38 @@ impl Device {
             Ok(())
         } else {
             Err(DeviceError::Mismatch)
+        }
+    }
+
+    fn proved(&self, roots: &DiskRoots) -> bool {
+        match &self.proof {
+            Proof::Serial(serial) => roots.serial(&self.disk).as_deref() == Some(serial.as_str()),
+            Proof::Name => roots.says_nothing(&format!("block/{}", self.disk)),
+        }
+    }
+
+    /// The whole disk, when it has no serial and was found by its name.
+    pub fn by_name(&self) -> Option<XenDisk> {
+        match self.proof {
+            Proof::Serial(_) => None,
+            Proof::Name => Some(XenDisk {
+                sequence: self.sequence,
+                number: self.whole,
+            }),
+        }
+    }
+
+    /// Nobody has claimed the disk or a part of it, as every mount does wherever it is.
+    pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
+        self.verify(roots)?;
+        let opened = beneath::open(&roots.devices, &self.disk, OFlags::RDONLY | OFlags::EXCL);
+        // What was found claimed, or not, is still this disk.
+        self.verify(roots)?;
+        match opened {
+            Ok(whole) if fstat(&whole)?.st_rdev == self.whole => Ok(true),
+            Ok(_) => Err(DeviceError::Mismatch),
+            Err(Errno::BUSY) => Ok(false),
+            Err(errno) => Err(errno.into()),
         }
     }
 

@@ -29,6 +29,7 @@ pub mod start;
 pub mod supervisor;
 pub mod sys;
 pub mod table;
+pub mod taken;
 pub mod tool;
 pub mod tools;
 pub mod world;

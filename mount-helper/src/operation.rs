@@ -1,4 +1,5 @@
 //! The operations behind the requests: each looks for itself, has the facts judged, and acts on what was allowed.
+mod by_name;
 mod examine;
 mod expand;
 mod grow;

@@ -1,4 +1,5 @@
 //! The command line.
+use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::KubeletPath;
@@ -22,6 +23,9 @@ Options:
   --nodev-nosuid off|untrusted|on
                              mounts that ignore device nodes and set-user-id bits whatever the volume's mount options
                              say: none, those of file systems that this driver did not make, all [default: off]
+  --disks-without-serial refuse|by-name
+                             disks that do not say whose they are, as on instance types that are built on Xen: refused, or
+                             taken by the name that EC2 was told, as long as nothing speaks against it [default: by-name]
   --tool-deadline SECONDS    no tool runs longer, where the policy allows it more
   --grace SECONDS            time for running operations after SIGTERM [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
@@ -45,6 +49,8 @@ pub struct Settings {
     pub untrusted_images: UntrustedImages,
     /// Which mounts ignore device nodes and set-user-id bits.
     pub nodev_nosuid: NodevNosuid,
+    /// What is done with disks that have no serial.
+    pub disks_without_serial: DisksWithoutSerial,
     /// No tool runs longer; none leaves the policy's own limits.
     pub tool_deadline: Option<Duration>,
     /// Time for running operations after SIGTERM.
@@ -80,6 +86,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         places: None,
         untrusted_images: UntrustedImages::default(),
         nodev_nosuid: NodevNosuid::default(),
+        disks_without_serial: DisksWithoutSerial::default(),
         tool_deadline: None,
         grace: Duration::from_secs(25),
         json: false,
@@ -122,6 +129,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                 | "--paths"
                 | "--untrusted-images"
                 | "--nodev-nosuid"
+                | "--disks-without-serial"
                 | "--tool-deadline"
                 | "--grace"
                 | "--log-format"
@@ -161,6 +169,12 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                 settings.nodev_nosuid = NodevNosuid::parse(&value).ok_or_else(|| {
                     format!("--nodev-nosuid {value:?} must be off, untrusted or on")
                 })?;
+            }
+            "--disks-without-serial" => {
+                settings.disks_without_serial =
+                    DisksWithoutSerial::parse(&value).ok_or_else(|| {
+                        format!("--disks-without-serial {value:?} must be refuse or by-name")
+                    })?;
             }
             "--tool-deadline" => {
                 settings.tool_deadline = match value.parse() {
@@ -222,6 +236,7 @@ mod tests {
             "--grace=3",
             "--untrusted-images=deny",
             "--nodev-nosuid=untrusted",
+            "--disks-without-serial=refuse",
             "--sandbox",
             "--allow-private-mounts",
         ];
@@ -233,6 +248,7 @@ mod tests {
         assert_eq!(settings.grace, Duration::from_secs(3));
         assert_eq!(settings.untrusted_images, UntrustedImages::Deny);
         assert_eq!(settings.nodev_nosuid, NodevNosuid::Untrusted);
+        assert_eq!(settings.disks_without_serial, DisksWithoutSerial::Refuse);
     }
 
     #[test]
@@ -248,6 +264,7 @@ mod tests {
             (&["--tool-deadline", "0"][..], "1 to 86400"),
             (&["--untrusted-images", "no"][..], "deny, check or allow"),
             (&["--nodev-nosuid", "yes"][..], "off, untrusted or on"),
+            (&["--disks-without-serial", "no"][..], "refuse or by-name"),
             (&["--sandbox=yes"][..], "takes no value"),
             (&["serve"][..], "unknown argument"),
         ] {

@@ -16,9 +16,11 @@ use crate::settings::{self, Command, HELP, Settings};
 use crate::supervisor::{Supervisor, Turn};
 use crate::sys::{self, Fork};
 use crate::table::Table;
+use crate::taken::{self, Taken};
 use crate::world::World;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
+use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::ceiling::{self, Ceiling};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
@@ -87,6 +89,7 @@ fn print(text: &str) -> ExitCode {
 struct Opened {
     root: Root,
     disks: DiskRoots,
+    taken: Taken,
     listener: OwnedFd,
     rules: Ceiling,
 }
@@ -138,6 +141,7 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
             tool_deadline: settings.tool_deadline,
             untrusted_images: Some(settings.untrusted_images),
             nodev_nosuid: Some(settings.nodev_nosuid),
+            disks_without_serial: Some(settings.disks_without_serial),
             ..ceiling::Settings::default()
         },
     )
@@ -150,11 +154,18 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
         Recognition::Nvme
     };
     let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
+    let (disks, taken) = match rules.disks_without_serial() {
+        DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
+            taken::by_name(disks, &settings.listen)?
+        }
+        _ => (disks, Taken::default()),
+    };
     let listener =
         bind(&settings.listen).map_err(|e| (settings.listen.to_string_lossy().into_owned(), e))?;
     Ok(Opened {
         root,
         disks,
+        taken,
         listener,
         rules,
     })
@@ -296,6 +307,7 @@ fn be_broker(
             runners: Runners::new(jobs),
             rules: opened.rules,
             examined: Examined::default(),
+            taken: opened.taken,
         },
         table: Table::default(),
         peer_uid: profile::NODE_AGENT.identity.uid,
@@ -317,6 +329,10 @@ fn be_broker(
             ("digest", policy.digest),
             ("untrusted-images", settings.untrusted_images.as_str()),
             ("nodev-nosuid", settings.nodev_nosuid.as_str()),
+            (
+                "disks-without-serial",
+                settings.disks_without_serial.as_str(),
+            ),
         ],
     );
     if channel::send(&life, READY, &[]).is_err() {

@@ -42,6 +42,21 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     bytes
 }
 
+/// The volume whose identifier a file system carries; None for one that no format of this driver wrote.
+pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
+    let text: String = identifier
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let digits = format!("{}{}", &text[13..16], &text[17..]);
+    // Of the older ids, eight digits; of the others, seventeen.
+    [digits.get(10..), digits.get(1..)]
+        .into_iter()
+        .flatten()
+        .filter_map(|digits| VolumeId::parse(&format!("vol-{digits}")).ok())
+        .find(|volume| self::identifier(volume) == identifier)
+}
+
 /// A runner for the format that a request asks for, which waits for the disk: it notes `time`, in seconds since 1970, as its beginning. None when it
 /// cannot be had now.
 pub fn ask_for_format<'w>(world: &'w World, asked: &Stage, time: u64) -> Option<Waiting<'w>> {
@@ -288,5 +303,11 @@ mod tests {
         let short = VolumeId::parse("vol-1a2b3c4d").expect("id");
         assert_ne!(identifier(&volume), identifier(&short));
         assert_eq!(identifier(&short)[12..], [0x1a, 0x2b, 0x3c, 0x4d]);
+        for volume in [volume, short] {
+            assert_eq!(volume_of(identifier(&volume)), Some(volume));
+        }
+        for other in [[0; 16], [0xeb; 16]] {
+            assert_eq!(volume_of(other), None);
+        }
     }
 }

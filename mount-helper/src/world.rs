@@ -1,15 +1,17 @@
 //! Everything that an operation may use, opened before the process confined itself.
-use crate::device::{Device, DiskRoots};
+use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::directories::Directories;
 use crate::examined::Examined;
 use crate::mount_table::MountTable;
 use crate::outcome::{At, Done};
 use crate::place::Root;
 use crate::runners::Runners;
+use crate::taken::Taken;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{KubeletPath, Refusal, Refused, Step, VolumeId};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// The broker's held roots and its neighbours.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct World {
     pub rules: Ceiling,
     /// Which disks need not be examined again.
     pub examined: Examined,
+    /// What disks without a serial were taken for.
+    pub taken: Taken,
 }
 
 impl World {
@@ -45,15 +49,66 @@ impl World {
 
     /// Whose disk is mounted there. A path without a mount belongs to nobody else.
     pub fn owner(&self, place: &PathFacts, volume: &VolumeId) -> Done<Owner> {
-        let PathFacts::Mounted(MountFacts { device, .. }) = place else {
+        let PathFacts::Mounted(MountFacts { device, block, .. }) = place else {
             return Ok(Owner::ThisVolume);
         };
         Ok(match self.disks.serial_of(*device).at(Step::FindDevice)? {
             Some(serial) if serial == volume.serial() => Owner::ThisVolume,
             Some(_) => Owner::Another,
-            None if self.disks.exists(*device) => Owner::Another,
-            None => Owner::Gone,
+            None => match self.disks.xen_disk(*device) {
+                Some(disk) => self.taken_for(disk, *block, volume)?,
+                None if self.disks.exists(*device) => Owner::Another,
+                None => Owner::Gone,
+            },
         })
+    }
+
+    /// What is remembered of a disk without a serial. One that holds more than volumes is none, whoever asks. What is mounted under its
+    /// number without having claimed it is on a disk that left the node before it came.
+    fn taken_for(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Done<Owner> {
+        let former = || {
+            let now = self.disks.open_known(disk, None, Access::ReadOnly);
+            !block && now.and_then(|device| device.is_free(&self.disks)) == Ok(true)
+        };
+        Ok(match self.taken.volume_of(&disk) {
+            Some(known) if known == *volume => Owner::ThisVolume,
+            Some(_) => Owner::Another,
+            None if self.mounted_elsewhere(disk)? => Owner::Another,
+            None if former() => Owner::Gone,
+            None => Owner::Unproved,
+        })
+    }
+
+    /// The disk, or a part of it, is mounted where no volume is: the machine's own disk is.
+    pub fn mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
+        for number in self.disks.numbers_of(disk).at(Step::FindDevice)? {
+            let mounts = self.root.mounts_of(number, &self.table)?;
+            if mounts.iter().any(|mount| mount.path.is_none()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A volume's disk, for a request that does not say where it is: by its serial, or as it was taken before.
+    pub fn find_known(
+        &self,
+        volume: &VolumeId,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        let mut found = self
+            .disks
+            .find_part(&volume.serial(), partition, access, Duration::ZERO);
+        for disk in self.taken.disks_of(volume) {
+            match found {
+                Err(DeviceError::Absent) => {
+                    found = self.disks.open_known(disk, partition, access);
+                }
+                other => return other,
+            }
+        }
+        found
     }
 
     /// The partition that is mounted or bound there; None for a whole disk.

@@ -150,6 +150,7 @@ impl Helper {
                     let stuck = page.volumes.is_empty();
                     held.extend(page.volumes);
                     if !page.more {
+                        self.metrics.disks_by_name(&held);
                         return Ok(held);
                     }
                     if stuck {

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_wire::HeldVolume;
+
 /// Upper bounds of the latency histogram, in seconds.
 const BOUNDS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 30.0, 120.0];
 
@@ -23,6 +25,7 @@ struct Counted {
     registered: Option<bool>,
     hung: BTreeSet<String>,
     damaged: BTreeSet<String>,
+    by_name: BTreeSet<String>,
     unanswered: u64,
 }
 
@@ -83,6 +86,12 @@ impl Metrics {
         } else {
             known.remove(volume)
         }
+    }
+
+    /// What the helper holds now: the volumes among it whose disks have no serial and were taken by their name.
+    pub fn disks_by_name(&self, held: &[HeldVolume]) {
+        let by_name = held.iter().filter(|entry| entry.by_name);
+        self.counted().by_name = by_name.map(|entry| entry.volume.to_string()).collect();
     }
 
     /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
@@ -164,6 +173,12 @@ impl Counted {
             "File systems in which the kernel met errors, which it made read-only or shut down.";
         head(page, name, "gauge", help)?;
         for volume in &self.damaged {
+            writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
+        }
+        let name = "ebs_csi_node_agent_disk_by_name";
+        let help = "Volumes whose disks have no serial (Xen) and were taken by their device name.";
+        head(page, name, "gauge", help)?;
+        for volume in &self.by_name {
             writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
         }
         let name = "ebs_csi_node_agent_usage_unanswered_total";

@@ -155,6 +155,7 @@ async fn a_disk_that_does_not_answer_costs_the_others_no_statistics() {
         path: KubeletPath::parse(world::STAGING).unwrap(),
         read_only: false,
         staged: true,
+        by_name: false,
     };
     let (silent, well) = ("vol-0123456789abcdef0", "vol-0123456789abcdef1");
     let mut page = vec![0; 4096];

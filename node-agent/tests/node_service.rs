@@ -282,6 +282,7 @@ async fn a_single_writer_gets_one_target_and_several_writers_more() {
         path: KubeletPath::parse(path).unwrap(),
         read_only: false,
         staged,
+        by_name: false,
     };
     let inventory = |volumes: Vec<HeldVolume>| {
         Act::Answer(Outcome::Inventory(Inventory {
@@ -326,6 +327,7 @@ async fn a_node_local_volume_is_found_by_its_path_when_it_is_undone() {
         path: KubeletPath::parse(STAGING).unwrap(),
         read_only: false,
         staged: true,
+        by_name: false,
     };
     world
         .helper
@@ -568,6 +570,7 @@ async fn the_attachment_limit_follows_what_is_attached() {
                 path: KubeletPath::parse(STAGING).unwrap(),
                 read_only: false,
                 staged: true,
+                by_name: false,
             }],
             ..Inventory::default()
         }))]);

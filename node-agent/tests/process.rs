@@ -337,6 +337,7 @@ async fn the_metrics_page_is_served_by_the_confined_program() {
     assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
     for line in [
         r#"aws_ebs_csi_read_ops_total{instance_id="i-0123456789abcdef0",volume_id="vol-0123456789abcdef0"} 42"#,
+        r#"ebs_csi_node_agent_disk_by_name{volume_id="vol-0123456789abcdef0"} 1"#,
         r#"aws_ebs_csi_nvme_collector_scrapes_total{instance_id="i-0123456789abcdef0"} 1"#,
         r#"aws_ebs_csi_nvme_collector_errors_total{instance_id="i-0123456789abcdef0"} 0"#,
     ] {
@@ -365,6 +366,7 @@ fn staged_volume() -> Act {
             path: KubeletPath::parse(world::STAGING).unwrap(),
             read_only: false,
             staged: true,
+            by_name: true,
         }],
         operations: Vec::new(),
         more: false,

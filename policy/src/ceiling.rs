@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ebs_csi_wire::FsType;
 
+use crate::by_name::DisksWithoutSerial;
 use crate::images::{NodevNosuid, UntrustedImages};
 use crate::place::PlaceClass;
 use crate::tool::Tool;
@@ -24,6 +25,8 @@ pub struct Settings {
     pub untrusted_images: Option<UntrustedImages>,
     /// Which mounts ignore set-user-id bits and device nodes.
     pub nodev_nosuid: Option<NodevNosuid>,
+    /// What is done with disks that have no serial.
+    pub disks_without_serial: Option<DisksWithoutSerial>,
 }
 
 /// The compiled rules as narrowed by settings.
@@ -35,6 +38,7 @@ pub struct Ceiling {
     places: PlaceClass,
     untrusted_images: UntrustedImages,
     nodev_nosuid: NodevNosuid,
+    disks_without_serial: DisksWithoutSerial,
 }
 
 /// A setting that would leave nothing.
@@ -68,6 +72,7 @@ impl Ceiling {
             places: policy.places,
             untrusted_images: UntrustedImages::default(),
             nodev_nosuid: NodevNosuid::default(),
+            disks_without_serial: DisksWithoutSerial::default(),
         }
     }
 
@@ -97,6 +102,9 @@ impl Ceiling {
         }
         if let Some(mounts) = settings.nodev_nosuid {
             ceiling.nodev_nosuid = mounts;
+        }
+        if let Some(disks) = settings.disks_without_serial {
+            ceiling.disks_without_serial = disks;
         }
         Ok(ceiling)
     }
@@ -136,5 +144,11 @@ impl Ceiling {
     #[must_use]
     pub const fn nodev_nosuid(&self) -> NodevNosuid {
         self.nodev_nosuid
+    }
+
+    /// What is done with disks that have no serial.
+    #[must_use]
+    pub const fn disks_without_serial(&self) -> DisksWithoutSerial {
+        self.disks_without_serial
     }
 }

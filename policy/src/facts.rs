@@ -178,4 +178,6 @@ pub enum Owner {
     Another,
     /// The disk has left the node: nothing can be read of it any more.
     Gone,
+    /// A disk without a serial, and nothing is known any more of what it was taken for.
+    Unproved,
 }

@@ -268,10 +268,11 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
 }
 
 /// Whether what is mounted at a path may be taken for the volume's. A disk that has left the node proves nothing
-/// any more; its dead mount may only be removed.
+/// any more; its dead mount may only be removed, and so may that of a disk without a serial that is remembered no more: a node can
+/// always be cleaned.
 fn belongs(owner: Owner) -> Result<(), Refusal> {
     match owner {
-        Owner::ThisVolume | Owner::Gone => Ok(()),
+        Owner::ThisVolume | Owner::Gone | Owner::Unproved => Ok(()),
         Owner::Another => Err(Refusal::VolumeNotAtPath),
     }
 }
@@ -401,6 +402,7 @@ pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refus
                 read_only: mount.read_only,
             }
         })),
+        (PathFacts::Mounted(_), Owner::Unproved) => Err(Refusal::DeviceWithoutSerial),
         _ => Err(Refusal::VolumeNotAtPath),
     }
 }

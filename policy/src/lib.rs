@@ -16,6 +16,7 @@
 
 pub mod audit;
 pub mod blank;
+pub mod by_name;
 pub mod ceiling;
 pub mod deviation;
 pub mod facts;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::ceiling::{Ceiling, CeilingError, Settings};
 use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
@@ -34,6 +35,7 @@ fn settings_narrow() {
         places: Some(PlaceClass::Kubernetes),
         untrusted_images: Some(UntrustedImages::Deny),
         nodev_nosuid: Some(NodevNosuid::On),
+        disks_without_serial: Some(DisksWithoutSerial::Refuse),
     };
     let ceiling = Ceiling::narrowed(SANDBOX, &settings).unwrap();
     assert!(ceiling.offers(FsType::Xfs) && !ceiling.offers(FsType::Ext4));
@@ -43,6 +45,7 @@ fn settings_narrow() {
             .all(|tool| ceiling.deadline(tool) == Duration::from_secs(60))
     );
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
+    assert_eq!(ceiling.disks_without_serial(), DisksWithoutSerial::Refuse);
 }
 
 #[test]

@@ -922,6 +922,12 @@ fn only_what_belongs_to_the_volume_is_taken_away() {
             Err(Refusal::VolumeNotAtPath),
         ),
         (
+            mounted(|_| ()),
+            Owner::Unproved,
+            Ok(Withdraw::Unmount { block: false }),
+            Ok(Withdraw::Unmount { block: false }),
+        ),
+        (
             raw(),
             Owner::ThisVolume,
             Err(Refusal::VolumeNotAtPath),
@@ -965,6 +971,16 @@ fn only_the_volume_itself_is_looked_at() {
             Err(Refusal::VolumeNotAtPath),
         ),
         (mounted(|_| ()), Owner::Gone, Err(Refusal::VolumeNotAtPath)),
+        (
+            mounted(|_| ()),
+            Owner::Unproved,
+            Err(Refusal::DeviceWithoutSerial),
+        ),
+        (
+            PathFacts::Directory,
+            Owner::Unproved,
+            Err(Refusal::VolumeNotAtPath),
+        ),
         (
             PathFacts::Directory,
             Owner::ThisVolume,

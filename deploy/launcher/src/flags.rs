@@ -99,6 +99,7 @@ pub const FLAGS: &[Flag] = &[
     value("paths", &[MountHelper]),
     value("grace", &[MountHelper]),
     value("untrusted-images", &[MountHelper]),
+    value("disks-without-serial", &[MountHelper]),
     value("nodev-nosuid", &[MountHelper]),
     value("tool-deadline", &[MountHelper]),
     value("log-format", &[MountHelper]),

@@ -1,9 +1,13 @@
 //! Where disks are looked for: the held `/sys` and `/dev`.
+mod by_name;
+
+pub use by_name::XenDisk;
+
 use super::arrivals::Arrivals;
-use super::{Access, Device, DeviceError, Recognition, errno};
+use super::{Access, Device, DeviceError, Proof, Recognition, errno};
 use crate::beneath;
 use crate::sys;
-use ebs_csi_wire::{DeviceName, Disk};
+use ebs_csi_wire::Disk;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
@@ -14,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
 const EBS_MODEL: &str = "Amazon Elastic Block Store";
-/// What the kernel calls a virtual disk of Xen (`xenbus_probe.c`, attribute `modalias`).
-const XEN_DISK: &str = "xen:vbd";
 const SYSFS_LIMIT: usize = 4096;
 
 /// The held directories that disks are looked for in.
@@ -25,6 +27,7 @@ pub struct DiskRoots {
     pub(super) devices: OwnedFd,
     arrivals: Arrivals,
     recognition: Recognition,
+    takes_names: bool,
 }
 
 impl DiskRoots {
@@ -47,6 +50,7 @@ impl DiskRoots {
             devices: hold(devices)?,
             arrivals: Arrivals::of(devices),
             recognition,
+            takes_names: false,
         })
     }
 
@@ -97,11 +101,8 @@ impl DiskRoots {
     /// Errors that the kernel has met in the ext file system on the disk of this kernel name since it was last checked; 0 where
     /// nothing counts them.
     pub fn ext_errors(&self, name: &str) -> u64 {
-        // A disk, or a partition of one.
-        let of_part = name
-            .rsplit_once('p')
-            .is_some_and(|(disk, _)| self.recognition.is_disk(disk));
-        if !self.recognition.is_disk(name) && !of_part {
+        // The mount table names what its mount call was given.
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return 0;
         }
         self.read_sysfs(&format!("fs/ext4/{name}/errors_count"))
@@ -120,31 +121,20 @@ impl DiskRoots {
         self.find_part(serial, None, access, patience)
     }
 
-    /// Wait for the disk that a request names. A disk at the name that EC2 was told which says nothing of whose it is (Xen) is told
-    /// apart from none: waiting for it is in vain.
+    /// Wait for the disk that a request names: by its serial, or, where it has none, by the name that EC2 was told. A disk that is to
+    /// be refused for that is told apart from none: waiting for it is in vain.
     pub fn find_asked(
         &self,
         asked: &Disk,
         access: Access,
         patience: Duration,
     ) -> Result<Device, DeviceError> {
-        match self.find_part(&asked.volume.serial(), asked.partition, access, patience) {
-            Err(DeviceError::Absent) if self.is_xen(asked.device_hint.as_ref()) => {
-                Err(DeviceError::WithoutSerial)
+        let serial = asked.volume.serial();
+        self.wait_for(patience, || {
+            match self.find_now(&serial, asked.partition, access) {
+                Err(DeviceError::Absent) => self.find_named(asked, access),
+                other => other,
             }
-            other => other,
-        }
-    }
-
-    /// The kernel knows a virtual disk of Xen by the name that EC2 was told, or by the one that it makes of `sd` names.
-    fn is_xen(&self, told: Option<&DeviceName>) -> bool {
-        let Some(name) = told.and_then(|told| told.as_str().strip_prefix("/dev/")) else {
-            return false;
-        };
-        let own = name.replacen("sd", "xvd", 1);
-        [name, own.as_str()].into_iter().any(|name| {
-            self.read_sysfs(&format!("block/{name}/device/modalias"))
-                .is_ok_and(|text| text == XEN_DISK)
         })
     }
 
@@ -156,13 +146,21 @@ impl DiskRoots {
         access: Access,
         patience: Duration,
     ) -> Result<Device, DeviceError> {
+        self.wait_for(patience, || self.find_now(serial, partition, access))
+    }
+
+    fn wait_for(
+        &self,
+        patience: Duration,
+        look: impl Fn() -> Result<Device, DeviceError>,
+    ) -> Result<Device, DeviceError> {
         let end = Instant::now() + patience;
         // The first look sees what came until now.
         if !patience.is_zero() {
             self.arrivals.forget();
         }
         loop {
-            let found = self.find_now(serial, partition, access);
+            let found = look();
             let left = end.saturating_duration_since(Instant::now());
             match found {
                 // A node that is new belongs to root alone until udev gives it to its group.
@@ -200,11 +198,25 @@ impl DiskRoots {
         let Some((disk, number)) = found else {
             return Err(DeviceError::Absent);
         };
+        let proof = Proof::Serial(serial.to_owned());
+        self.open_disk(&disk, number, partition, access, proof)
+    }
+
+    /// Hold the disk of this kernel name and number, or a partition of it.
+    fn open_disk(
+        &self,
+        disk: &str,
+        whole: u64,
+        partition: Option<NonZeroU32>,
+        access: Access,
+        proof: Proof,
+    ) -> Result<Device, DeviceError> {
         let (name, number) = match partition {
-            None => (disk.clone(), number),
+            None => (disk.to_owned(), whole),
             // The kernel lists it, and its node is made, a moment after the disk's.
             Some(partition) => {
-                let name = format!("{disk}p{partition}");
+                let digit = disk.ends_with(|last: char| last.is_ascii_digit());
+                let name = format!("{disk}{}{partition}", if digit { "p" } else { "" });
                 let directory = format!("block/{disk}/{name}");
                 match self.number_beneath(&directory) {
                     Ok(number) if self.node_is(&name, number) => (name, number),
@@ -229,9 +241,10 @@ impl DiskRoots {
             start: self.start_beneath(&format!("block/{disk}/{name}")),
             fd,
             number,
+            whole,
             name,
-            disk,
-            serial: serial.to_owned(),
+            disk: disk.to_owned(),
+            proof,
         };
         device.verify(self)?;
         Ok(device)

@@ -6,7 +6,6 @@ use crate::outcome::{At, Done};
 use crate::world::World;
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Expand, Expanded, Refused, Seen, Step};
-use std::time::Duration;
 
 /// Carry the request out.
 pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
@@ -15,13 +14,7 @@ pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
     let owner = world.owner(&place, &asked.volume)?;
     let shown = judge::shown(&place, owner)?.into_act();
     let device = world
-        .disks
-        .find_part(
-            &asked.volume.serial(),
-            world.partition_at(&place),
-            Access::ReadOnly,
-            Duration::ZERO,
-        )
+        .find_known(&asked.volume, world.partition_at(&place), Access::ReadOnly)
         .at(Step::FindDevice)?;
     // A partition keeps its size; what is asked for is the volume's.
     judge::expand(asked, device.whole_bytes())

@@ -7,13 +7,19 @@ use std::collections::HashMap;
 
 /// Every staged and published volume, in the order of the mount table.
 pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
-    let disks: HashMap<u64, VolumeId> = world
+    let mut disks: HashMap<u64, Known> = world
         .disks
         .numbered()
         .at(Step::FindDevice)?
         .into_iter()
-        .filter_map(|(number, serial)| Some((number, volume_of(&serial)?)))
+        .filter_map(|(number, serial)| Some((number, by_serial(&serial)?)))
         .collect();
+    let taken = world.taken.all().into_iter();
+    disks.extend(
+        taken
+            .filter(|(disk, _)| world.disks.xen_disk(disk.number) == Some(*disk))
+            .map(|(disk, volume)| (disk.number, (volume, true))),
+    );
     let mounts = world.table.read().at(Step::ReadMountTable)?;
     let mut held = Vec::new();
     for mount in &mounts {
@@ -21,7 +27,7 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
             continue;
         };
         let volume_at = |device| disks.get(&device).cloned().or_else(|| part(world, device));
-        let (device, volume) = match volume_at(mount.device) {
+        let (device, (volume, by_name)) = match volume_at(mount.device) {
             Some(volume) => (mount.device, volume),
             // A bound device node: the mount table names the file system that holds the node.
             None => match raw::bound_node(world, &relative).map(|node| (node, volume_at(node))) {
@@ -37,18 +43,29 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
             path,
             read_only: mount.read_only || (device == mount.device && mount.superblock_read_only),
             staged: device == mount.device && world.looks_staged(&relative),
+            by_name,
         });
     }
     Ok(held)
 }
 
+/// A volume, and whether its disk was taken by name.
+type Known = (VolumeId, bool);
+
 /// The volume whose disk a device number is a partition of.
-fn part(world: &World, device: u64) -> Option<VolumeId> {
+fn part(world: &World, device: u64) -> Option<Known> {
     world.disks.partition_of(device)?;
-    volume_of(&world.disks.serial_of(device).ok()??)
+    match world.disks.serial_of(device).ok()? {
+        Some(serial) => by_serial(&serial),
+        None => {
+            let disk = world.disks.xen_disk(device)?;
+            Some((world.taken.volume_of(&disk)?, true))
+        }
+    }
 }
 
 /// A serial is a volume id without its hyphen.
-fn volume_of(serial: &str) -> Option<VolumeId> {
-    VolumeId::parse(&format!("vol-{}", serial.strip_prefix("vol")?)).ok()
+fn by_serial(serial: &str) -> Option<Known> {
+    let volume = VolumeId::parse(&format!("vol-{}", serial.strip_prefix("vol")?)).ok()?;
+    Some((volume, false))
 }

@@ -5,7 +5,6 @@ use crate::sys;
 use crate::world::World;
 use ebs_csi_wire::{LogPage, NvmeStatistics, Refusal, Step};
 use rustix::io::Errno;
-use std::time::Duration;
 
 /// Carry the request out.
 pub(super) fn statistics(world: &World, asked: &NvmeStatistics) -> Done<LogPage> {
@@ -13,9 +12,11 @@ pub(super) fn statistics(world: &World, asked: &NvmeStatistics) -> Done<LogPage>
         return Err(Refusal::Unsupported.into());
     }
     let device = world
-        .disks
-        .find(&asked.volume.serial(), Access::ReadOnly, Duration::ZERO)
+        .find_known(&asked.volume, None, Access::ReadOnly)
         .at(Step::FindDevice)?;
+    if device.by_name().is_some() {
+        return Err(Refusal::Unsupported.into());
+    }
     let page = sys::nvme_statistics_page(&device)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         .at(Step::Stat)?;

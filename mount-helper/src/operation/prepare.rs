@@ -1,6 +1,6 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
-use super::examine;
+use super::{by_name, examine};
 use crate::content::xfs_reference::{self, Verdict};
 use crate::content::{self, reference as ext_reference};
 use crate::device::{Access, Device, DeviceError};
@@ -60,6 +60,7 @@ pub(super) fn prepare(
         repaired: false,
         grown: false,
     };
+    by_name::remember(world, &asked.disk, device)?;
     let preparation = prepared.permit.act().preparation;
     match preparation {
         Preparation::Nothing => {}

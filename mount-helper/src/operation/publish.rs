@@ -1,5 +1,5 @@
 //! Publish: show a staged file system, or a disk itself, at a target.
-use super::raw;
+use super::{by_name, raw};
 use crate::device::Access;
 use crate::fault_point;
 use crate::mount_table::Mount;
@@ -37,10 +37,11 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
         whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
-    identified(&asked.disk, &facts)?;
+    identified(world, &asked.disk, &device, &facts)?;
     let staging = world.look(staging_path)?;
     let target = world.look(target_path)?;
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
+    by_name::remember(world, &asked.disk, &device)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true });
     };
@@ -77,7 +78,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
-    identified(&asked.disk, &facts)?;
+    identified(world, &asked.disk, &device, &facts)?;
     let target = world.look(target_path)?;
     let table = world.table.read().at(Step::ReadMountTable)?;
     let is_over = |mount: &Mount| raw::is_over(world, &device, mount);
@@ -99,6 +100,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         }
         _ => reason.into(),
     })?;
+    by_name::remember(world, &asked.disk, &device)?;
     // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.
     raw::switch(&device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {

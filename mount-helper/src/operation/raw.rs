@@ -10,7 +10,6 @@ use crate::world::World;
 use ebs_csi_policy::facts::VolumeMount;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
 use rustix::fs::{FileType, fstat};
-use std::time::Duration;
 
 /// The device whose node is bound at a relative path.
 pub(super) fn bound_node(world: &World, relative: &str) -> Option<u64> {
@@ -86,10 +85,7 @@ pub(super) fn writable(world: &World, device: &Device) -> Done<()> {
 
 /// The last raw publication is gone: the disk is as it was. A disk that has left the node needs nothing.
 pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
-    let found = world
-        .disks
-        .find(&volume.serial(), Access::ReadOnly, Duration::ZERO);
-    let device = match found {
+    let device = match world.find_known(volume, None, Access::ReadOnly) {
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,
     };

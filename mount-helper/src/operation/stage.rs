@@ -1,8 +1,9 @@
 //! Stage: find the volume's disk, make it fit to be mounted, mount it at the staging path.
+use super::by_name;
 use super::grow;
 use super::prepare::{self, Prepared};
 use super::raw;
-use crate::device::Access;
+use crate::device::{Access, Device};
 use crate::fault_point;
 use crate::mounts::{self, Parameter};
 use crate::outcome::{At, Done};
@@ -46,7 +47,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
-    identified(&asked.disk, &facts)?;
+    identified(world, &asked.disk, &device, &facts)?;
     fault_point::reached("stage-found");
 
     let place = world.look(relative)?;
@@ -65,6 +66,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         })?;
     let make = match stage_place.into_act() {
         StagePlace::Already => {
+            by_name::remember(world, &asked.disk, &device)?;
             // A stage that was cut short after its mount left the growth undone.
             let grown = !asked.read_only && grow::after_restage(world, relative, asked.fs, &device);
             return Ok(Staged {
@@ -108,7 +110,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     let restricted = world.rules.nodev_nosuid().staged(permit.act().ours);
     let attributes = plan.set | restricted;
     let mount = mounts::create(&permit, asked.fs, &device, &parameters, attributes)?;
-    world.verify(&device)?;
+    by_name::verify_mounted(world, &device)?;
     let grown = if asked.fs == FsType::Xfs && !asked.read_only {
         grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?
     } else {
@@ -128,10 +130,16 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     })
 }
 
-/// The disk is the one that was attached, as far as its size tells.
-pub(super) fn identified(asked: &Disk, facts: &DiskFacts) -> Result<(), Refused> {
+/// The disk is the one that was attached, as far as its size tells, and where it has no serial, as far as anything else does.
+pub(super) fn identified(
+    world: &World,
+    asked: &Disk,
+    device: &Device,
+    facts: &DiskFacts,
+) -> Done<()> {
     judge::disk(asked, facts).map_err(|reason| match reason {
         Refusal::DeviceTooSmall => Refused::because(reason, Seen::DiskBytes(facts.bytes)),
         _ => reason.into(),
-    })
+    })?;
+    by_name::check(world, asked, device)
 }

@@ -6,7 +6,6 @@ use ebs_csi_policy::facts::PathFacts;
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Stats, Step, Usage};
 use rustix::fs::{fstat, fstatfs};
-use std::time::Duration;
 
 /// Carry the request out.
 pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
@@ -16,13 +15,7 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
     match judge::shown(&place, owner)?.into_act() {
         Shown::Block => {
             let device = world
-                .disks
-                .find_part(
-                    &asked.volume.serial(),
-                    world.partition_at(&place),
-                    Access::ReadOnly,
-                    Duration::ZERO,
-                )
+                .find_known(&asked.volume, world.partition_at(&place), Access::ReadOnly)
                 .at(Step::FindDevice)?;
             Ok(Usage {
                 block: true,

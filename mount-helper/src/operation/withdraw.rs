@@ -1,7 +1,7 @@
 //! Unstage and unpublish: unmount what is the volume's, remove the empty target, leave everything else alone.
 use super::raw;
 use crate::beneath;
-use crate::device::{Access, DeviceError};
+use crate::device::{Access, DeviceError, XenDisk};
 use crate::directories::Act;
 use crate::fault_point;
 use crate::journal;
@@ -24,7 +24,7 @@ const PASSERS_BY: usize = 10;
 /// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
 pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     let relative = world.relative(&asked.staging)?;
-    let mut already = true;
+    let (mut already, mut unproved) = (true, None);
     for _ in 0..DEEPEST_STACK {
         let place = world.look(relative)?;
         let owner = world.owner(&place, &asked.volume)?;
@@ -32,11 +32,14 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
         match *permit.act() {
             Withdraw::Unmount { .. } => {
                 // Pods still use it: nothing is changed.
-                if let PathFacts::Mounted(mount) = &place
-                    && shown_elsewhere(world, mount.device, relative)?
-                {
-                    let refused = world.in_use(Refusal::StillHeld, mount.device, relative);
-                    return Err(refused.into());
+                if let PathFacts::Mounted(mount) = &place {
+                    if shown_elsewhere(world, mount.device, relative)? {
+                        let refused = world.in_use(Refusal::StillHeld, mount.device, relative);
+                        return Err(refused.into());
+                    }
+                    if owner == Owner::Unproved {
+                        unproved = world.disks.xen_disk(mount.device);
+                    }
                 }
                 already = false;
                 write_back(world, relative, &place, owner)?;
@@ -45,7 +48,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
-                released(world, &asked.volume, relative)?;
+                released(world, &asked.volume, unproved, relative)?;
                 world
                     .root
                     .remove(Act::RemoveDirectory, relative, &world.directories)?;
@@ -53,7 +56,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
-                released(world, &asked.volume, relative)?;
+                released(world, &asked.volume, unproved, relative)?;
                 return Ok(wire::Done { already });
             }
         }
@@ -165,12 +168,21 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
 }
 
 /// Nobody holds the disk: no mount in this namespace, of a file system or of the disk itself, and the exclusive claim succeeds, which
-/// no mount in any other namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody.
-fn released(world: &World, volume: &VolumeId, relative: &str) -> Done<()> {
-    let device = match world
-        .disks
-        .find(&volume.serial(), Access::ReadOnly, Duration::ZERO)
-    {
+/// no mount in any other namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody. `unproved`
+/// is what was mounted there, where nothing else tells.
+fn released(
+    world: &World,
+    volume: &VolumeId,
+    unproved: Option<XenDisk>,
+    relative: &str,
+) -> Done<()> {
+    let found = match (world.find_known(volume, None, Access::ReadOnly), unproved) {
+        (Err(DeviceError::Absent), Some(disk)) => {
+            world.disks.open_known(disk, None, Access::ReadOnly)
+        }
+        (found, _) => found,
+    };
+    let device = match found {
         Ok(device) => device,
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,

@@ -17,3 +17,4 @@ mod refusals;
 mod rig;
 mod unfinished;
 mod virtual_machine;
+mod xen;

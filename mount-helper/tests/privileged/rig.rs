@@ -4,6 +4,7 @@ mod loop_device;
 mod outcome;
 mod parts;
 mod requests;
+mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use loop_device::Attached;
@@ -67,6 +68,8 @@ pub(crate) struct Rig {
     holder: Child,
     lines: Arc<Mutex<Vec<String>>>,
     directory: tempfile::TempDir,
+    /// With `/sys` of the machine; else with one that a test makes, and the policy of a node.
+    sandbox: bool,
 }
 
 impl Rig {
@@ -75,12 +78,20 @@ impl Rig {
     }
 
     pub(crate) fn start_with(extra: &[&str]) -> Self {
+        let mut rig = Self::prepared(true);
+        rig.run(extra);
+        rig
+    }
+
+    /// All but the helper.
+    fn prepared(sandbox: bool) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
         for name in [
             "kubelet/plugins",
             "kubelet/pods",
             "dev",
+            "sys",
             "volumes",
             "run",
             "outside",
@@ -95,8 +106,14 @@ impl Rig {
             .expect("chmod");
         }
         // Kubelet's directory is shared, as on a node.
+        let own_sys = if sandbox {
+            ""
+        } else {
+            "mount --bind \"$2\" /sys && "
+        };
         let script = "mount --bind \"$0\" /dev && mount --bind \"$1\" \"$1\" && mount --make-shared \"$1\" \
              && echo there && exec sleep infinity";
+        let script = format!("{own_sys}{script}");
         let mut holder = Command::new("unshare")
             .args([
                 "--mount",
@@ -104,10 +121,11 @@ impl Rig {
                 "private",
                 "/bin/sh",
                 "-c",
-                script,
+                &script,
             ])
             .arg(directory.path().join("dev"))
             .arg(directory.path().join("kubelet"))
+            .arg(directory.path().join("sys"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -117,14 +135,13 @@ impl Rig {
             .read_line(&mut line)
             .expect("read");
         assert_eq!(line, "there\n");
-        let mut rig = Self {
+        Self {
             helper: None,
             holder,
             lines: Arc::default(),
             directory,
-        };
-        rig.run(extra);
-        rig
+            sandbox,
+        }
     }
 
     /// Start the helper. An earlier one must have ended; its mounts are still there.
@@ -141,7 +158,11 @@ impl Rig {
             .arg(format!("unix://{}", self.socket().display()))
             .arg("--kubelet-root")
             .arg(self.path("kubelet"))
-            .arg("--sandbox")
+            .args(if self.sandbox {
+                &["--sandbox"][..]
+            } else {
+                &["--paths", "any"][..]
+            })
             .args(extra)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -301,8 +322,13 @@ impl Rig {
 
     /// A node in the rig's device directory for a device of the kernel.
     pub(crate) fn make_node(&self, name: &str) -> PathBuf {
+        self.make_node_called(name, name)
+    }
+
+    /// The same under another name.
+    fn make_node_called(&self, name: &str, called: &str) -> PathBuf {
         let number = fs::metadata(format!("/dev/{name}")).expect("device").rdev();
-        let node = self.path("dev").join(name);
+        let node = self.path("dev").join(called);
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         shell(
             "mknod",

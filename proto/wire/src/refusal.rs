@@ -15,11 +15,11 @@ closed_enum! {
         FsType => "fs-type",
         /// A format option that the file system does not have, or a combination that it cannot have.
         FormatOption => "format-option",
-        /// No disk with the volume's serial appeared in time.
+        /// No disk of the volume appeared in time.
         DeviceNotFound => "device-not-found",
-        /// Two disks claim the serial.
+        /// Two disks may be the volume's.
         DeviceAmbiguous => "device-ambiguous",
-        /// Another serial, model, kind or disk sequence than it must have.
+        /// Another serial, model, kind or disk sequence than it must have, or what is known of it names another volume.
         DeviceMismatch => "device-mismatch",
         /// Smaller than the volume was when it was attached, or than its file system.
         DeviceTooSmall => "device-too-small",
@@ -57,7 +57,7 @@ closed_enum! {
         Version => "version",
         /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
         UntrustedImage => "untrusted-image",
-        /// The disk at the name that EC2 was told has no serial (Xen): nothing proves whose it is.
+        /// The disk has no serial (Xen), and nothing else that counts says whose it is.
         DeviceWithoutSerial => "device-without-serial",
     }
 }
@@ -81,10 +81,10 @@ impl Refusal {
                 "a format option does not fit the file system; correct the StorageClass"
             }
             Self::DeviceNotFound => {
-                "no disk with the volume's serial appeared; check that the volume is attached to this instance, then retry"
+                "no disk of the volume appeared; check that the volume is attached to this instance, then retry"
             }
             Self::DeviceAmbiguous => {
-                "two disks claim the volume's serial; nothing is touched until one is gone"
+                "two disks may be the volume's; nothing is touched until one is gone"
             }
             Self::DeviceMismatch => {
                 "the disk is not the volume, or changed while it was looked at; check the attachment, then retry"
@@ -134,7 +134,7 @@ impl Refusal {
                 "the volume comes from elsewhere, and such file systems are refused here, or this one cannot be checked without writing to it; stage it writable once, or see the mount-helper's --untrusted-images"
             }
             Self::DeviceWithoutSerial => {
-                "the disk at the volume's device name has no serial, as on every instance type that is built on Xen, so nothing proves that it is the volume, and it is not touched; move the pod to an instance type that is built on the Nitro System"
+                "the disk has no serial, as on every instance type that is built on Xen, and nothing else proves that it is the volume: the mount-helper was told to refuse such disks (--disks-without-serial), or does not remember any more what this one was taken for; staging or publishing the volume again, as a new pod or a restart of kubelet does, tells it, and on instance types that are built on the Nitro System every disk says itself whose it is"
             }
         }
     }

@@ -149,6 +149,8 @@ pub struct HeldVolume {
     pub read_only: bool,
     /// Staged (true) or published.
     pub staged: bool,
+    /// Its disk has no serial, and was taken by the name that EC2 was told.
+    pub by_name: bool,
 }
 
 /// An operation that runs.

@@ -161,12 +161,13 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         any::<NonZeroU8>().prop_map(|status| Some(ToolEnd::Exited(status))),
         (1..=64_u8).prop_map(|signal| NonZeroU8::new(signal).map(ToolEnd::Signalled)),
     ];
-    let held = (volume(), path(), any::<bool>(), any::<bool>()).prop_map(
-        |(volume, path, read_only, staged)| HeldVolume {
+    let held = (volume(), path(), any::<[bool; 3]>()).prop_map(
+        |(volume, path, [read_only, staged, by_name])| HeldVolume {
             volume,
             path,
             read_only,
             staged,
+            by_name,
         },
     );
     let running = (volume(), select(OperationKind::ALL), any::<u64>()).prop_map(
@@ -305,6 +306,7 @@ fn a_page_of_the_inventory_always_fits_a_frame() {
                 .expect("of a path's shape"),
             read_only: true,
             staged: true,
+            by_name: true,
         })
         .collect();
     let operations: Vec<RunningOperation> = (0..200)

@@ -1,6 +1,6 @@
 //! Disks of a made-up sysfs.
 use super::*;
-use ebs_csi_wire::{Origin, VolumeId};
+use ebs_csi_wire::{DeviceName, Origin, VolumeId};
 use std::fs;
 use std::path::Path;
 

@@ -310,6 +310,9 @@ pub struct HeldVolume {
     /// Staged or published.
     #[prost(bool, tag = "4")]
     pub staged: bool,
+    /// Its disk has no serial, and was taken by the name that EC2 was told.
+    #[prost(bool, tag = "5")]
+    pub by_name: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunningOperation {
@@ -683,11 +686,11 @@ pub enum Refusal {
     MountFlag = 3,
     FsType = 4,
     FormatOption = 5,
-    /// No disk with the volume's serial appeared in time.
+    /// No disk of the volume appeared in time.
     DeviceNotFound = 6,
-    /// Two disks claim the serial.
+    /// Two disks may be the volume's.
     DeviceAmbiguous = 7,
-    /// Another serial, model, kind or disk sequence than it must have.
+    /// Another serial, model, kind or disk sequence than it must have, or what is known of it names another volume.
     DeviceMismatch = 8,
     /// Smaller than the volume was when it was attached.
     DeviceTooSmall = 9,
@@ -724,7 +727,7 @@ pub enum Refusal {
     Version = 25,
     /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
     UntrustedImage = 26,
-    /// The disk at the name that EC2 was told has no serial (Xen): nothing proves whose it is.
+    /// The disk has no serial (Xen), and nothing else that counts says whose it is.
     DeviceWithoutSerial = 27,
 }
 impl Refusal {

@@ -157,6 +157,7 @@ impl TryFrom<pb::Inventory> for Inventory {
                 path: KubeletPath::parse(&held.path)?,
                 read_only: held.read_only,
                 staged: held.staged,
+                by_name: held.by_name,
             })
         });
         let operations = wire.operations.into_iter().map(|running| {
@@ -185,6 +186,7 @@ impl From<Inventory> for pb::Inventory {
                     path: held.path.to_string(),
                     read_only: held.read_only,
                     staged: held.staged,
+                    by_name: held.by_name,
                 })
                 .collect(),
             operations: inventory

@@ -1,0 +1,169 @@
+//! Disks that do not say whose they are: those of Xen, which the kernel calls as EC2 was told to.
+use super::DiskRoots;
+use crate::device::{Access, Device, DeviceError, Proof};
+use ebs_csi_wire::{DeviceName, Disk};
+use rustix::fs::{Dir, OFlags};
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+
+/// What the kernel calls a virtual disk of Xen (`xenbus_probe.c`, attribute `modalias`).
+const XEN_DISK: &str = "xen:vbd";
+/// Attributes by which disks say who they are (sysfs, `block/NAME`).
+const SERIALS: [&str; 4] = ["serial", "device/serial", "wwid", "device/wwid"];
+
+/// One attachment of a whole disk without a serial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct XenDisk {
+    /// Kernel's count of attachments when it appeared.
+    pub sequence: u64,
+    /// Kernel's device number, which the next disk at the same name has again.
+    pub number: u64,
+}
+
+impl DiskRoots {
+    /// Take disks without a serial by their name, where they are Xen's.
+    #[must_use]
+    pub fn taking_names(mut self) -> Self {
+        self.takes_names = true;
+        self
+    }
+
+    /// The machine has a disk of Xen, as each that is built on it has.
+    pub fn have_xen(&self) -> bool {
+        self.listed("block")
+            .is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
+    }
+
+    /// The disk without a serial behind a device number, or the one that this is a partition of. None for every other, and where such
+    /// disks are not taken.
+    pub fn xen_disk(&self, device: u64) -> Option<XenDisk> {
+        if !self.takes_names {
+            return None;
+        }
+        let directory = match self.partition_of(device) {
+            Some(_) => format!("{}/..", Self::by_number(device)),
+            None => Self::by_number(device),
+        };
+        if !self.says_nothing(&directory) {
+            return None;
+        }
+        Some(XenDisk {
+            sequence: self
+                .read_sysfs(&format!("{directory}/diskseq"))
+                .ok()?
+                .parse()
+                .ok()?,
+            number: self.number_beneath(&directory).ok()?,
+        })
+    }
+
+    /// Hold a disk that is known already, or a partition of it.
+    pub fn open_known(
+        &self,
+        disk: XenDisk,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        if self.xen_disk(disk.number) != Some(disk) {
+            return Err(DeviceError::Absent);
+        }
+        let words = self.read_sysfs(&format!("{}/uevent", Self::by_number(disk.number)))?;
+        let name = words
+            .lines()
+            .find_map(|line| line.strip_prefix("DEVNAME="))
+            .ok_or(Errno::ILSEQ)?;
+        let device = self.open_disk(name, disk.number, partition, access, Proof::Name)?;
+        if device.sequence() == disk.sequence {
+            Ok(device)
+        } else {
+            Err(DeviceError::Absent)
+        }
+    }
+
+    /// Device numbers of a disk and of its partitions.
+    pub fn numbers_of(&self, disk: XenDisk) -> Result<Vec<u64>, Errno> {
+        let directory = Self::by_number(disk.number);
+        let mut numbers = vec![disk.number];
+        for name in self.listed(&directory)? {
+            let part = format!("{directory}/{name}");
+            if self.start_beneath(&part).is_some() {
+                numbers.push(self.number_beneath(&part)?);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Another block device (a volume of LVM, an array) is made of one of these.
+    pub fn have_holders(&self, numbers: &[u64]) -> Result<bool, Errno> {
+        for number in numbers {
+            match self.listed(&format!("{}/holders", Self::by_number(*number))) {
+                Ok(names) if names.is_empty() => {}
+                Ok(_) => return Ok(true),
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The disk at the name that EC2 was told, where it is one that says nothing of whose it is.
+    pub(super) fn find_named(&self, asked: &Disk, access: Access) -> Result<Device, DeviceError> {
+        let Some(name) = self.named(asked.device_hint.as_ref())? else {
+            return Err(DeviceError::Absent);
+        };
+        if !self.takes_names {
+            return Err(DeviceError::WithoutSerial);
+        }
+        // The kernel lists it a moment before its node is there.
+        match self.device_number(&name) {
+            Ok(number) if self.node_is(&name, number) => {
+                self.open_disk(&name, number, asked.partition, access, Proof::Name)
+            }
+            _ => Err(DeviceError::Absent),
+        }
+    }
+
+    /// Kernel's name of such a disk: the name that EC2 was told, or the one that the kernel makes of `sd` names.
+    fn named(&self, told: Option<&DeviceName>) -> Result<Option<String>, DeviceError> {
+        let Some(name) = told.map(DeviceName::file_name) else {
+            return Ok(None);
+        };
+        let own = name.strip_prefix("sd").map(|rest| format!("xvd{rest}"));
+        let mut names = [Some(name.to_owned()), own]
+            .into_iter()
+            .flatten()
+            .filter(|name| self.says_nothing(&format!("block/{name}")));
+        match (names.next(), names.next()) {
+            (found, None) => Ok(found),
+            (_, Some(_)) => Err(DeviceError::Ambiguous),
+        }
+    }
+
+    /// It is a whole disk of Xen that has no serial.
+    pub(in crate::device) fn says_nothing(&self, directory: &str) -> bool {
+        let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}"));
+        read("device/modalias").is_ok_and(|text| text == XEN_DISK)
+            && SERIALS.iter().all(|attribute| match read(attribute) {
+                Ok(text) => text.trim().is_empty(),
+                Err(errno) => errno == Errno::NOENT,
+            })
+    }
+
+    fn is_xen(&self, name: &str) -> bool {
+        self.read_sysfs(&format!("block/{name}/device/modalias"))
+            .is_ok_and(|text| text == XEN_DISK)
+    }
+
+    fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
+        let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(held)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && !name.starts_with('.')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+}

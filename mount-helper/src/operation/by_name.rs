@@ -1,0 +1,160 @@
+//! A disk without a serial, found by its name: what is known of it must not speak against its being the volume's, and it is
+//! remembered from then on.
+use super::raw;
+use crate::content;
+use crate::device::{Device, XenDisk};
+use crate::journal;
+use crate::outcome::{At, Done, failed};
+use crate::taken::NotNoted;
+use crate::tools;
+use crate::world::World;
+use ebs_csi_policy::by_name::{self, Before, Mark, NameFacts, Use};
+use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
+use rustix::io::Errno;
+use std::time::Duration;
+
+/// Times that a busy disk is tried again, 20 ms apart.
+const PASSERS_BY: usize = 10;
+
+/// Nothing speaks against it. A disk that says itself whose it is needs no more.
+pub(super) fn check(world: &World, asked: &Disk, device: &Device) -> Done<()> {
+    let Some(disk) = device.by_name() else {
+        return Ok(());
+    };
+    let before = match world.taken.volume_of(&disk) {
+        None => Before::Nothing,
+        Some(volume) if volume == asked.volume => Before::ThisVolume,
+        Some(other) => {
+            contradicts(asked, device, "taken-for", other.as_str());
+            Before::Another
+        }
+    };
+    // What is remembered decides alone.
+    let facts = if before == Before::Nothing {
+        NameFacts {
+            before,
+            other_disk: has_another(world, &asked.volume, disk),
+            mark: mark(asked, device)?,
+            used: used(world, device, disk)?,
+        }
+    } else {
+        NameFacts {
+            before,
+            other_disk: false,
+            mark: Mark::None,
+            used: Use::Nobody,
+        }
+    };
+    by_name::judge(asked, &facts).map_err(|reason| match reason {
+        Refusal::StillHeld => world.in_use(reason, device.number(), "").into(),
+        _ => reason.into(),
+    })
+}
+
+/// From now on the disk is known as the volume's. Before anything is written to it or shown of it.
+pub(super) fn remember(world: &World, asked: &Disk, device: &Device) -> Done<()> {
+    let Some(disk) = device.by_name() else {
+        return Ok(());
+    };
+    match world.taken.add(disk, &asked.volume) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            let told = asked.device_hint.as_ref().map_or("", |name| name.as_str());
+            journal::warn(
+                "disk-by-name",
+                &[
+                    ("volume", asked.volume.as_str()),
+                    ("disk", &device.path()),
+                    ("told", told),
+                    ("diskseq", &disk.sequence.to_string()),
+                    (
+                        "meaning",
+                        "the disk has no serial: its name is taken for its identity",
+                    ),
+                ],
+            );
+            Ok(())
+        }
+        Err(NotNoted::Another) => Err(Refusal::DeviceMismatch.into()),
+        Err(NotNoted::Os(errno)) => Err(failed(Step::FindDevice, errno)),
+    }
+}
+
+/// What was mounted is this disk and not one that left the node before it: with Xen the next disk at a name has the number of the
+/// last one, and only a mount of this one has claimed it.
+pub(super) fn verify_mounted(world: &World, device: &Device) -> Done<()> {
+    world.verify(device)?;
+    if device.by_name().is_some() && device.is_free(&world.disks).at(Step::FindDevice)? {
+        return Err(Refusal::DeviceMismatch.into());
+    }
+    Ok(())
+}
+
+fn has_another(world: &World, volume: &VolumeId, disk: XenDisk) -> bool {
+    world
+        .taken
+        .disks_of(volume)
+        .into_iter()
+        .any(|other| other != disk && world.disks.xen_disk(other.number) == Some(other))
+}
+
+fn mark(asked: &Disk, device: &Device) -> Done<Mark> {
+    let mut head = vec![0_u8; content::FIRST];
+    let mut length = 0;
+    while length < head.len() {
+        match rustix::io::pread(device, &mut head[length..], length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(Step::ReadDevice, errno)),
+        }
+    }
+    let volume = content::identifier(&head[..length]).and_then(tools::volume_of);
+    Ok(match volume {
+        None => Mark::None,
+        Some(volume) if volume == asked.volume => Mark::ThisVolume,
+        Some(other) => {
+            contradicts(asked, device, "identifier-of", other.as_str());
+            Mark::Another
+        }
+    })
+}
+
+fn used(world: &World, device: &Device, disk: XenDisk) -> Done<Use> {
+    let numbers = world.disks.numbers_of(disk).at(Step::FindDevice)?;
+    if world.mounted_elsewhere(disk)? || world.disks.have_holders(&numbers).at(Step::FindDevice)? {
+        return Ok(Use::Elsewhere);
+    }
+    let mut mounted = false;
+    for number in &numbers {
+        mounted |= !world.root.mounts_of(*number, &world.table)?.is_empty();
+    }
+    let mut free = device.is_free(&world.disks).at(Step::FindDevice)?;
+    for _ in 0..PASSERS_BY {
+        if free || mounted {
+            break;
+        }
+        // A program that looks at disks holds it for that moment.
+        std::thread::sleep(Duration::from_millis(20));
+        free = device.is_free(&world.disks).at(Step::FindDevice)?;
+    }
+    Ok(match (mounted, free) {
+        (true, true) => Use::Former,
+        (true, false) => Use::Kubelet,
+        (false, true) => Use::Nobody,
+        // A pod that was given the raw disk may claim it.
+        (false, false) if !raw::publications(world, device)?.is_empty() => Use::Kubelet,
+        (false, false) => Use::Elsewhere,
+    })
+}
+
+fn contradicts(asked: &Disk, device: &Device, what: &str, other: &str) {
+    journal::warn(
+        "name-contradicted",
+        &[
+            ("volume", asked.volume.as_str()),
+            ("disk", &device.path()),
+            (what, other),
+        ],
+    );
+}

@@ -1,0 +1,304 @@
+//! Which volume each disk without a serial was taken for.
+//!
+//! Such a disk does not say whose it is, and most requests name no device. What was found out when a request did is remembered by the
+//! sequence number of the disk (`diskseq`), which the kernel gives to each attachment once: an entry can become useless and never wrong.
+//!
+//! The memory is a file beside the socket, so that it outlives this process; entries of another boot do not count. It is opened before
+//! the process confines itself and only ever appended to. Where it is lost, nothing is taken for proved.
+use crate::device::{DiskRoots, XenDisk};
+use crate::journal;
+use ebs_csi_wire::VolumeId;
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of the file that are read; beyond that stand more attachments than a boot sees.
+const LONGEST: u64 = 4 << 20;
+/// Ends a line that was written whole.
+const END: &str = ".";
+
+/// The memory.
+#[derive(Debug, Default)]
+pub struct Taken {
+    file: Option<OwnedFd>,
+    boot: String,
+    entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
+}
+
+/// Why a disk is not noted down.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotNoted {
+    /// It was taken for another volume.
+    Another,
+    /// It could not be written down.
+    Os(Errno),
+}
+
+impl Taken {
+    /// The file for a helper that listens at a socket.
+    pub fn beside(socket: &Path) -> PathBuf {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".disks");
+        path.into()
+    }
+
+    /// Read what an earlier helper of this boot left, as far as its disks are `still_there`, and go on from there. A file that
+    /// somebody else could have written is as good as none.
+    pub fn open(
+        path: &Path,
+        boot: &str,
+        still_there: impl Fn(&XenDisk) -> bool,
+    ) -> Result<Self, Errno> {
+        let mut entries = match read(path) {
+            Ok(text) => parse(&text, boot),
+            Err(Errno::NOENT) => BTreeMap::new(),
+            Err(why) => {
+                let path = path.display().to_string();
+                journal::warn(
+                    "disks-forgotten",
+                    &[("file", &path), ("why", &why.to_string())],
+                );
+                BTreeMap::new()
+            }
+        };
+        entries.retain(|disk, _| still_there(disk));
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        match unlinkat(CWD, &new, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        let file = openat(
+            CWD,
+            &new,
+            OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )?;
+        for (disk, volume) in &entries {
+            append(&file, &line(boot, disk, volume))?;
+        }
+        renameat(CWD, &new, CWD, path)?;
+        Ok(Self {
+            file: Some(file),
+            boot: boot.to_owned(),
+            entries: Mutex::new(entries),
+        })
+    }
+
+    /// What a disk was taken for.
+    pub fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
+        self.entries().get(disk).cloned()
+    }
+
+    /// Disks that were taken for a volume, the latest first. Some may be gone.
+    pub fn disks_of(&self, volume: &VolumeId) -> Vec<XenDisk> {
+        let entries = self.entries();
+        let of_it = entries.iter().rev().filter(|(_, of)| *of == volume);
+        of_it.map(|(disk, _)| *disk).collect()
+    }
+
+    /// Every disk and what it was taken for. Some may be gone.
+    pub fn all(&self) -> Vec<(XenDisk, VolumeId)> {
+        let entries = self.entries();
+        entries
+            .iter()
+            .map(|(disk, volume)| (*disk, volume.clone()))
+            .collect()
+    }
+
+    /// A disk is taken for a volume; true when that is new. It is written down first.
+    pub fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, NotNoted> {
+        let mut entries = self.entries();
+        match entries.get(&disk) {
+            Some(known) if known == volume => return Ok(false),
+            Some(_) => return Err(NotNoted::Another),
+            None => {}
+        }
+        let file = self.file.as_ref().ok_or(NotNoted::Os(Errno::BADF))?;
+        append(file, &line(&self.boot, &disk, volume)).map_err(NotNoted::Os)?;
+        entries.insert(disk, volume.clone());
+        Ok(true)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<XenDisk, VolumeId>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Disks without a serial are taken by their name, and what they are taken for is remembered beside the socket. The error names the
+/// file that it is about.
+pub fn by_name(disks: DiskRoots, socket: &Path) -> Result<(DiskRoots, Taken), (String, io::Error)> {
+    let disks = disks.taking_names();
+    let at = |what: &Path| {
+        let what = what.to_string_lossy().into_owned();
+        move |why: io::Error| (what, why)
+    };
+    let boot_id = Path::new("/proc/sys/kernel/random/boot_id");
+    let boot = std::fs::read_to_string(boot_id).map_err(at(boot_id))?;
+    let path = Taken::beside(socket);
+    let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
+    let taken = Taken::open(&path, boot.trim(), still_there).map_err(|e| at(&path)(e.into()))?;
+    journal::warn(
+        "disks-by-name",
+        &[
+            (
+                "meaning",
+                "this machine is built on Xen: its disks have no serial, and are taken for volumes by the name that EC2 was told",
+            ),
+            ("file", &path.to_string_lossy()),
+            ("switch", "--disks-without-serial"),
+        ],
+    );
+    Ok((disks, taken))
+}
+
+/// What only this program can have written.
+fn read(path: &Path) -> Result<String, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    let facts = fstat(&file)?;
+    let ours = FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile
+        && facts.st_uid == rustix::process::geteuid().as_raw()
+        && facts.st_mode & 0o077 == 0
+        && facts.st_nlink == 1;
+    if !ours {
+        return Err(Errno::PERM);
+    }
+    let mut text = String::new();
+    File::from(file)
+        .take(LONGEST)
+        .read_to_string(&mut text)
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    Ok(text)
+}
+
+/// It begins with a line's end: what an earlier write left half does not run into it.
+fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
+    format!(
+        "\n{boot} {} {} {volume} {END}\n",
+        disk.sequence, disk.number
+    )
+}
+
+fn parse(text: &str, boot: &str) -> BTreeMap<XenDisk, VolumeId> {
+    let entry = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[of, sequence, number, volume, END] = words.as_slice() else {
+            return None;
+        };
+        let disk = XenDisk {
+            sequence: sequence.parse().ok()?,
+            number: number.parse().ok()?,
+        };
+        (of == boot).then_some((disk, VolumeId::parse(volume).ok()?))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+fn append(file: &OwnedFd, line: &str) -> Result<(), Errno> {
+    match rustix::io::write(file, line.as_bytes())? {
+        written if written == line.len() => Ok(()),
+        _ => Err(Errno::NOSPC),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn disk(sequence: u64) -> XenDisk {
+        XenDisk {
+            sequence,
+            number: 7,
+        }
+    }
+
+    fn volume(digit: u8) -> VolumeId {
+        VolumeId::parse(&format!("vol-0123456789abcdef{digit}")).expect("an id")
+    }
+
+    #[test]
+    fn what_was_noted_outlives_the_process_and_not_the_boot_nor_the_disk() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = Taken::beside(&directory.path().join("helper.sock"));
+        let first = Taken::open(&path, "boot-1", |_| true).expect("open");
+        for (sequence, of) in [(1, 1), (2, 2), (5, 1)] {
+            assert_eq!(first.add(disk(sequence), &volume(of)), Ok(true));
+        }
+        assert_eq!(first.add(disk(1), &volume(1)), Ok(false));
+        assert_eq!(first.add(disk(1), &volume(2)), Err(NotNoted::Another));
+        assert_eq!(first.disks_of(&volume(1)), [disk(5), disk(1)]);
+        drop(first);
+        let again = Taken::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
+        assert_eq!(
+            again.all(),
+            [(disk(1), volume(1)), (disk(2), volume(2))].to_vec()
+        );
+        drop(again);
+        // The one that was gone does not come back.
+        let third = Taken::open(&path, "boot-1", |_| true).expect("open");
+        assert_eq!(third.volume_of(&disk(5)), None);
+        drop(third);
+        let booted = Taken::open(&path, "boot-2", |_| true).expect("open");
+        assert_eq!(booted.all(), []);
+    }
+
+    #[test]
+    fn half_a_line_counts_for_nothing_and_spoils_nothing() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("disks");
+        let taken = Taken::open(&path, "boot", |_| true).expect("open");
+        let whole = line("boot", &disk(3), &volume(3));
+        for length in 0..whole.len() - 1 {
+            append(taken.file.as_ref().expect("file"), &whole[..length]).expect("write");
+        }
+        assert_eq!(taken.add(disk(4), &volume(4)), Ok(true));
+        drop(taken);
+        let taken = Taken::open(&path, "boot", |_| true).expect("open");
+        assert_eq!(taken.all(), [(disk(4), volume(4))].to_vec());
+    }
+
+    #[test]
+    fn what_somebody_else_may_have_written_is_not_believed() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("disks");
+        let text = line("boot", &disk(1), &volume(1));
+        let make = |mode: u32| {
+            fs::write(&path, &text).expect("write");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
+        };
+        make(0o600);
+        assert_eq!(read(&path), Ok(text.clone()));
+        make(0o620);
+        assert_eq!(read(&path), Err(Errno::PERM));
+        let linked = directory.path().join("linked");
+        make(0o600);
+        fs::hard_link(&path, &linked).expect("link");
+        assert_eq!(read(&path), Err(Errno::PERM));
+        fs::remove_file(&path).expect("remove");
+        std::os::unix::fs::symlink(&linked, &path).expect("symlink");
+        assert_eq!(read(&path), Err(Errno::LOOP));
+        // It is replaced.
+        let taken = Taken::open(&path, "boot", |_| true).expect("open");
+        assert_eq!(taken.all(), []);
+        assert_eq!(read(&path), Ok(String::new()));
+    }
+
+    #[test]
+    fn without_a_file_nothing_is_taken() {
+        let none = Taken::default();
+        assert_eq!(
+            none.add(disk(1), &volume(1)),
+            Err(NotNoted::Os(Errno::BADF))
+        );
+        assert_eq!(none.volume_of(&disk(1)), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Disks of Xen: loop devices under the names that EC2 was told, in a made-up `/sys` where they are virtual disks of the hypervisor.
+use super::{Attached, Rig};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// A disk of Xen.
+pub(crate) struct Xen {
+    pub(crate) attached: Attached,
+    /// Kernel's name, `xvdba`.
+    name: String,
+    sys: PathBuf,
+    nodes: Vec<PathBuf>,
+}
+
+impl Rig {
+    /// A machine that is built on Xen, with a disk of its own.
+    pub(crate) fn start_xen(extra: &[&str]) -> Self {
+        let mut rig = Self::prepared(false);
+        for directory in ["block", "dev/block", "devices"] {
+            fs::create_dir_all(rig.path("sys").join(directory)).expect("mkdir");
+        }
+        make_disk(&rig.path("sys"), "xvda", "202:0");
+        rig.run(extra);
+        rig
+    }
+
+    /// A disk of `image`, which is made when it is not there, at a name.
+    pub(crate) fn attach_xen(&self, name: &str, image: &str, bytes: u64) -> Xen {
+        let image = self.path("volumes").join(image);
+        if !image.exists() {
+            fs::File::create(&image)
+                .and_then(|file| file.set_len(bytes))
+                .expect("image");
+        }
+        let attached = self.attach_image(image);
+        let number = number(&attached.path());
+        let node = self.make_node_called(&attached.name, name);
+        make_disk(&self.path("sys"), name, &number);
+        let xen = Xen {
+            attached,
+            name: name.to_owned(),
+            sys: self.path("sys"),
+            nodes: vec![node],
+        };
+        xen.look_again();
+        xen
+    }
+
+    /// A partition that the kernel has found.
+    pub(crate) fn xen_part(&self, disk: &mut Xen, part: u32) {
+        self.node_of_part(&disk.attached, part);
+        let kernels = format!("{}p{part}", disk.attached.name);
+        let name = format!("{}{part}", disk.name);
+        disk.nodes.push(self.make_node_called(&kernels, &name));
+        let directory = disk.directory().join(&name);
+        fs::create_dir_all(directory.join("holders")).expect("mkdir");
+        let number = number(&format!("/dev/{kernels}"));
+        for attribute in ["size", "start", "partition"] {
+            let from = format!("/sys/block/{}/{kernels}/{attribute}", disk.attached.name);
+            fs::copy(from, directory.join(attribute)).expect("copy");
+        }
+        fs::write(directory.join("dev"), format!("{number}\n")).expect("write");
+        fs::write(directory.join("uevent"), format!("DEVNAME={name}\n")).expect("write");
+        let target = format!("../../devices/vbd-{0}/block/{0}/{name}", disk.name);
+        symlink(target, self.path("sys/dev/block").join(number)).expect("symlink");
+    }
+}
+
+impl Xen {
+    /// Its directory in the made-up `/sys`.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.sys.join("block").join(&self.name)
+    }
+
+    /// Take what the kernel says of the loop device now: size and sequence.
+    pub(crate) fn look_again(&self) {
+        for attribute in ["size", "diskseq"] {
+            let from = format!("/sys/block/{}/{attribute}", self.attached.name);
+            fs::copy(from, self.directory().join(attribute)).expect("copy");
+        }
+    }
+
+    /// Another disk comes to the same name and number, as far as `/sys` tells.
+    pub(crate) fn swap(&self) {
+        let file = self.directory().join("diskseq");
+        let text = fs::read_to_string(&file).expect("read");
+        let sequence: u64 = text.trim().parse().expect("a number");
+        fs::write(file, format!("{}\n", sequence + 1_000_000)).expect("write");
+    }
+}
+
+impl Drop for Xen {
+    fn drop(&mut self) {
+        let links = fs::read_dir(self.sys.join("dev/block")).expect("dev/block");
+        let of_it = format!("/{}", self.name);
+        for link in links.flatten() {
+            if fs::read_link(link.path()).is_ok_and(|to| to.to_string_lossy().contains(&of_it)) {
+                let _ = fs::remove_file(link.path());
+            }
+        }
+        let _ = fs::remove_file(self.directory());
+        let _ = fs::remove_dir_all(self.sys.join(format!("devices/vbd-{}", self.name)));
+        for node in &self.nodes {
+            let _ = fs::remove_file(node);
+        }
+    }
+}
+
+/// A disk as the kernel lays it out: `block/NAME` is a link into the device tree, and `device` there one upwards.
+fn make_disk(sys: &Path, name: &str, number: &str) {
+    let bus = sys.join(format!("devices/vbd-{name}"));
+    let disk = bus.join("block").join(name);
+    fs::create_dir_all(disk.join("holders")).expect("mkdir");
+    let write = |path: PathBuf, text: &str| fs::write(path, format!("{text}\n")).expect("write");
+    write(bus.join("modalias"), "xen:vbd");
+    write(disk.join("dev"), number);
+    write(disk.join("uevent"), &format!("DEVNAME={name}"));
+    write(disk.join("diskseq"), "1");
+    write(disk.join("size"), "0");
+    symlink(format!("../../../vbd-{name}"), disk.join("device")).expect("symlink");
+    let target = format!("devices/vbd-{name}/block/{name}");
+    symlink(format!("../{target}"), sys.join("block").join(name)).expect("symlink");
+    symlink(
+        format!("../../{target}"),
+        sys.join("dev/block").join(number),
+    )
+    .expect("symlink");
+}
+
+fn number(path: &str) -> String {
+    let number = fs::metadata(path).expect("device").rdev();
+    format!(
+        "{}:{}",
+        rustix::fs::major(number),
+        rustix::fs::minor(number)
+    )
+}

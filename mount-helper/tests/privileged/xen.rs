@@ -1,0 +1,615 @@
+//! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2 was told, unless something speaks
+//! against it. The helper runs with the policy of a node; `/sys` is made up, the disks are loop devices.
+use crate::rig::{
+    LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target, volume,
+};
+use ebs_csi_wire::{
+    DeviceName, Disk, Expanded, FsType, HeldVolume, Inspect, NvmeStatistics, Operation, Origin,
+    Outcome, PublishBlock, Refusal, Staged, Usage, VolumeId,
+};
+use std::fs;
+use std::num::NonZeroU32;
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+/// XFS has no smaller ones.
+const SIZE: u64 = 320 * MIB;
+
+fn told(volume: &VolumeId, name: &str) -> Disk {
+    Disk {
+        device_hint: Some(DeviceName::parse(name).expect("a name")),
+        ..disk(volume)
+    }
+}
+
+fn stage(rig: &Rig, volume: &VolumeId, name: &str, fs_type: FsType) -> Outcome {
+    stage_of(rig, told(volume, name), fs_type)
+}
+
+fn stage_of(rig: &Rig, disk: Disk, fs_type: FsType) -> Outcome {
+    let mut asked = rig.staging(&disk.volume, fs_type);
+    asked.disk = disk;
+    rig.ask(Operation::Stage(asked))
+}
+
+fn publish(rig: &Rig, volume: &VolumeId, name: &str) -> Outcome {
+    let mut asked = rig.publishing(volume, "p");
+    asked.disk = told(volume, name);
+    rig.ask(Operation::PublishFilesystem(asked))
+}
+
+fn publish_raw(rig: &Rig, volume: &VolumeId, name: &str, pod: &str) -> Outcome {
+    rig.ask(Operation::PublishBlock(PublishBlock {
+        disk: told(volume, name),
+        target: rig.kubelet(&block_target(volume, pod)),
+        read_only: false,
+    }))
+}
+
+fn held(rig: &Rig) -> Vec<HeldVolume> {
+    match rig.ask(Operation::Inspect(Inspect::default())) {
+        Outcome::Inventory(inventory) => inventory.volumes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A volume that was formatted here and is not mounted, and the image it is on.
+fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
+    let volume = volume();
+    let image = format!("{volume}.img");
+    let xen = rig.attach_xen("xvdzy", &image, SIZE);
+    assert!(staged(stage(rig, &volume, "/dev/xvdzy", fs_type)).formatted);
+    done(rig.unstage(&volume));
+    drop(xen);
+    (volume, image)
+}
+
+fn life_of(fs_type: FsType, called: &str) {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let xen = rig.attach_xen("xvdba", &format!("{volume}.img"), SIZE);
+    let first = staged(stage(&rig, &volume, called, fs_type));
+    assert!(first.formatted && !first.already);
+    rig.wait_for("disk-by-name");
+    assert!(staged(stage(&rig, &volume, called, fs_type)).already);
+    assert!(!done(publish(&rig, &volume, called)));
+    assert!(done(publish(&rig, &volume, called)));
+    let place = target(&volume, "p");
+    let file = rig.inside(&rig.kubelet(&place)).join("file");
+    fs::write(&file, "kept").expect("write");
+
+    // Requests that bring no name, to this helper and to the one after it.
+    for again in [false, true] {
+        if again {
+            rig.stop();
+            rig.run(&[]);
+        }
+        let Outcome::Usage(usage) = rig.stats(&volume, &place) else {
+            panic!("usage expected");
+        };
+        assert!(!usage.block && usage.total_bytes > 200 * MIB);
+        let held = held(&rig);
+        assert_eq!(
+            held.iter()
+                .map(|one| (one.staged, one.by_name))
+                .collect::<Vec<_>>(),
+            [(true, true), (false, true)]
+        );
+        let asked = NvmeStatistics {
+            volume: volume.clone(),
+        };
+        assert_eq!(
+            refused(rig.ask(Operation::NvmeStatistics(asked))),
+            Refusal::Unsupported
+        );
+    }
+    xen.attached.resize(512 * MIB);
+    xen.look_again();
+    // Growing a mounted ext4 needs what not every host grants; the next stage grows it.
+    if fs_type == FsType::Xfs {
+        let Outcome::Expanded(Expanded {
+            filesystem_bytes, ..
+        }) = rig.expand(&volume, &staging(&volume))
+        else {
+            panic!("growth expected");
+        };
+        assert_eq!(filesystem_bytes, 512 * MIB);
+    }
+    assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
+    done(rig.unpublish(&volume, &place));
+    done(rig.unstage(&volume));
+    assert!(done(rig.unstage(&volume)));
+    assert_eq!(rig.mounts(&xen.attached), 0);
+    let again = staged(stage(&rig, &volume, called, fs_type));
+    assert!(
+        !again.formatted && again.grown == (fs_type != FsType::Xfs),
+        "{again:?}"
+    );
+    let kept = rig.inside(&rig.kubelet(&staging(&volume))).join("file");
+    assert_eq!(fs::read_to_string(kept).expect("read"), "kept");
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn an_ext4_lives_by_the_name_of_its_disk() {
+    life_of(FsType::Ext4, "/dev/xvdba");
+}
+
+#[test]
+fn an_xfs_lives_by_the_name_that_the_kernel_makes_of_another() {
+    life_of(FsType::Xfs, "/dev/sdba");
+}
+
+#[test]
+fn a_raw_disk_lives_by_its_name() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let _xen = rig.attach_xen("xvdba", &format!("{volume}.img"), SIZE);
+    assert!(!done(publish_raw(&rig, &volume, "/dev/xvdba", "p")));
+    assert!(done(publish_raw(&rig, &volume, "/dev/xvdba", "p")));
+    assert!(!done(publish_raw(&rig, &volume, "/dev/xvdba", "q")));
+    rig.stop();
+    rig.run(&[]);
+    let usage = Usage {
+        block: true,
+        total_bytes: SIZE,
+        ..Usage::default()
+    };
+    let place = block_target(&volume, "p");
+    assert_eq!(rig.stats(&volume, &place), Outcome::Usage(usage));
+    assert!(
+        held(&rig)
+            .iter()
+            .all(|one| one.volume == volume && one.by_name)
+    );
+    // Another volume is not shown the same disk, nor staged from it.
+    let other = volume_after(&volume);
+    for outcome in [
+        publish_raw(&rig, &other, "/dev/xvdba", "r"),
+        stage(&rig, &other, "/dev/xvdba", FsType::Ext4),
+    ] {
+        assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+    }
+    for pod in ["p", "q"] {
+        done(rig.unpublish(&volume, &block_target(&volume, pod)));
+    }
+    assert!(held(&rig).is_empty());
+}
+
+/// Another id than this one.
+fn volume_after(first: &VolumeId) -> VolumeId {
+    let other = volume();
+    assert_ne!(*first, other);
+    other
+}
+
+#[test]
+fn a_partition_is_named_as_the_kernel_names_it() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let image = rig.path("volumes").join("parted.img");
+    fs::File::create(&image)
+        .and_then(|file| file.set_len(512 * MIB))
+        .expect("image");
+    let table = rig.path("table");
+    fs::write(&table, "label: gpt\n,64M\n,340M\n").expect("write");
+    let arguments = format!("sfdisk -q {} < {}", image.display(), table.display());
+    shell("/bin/sh", &["-c", &arguments]);
+    let mut xen = rig.attach_xen("xvdba", "parted.img", 0);
+    shell("partx", &["--add", &xen.attached.path()]);
+    for part in [1, 2] {
+        rig.xen_part(&mut xen, part);
+    }
+    let mut asked = told(&volume, "/dev/xvdba");
+    asked.partition = NonZeroU32::new(2);
+    let first = staged(stage_of(&rig, asked.clone(), FsType::Ext4));
+    assert_eq!((first.formatted, first.device_bytes), (true, 340 * MIB));
+    assert!(matches!(
+        rig.stats(&volume, &staging(&volume)),
+        Outcome::Usage(_)
+    ));
+    assert!(
+        rig.mountinfo().contains(" /dev/xvdba2 "),
+        "{}",
+        rig.mountinfo()
+    );
+    // The disk is the volume's, not only the part of it.
+    let other = volume_after(&volume);
+    let mut one = told(&other, "/dev/xvdba");
+    one.partition = NonZeroU32::new(1);
+    assert_eq!(
+        refused(stage_of(&rig, one, FsType::Ext4)),
+        Refusal::DeviceMismatch
+    );
+    done(rig.unstage(&volume));
+    assert!(!staged(stage_of(&rig, asked, FsType::Ext4)).formatted);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn what_another_volume_was_formatted_as_is_not_taken_for_this_one() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    for fs_type in [FsType::Ext4, FsType::Xfs] {
+        let (first, image) = formatted(&rig, fs_type);
+        // The name is the same, and the disk a new one as far as the kernel knows.
+        let xen = rig.attach_xen("xvdba", &image, SIZE);
+        let second = volume_after(&first);
+        for outcome in [
+            stage(&rig, &second, "/dev/xvdba", fs_type),
+            publish_raw(&rig, &second, "/dev/xvdba", "p"),
+        ] {
+            assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+        }
+        rig.wait_for(&format!("identifier-of={first}"));
+        // A snapshot keeps the identifier of its volume.
+        let copy = Disk {
+            origin: Origin::Copy,
+            ..told(&second, "/dev/xvdba")
+        };
+        assert!(!staged(stage_of(&rig, copy, fs_type)).formatted);
+        done(rig.unstage(&second));
+        drop(xen);
+        let _xen = rig.attach_xen("xvdba", &image, SIZE);
+        let back = staged(stage(&rig, &first, "/dev/xvdba", fs_type));
+        assert!(!back.formatted && !back.checked);
+        done(rig.unstage(&first));
+    }
+}
+
+#[test]
+fn a_disk_is_one_volumes_and_a_volume_has_one_disk() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let (first, second) = (volume(), volume());
+    let _one = rig.attach_xen("xvdba", "one.img", SIZE);
+    let _two = rig.attach_xen("xvdbb", "two.img", SIZE);
+    staged(stage(&rig, &first, "/dev/xvdba", FsType::Ext4));
+    for outcome in [
+        stage(&rig, &second, "/dev/xvdba", FsType::Ext4),
+        publish_raw(&rig, &second, "/dev/xvdba", "p"),
+    ] {
+        assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+    }
+    rig.wait_for(&format!("taken-for={first}"));
+    assert_eq!(
+        refused(stage(&rig, &first, "/dev/xvdbb", FsType::Ext4)),
+        Refusal::DeviceAmbiguous
+    );
+    // Its paths are not another volume's either.
+    let mut asked = rig.publishing(&second, "p");
+    asked.disk = told(&second, "/dev/xvdbb");
+    asked.staging = rig.kubelet(&staging(&first));
+    assert_eq!(
+        refused(rig.ask(Operation::PublishFilesystem(asked))),
+        Refusal::NotStaged
+    );
+    assert_eq!(
+        refused(rig.stats(&second, &staging(&first))),
+        Refusal::VolumeNotAtPath
+    );
+    assert_eq!(
+        refused(rig.unpublish(&second, &staging(&first))),
+        Refusal::VolumeNotAtPath
+    );
+    done(rig.unstage(&first));
+}
+
+/// The disk that was staged has left, and another one has come to its name and number.
+#[test]
+fn a_disk_that_was_swapped_beneath_its_name_is_only_taken_away() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let xen = rig.attach_xen("xvdba", "one.img", SIZE);
+    staged(stage(&rig, &volume, "/dev/xvdba", FsType::Ext4));
+    xen.swap();
+    for again in [false, true] {
+        if again {
+            rig.stop();
+            rig.run(&[]);
+        }
+        for outcome in [
+            rig.stats(&volume, &staging(&volume)),
+            rig.expand(&volume, &staging(&volume)),
+        ] {
+            assert_eq!(refused(outcome), Refusal::DeviceWithoutSerial);
+        }
+        for outcome in [
+            publish(&rig, &volume, "/dev/xvdba"),
+            stage(&rig, &volume, "/dev/xvdba", FsType::Ext4),
+            publish_raw(&rig, &volume, "/dev/xvdba", "p"),
+        ] {
+            assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+        }
+    }
+    // `/sys` and the disk itself tell of two attachments here, as in the moment of a swap: what was mounted goes, and that nobody holds
+    // the disk is told when it has settled.
+    assert_eq!(refused(rig.unstage(&volume)), Refusal::DeviceMismatch);
+    assert_eq!(rig.mounts(&xen.attached), 0);
+    assert!(done(rig.unstage(&volume)));
+}
+
+#[test]
+fn a_memory_that_was_lost_is_made_again_by_who_names_the_disk() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start_xen(&[]);
+    let file = rig.path("run/helper.sock.disks");
+    let (mounted, raw) = (volume(), volume());
+    let one = rig.attach_xen("xvdba", "one.img", SIZE);
+    let _two = rig.attach_xen("xvdbb", "two.img", SIZE);
+    staged(stage(&rig, &mounted, "/dev/xvdba", FsType::Ext4));
+    done(publish_raw(&rig, &raw, "/dev/xvdbb", "p"));
+    let lose = |rig: &mut Rig| {
+        rig.stop();
+        fs::remove_file(&file).expect("remove");
+        rig.run(&[]);
+    };
+    lose(&mut rig);
+    for outcome in [
+        rig.stats(&mounted, &staging(&mounted)),
+        rig.expand(&mounted, &staging(&mounted)),
+        rig.stats(&raw, &block_target(&raw, "p")),
+    ] {
+        assert_eq!(refused(outcome), Refusal::DeviceWithoutSerial);
+    }
+    assert!(!done(publish(&rig, &mounted, "/dev/xvdba")));
+    assert!(done(publish_raw(&rig, &raw, "/dev/xvdbb", "p")));
+    assert_eq!(held(&rig).len(), 3);
+    assert!(matches!(
+        rig.stats(&mounted, &staging(&mounted)),
+        Outcome::Usage(_)
+    ));
+    done(rig.unpublish(&mounted, &target(&mounted, "p")));
+    // And nothing that is lost keeps a node from being emptied.
+    lose(&mut rig);
+    done(rig.unpublish(&raw, &block_target(&raw, "p")));
+    let kept = rig.copy_of_mounts();
+    assert_eq!(refused(rig.unstage(&mounted)), Refusal::StillHeld);
+    drop(kept);
+    done(rig.unstage(&mounted));
+    assert_eq!(rig.mounts(&one.attached), 0);
+}
+
+#[test]
+fn a_disk_that_something_else_has_in_use_is_no_volume() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let all = |name: &str| {
+        [
+            stage(&rig, &volume, name, FsType::Ext4),
+            publish_raw(&rig, &volume, name, "p"),
+        ]
+        .map(refused)
+    };
+    // The machine's own disk: mounted where no volume is.
+    let own = rig.attach_xen("xvdb", "own.img", SIZE);
+    shell("mke2fs", &["-q", "-t", "ext4", &own.attached.path()]);
+    let outside = rig.path("outside").to_str().expect("utf-8").to_owned();
+    rig.within(&[
+        "mount",
+        &own.attached.path().replace(&own.attached.name, "xvdb"),
+        &outside,
+    ]);
+    assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
+    // What stands beneath the kubelet root of it is not taken away, either.
+    let place = target(&volume, "p");
+    let bound = rig.inside(&rig.kubelet(&place));
+    fs::create_dir_all(&bound).expect("mkdir");
+    rig.within(&["mount", "--bind", &outside, rig.kubelet(&place).as_str()]);
+    assert_eq!(
+        refused(rig.unpublish(&volume, &place)),
+        Refusal::VolumeNotAtPath
+    );
+    rig.within(&["umount", rig.kubelet(&place).as_str()]);
+    rig.within(&["umount", &outside]);
+    // Claimed by a mount that cannot be seen from here, or by a program.
+    let claimed = fs::File::from(
+        rustix::fs::open(
+            own.attached.path(),
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL,
+            rustix::fs::Mode::empty(),
+        )
+        .expect("claim"),
+    );
+    assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
+    drop(claimed);
+    // Part of an array.
+    let holder = own.directory().join("holders/md0");
+    fs::write(&holder, "").expect("write");
+    assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
+    fs::remove_file(holder).expect("remove");
+    assert!(!staged(stage(&rig, &volume, "/dev/xvdb", FsType::Ext4)).formatted);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn the_partition_beside_one_that_is_in_use_is_no_volume() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let image = rig.path("volumes").join("own.img");
+    fs::File::create(&image)
+        .and_then(|file| file.set_len(512 * MIB))
+        .expect("image");
+    let line = format!(
+        "printf 'label: gpt\\n,64M\\n,340M\\n' | sfdisk -q {}",
+        image.display()
+    );
+    shell("/bin/sh", &["-c", &line]);
+    let mut own = rig.attach_xen("xvdb", "own.img", 0);
+    shell("partx", &["--add", &own.attached.path()]);
+    for part in [1, 2] {
+        rig.xen_part(&mut own, part);
+    }
+    let first = format!("{}p1", own.attached.path());
+    shell("mke2fs", &["-q", "-t", "ext4", &first]);
+    // Where this helper does not see it.
+    let there = rig.path("outside");
+    shell("mount", &[&first, there.to_str().expect("utf-8")]);
+    let volume = volume();
+    let mut asked = told(&volume, "/dev/xvdb");
+    asked.partition = NonZeroU32::new(2);
+    let outcome = stage_of(&rig, asked.clone(), FsType::Ext4);
+    shell("umount", &[there.to_str().expect("utf-8")]);
+    assert_eq!(refused(outcome), Refusal::StillHeld);
+    assert!(staged(stage_of(&rig, asked, FsType::Ext4)).formatted);
+    done(rig.unstage(&volume));
+}
+
+#[test]
+fn only_a_disk_of_xen_without_a_serial_and_only_one_is_taken() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let ask = || refused(publish_raw(&rig, &volume, "/dev/sdf", "p"));
+    let one = rig.attach_xen("xvdf", "one.img", SIZE);
+    let two = rig.attach_xen("sdf", "two.img", SIZE);
+    assert_eq!(ask(), Refusal::DeviceAmbiguous);
+    drop(two);
+    let serial = one.directory().join("serial");
+    fs::write(&serial, "vol0123456789abcdef0\n").expect("write");
+    assert_eq!(ask(), Refusal::DeviceNotFound);
+    fs::remove_file(serial).expect("remove");
+    let modalias = one.directory().join("device/modalias");
+    fs::write(&modalias, "virtio:d00000002v00001AF4\n").expect("write");
+    assert_eq!(ask(), Refusal::DeviceNotFound);
+    fs::write(&modalias, "xen:vbd\n").expect("write");
+    // Without the name there is no disk.
+    assert_eq!(
+        refused(rig.publish_block(&volume, "p")),
+        Refusal::DeviceNotFound
+    );
+    done(publish_raw(&rig, &volume, "/dev/sdf", "p"));
+    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+}
+
+#[test]
+fn what_stands_on_a_disk_is_judged_as_on_any_other() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    // Made by another driver: looked at in full, and mounted.
+    let volume = volume();
+    let xen = rig.attach_xen("xvdba", "foreign.img", SIZE);
+    shell("mke2fs", &["-q", "-t", "ext4", &xen.attached.path()]);
+    let Staged {
+        formatted, checked, ..
+    } = staged(stage(&rig, &volume, "/dev/xvdba", FsType::Ext4));
+    assert!(checked && !formatted);
+    done(rig.unstage(&volume));
+    // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the volume's.
+    let second = volume_after(&volume);
+    let unknown = rig.attach_xen("xvdbb", "unknown.img", SIZE);
+    let image = fs::File::options()
+        .write(true)
+        .open(&unknown.attached.image)
+        .expect("image");
+    image.write_all_at(b"something", 5000).expect("write");
+    image.sync_all().expect("sync");
+    assert_eq!(
+        refused(stage(&rig, &second, "/dev/xvdbb", FsType::Ext4)),
+        Refusal::UnknownContent
+    );
+    let third = volume_after(&second);
+    done(publish_raw(&rig, &third, "/dev/xvdbb", "p"));
+    done(rig.unpublish(&third, &block_target(&third, "p")));
+    let blank = rig.attach_xen("xvdbc", "blank.img", SIZE);
+    let copy = Disk {
+        origin: Origin::Copy,
+        ..told(&second, "/dev/xvdbc")
+    };
+    assert_eq!(
+        refused(stage_of(&rig, copy, FsType::Ext4)),
+        Refusal::CopyWithoutFilesystem
+    );
+    drop(blank);
+}
+
+#[test]
+fn a_helper_that_is_told_to_refuse_them_does() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&["--disks-without-serial", "refuse"]);
+    let volume = volume();
+    let _xen = rig.attach_xen("xvdba", "one.img", SIZE);
+    for outcome in [
+        stage(&rig, &volume, "/dev/xvdba", FsType::Ext4),
+        publish(&rig, &volume, "/dev/xvdba"),
+        publish_raw(&rig, &volume, "/dev/xvdba", "p"),
+    ] {
+        assert_eq!(refused(outcome), Refusal::DeviceWithoutSerial);
+    }
+    assert!(!rig.path("run/helper.sock.disks").exists());
+}
+
+#[test]
+fn a_machine_without_xen_has_no_memory_of_names() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    assert!(!rig.path("run/helper.sock.disks").exists());
+    assert!(!rig.journal().contains("disks-by-name"));
+}
+
+/// Killed before the disk is noted down, between that and the format, and with the mount made.
+#[test]
+fn a_helper_that_is_killed_on_the_way_finds_the_disk_again() {
+    if !able() {
+        return;
+    }
+    for (point, fs_type) in [
+        ("stage-looked", FsType::Ext4),
+        ("runner-started", FsType::Ext4),
+        ("stage-made", FsType::Xfs),
+        ("stage-created", FsType::Ext4),
+        ("stage-attached", FsType::Xfs),
+    ] {
+        let mut rig = Rig::start_xen(&["--fault-point", point]);
+        let volume = volume();
+        let xen = rig.attach_xen("xvdba", "one.img", SIZE);
+        let mut client = rig.client();
+        let mut asked = rig.staging(&volume, fs_type);
+        asked.disk = told(&volume, "/dev/xvdba");
+        client.send(Operation::Stage(asked.clone()), LONG);
+        rig.wait_for(&format!("fault-point name={point}"));
+        let broker = rustix::process::Pid::from_raw(rig.part("broker").cast_signed());
+        rustix::process::kill_process(broker.expect("pid"), rustix::process::Signal::KILL)
+            .expect("kill");
+        rig.ended();
+        rig.run(&[]);
+        staged(rig.ask(Operation::Stage(asked)));
+        assert!(
+            matches!(rig.stats(&volume, &staging(&volume)), Outcome::Usage(_)),
+            "{point}"
+        );
+        done(rig.unstage(&volume));
+        assert_eq!(rig.mounts(&xen.attached), 0, "{point}");
+    }
+}
