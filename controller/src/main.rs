@@ -17,6 +17,8 @@ use ebs_csi_controller::traces;
 use ebs_csi_proto::observe;
 use mimalloc::MiMalloc;
 
+mod sys;
+
 /// The SDK makes and drops hundreds of small pieces for each call, on which the C library's allocator spent a fifth to a quarter of the processor
 /// time; this one spends a fraction of that, for half a MiB more at rest (`deploy/bench/results/reasons.md`).
 #[global_allocator]
@@ -118,6 +120,7 @@ fn begin() -> Result<(), End> {
             http,
             traces: exporter,
         },
+        sys::give_back_memory,
     ));
     // What still runs belongs to calls whose grace has ended; their callers retry.
     runtime.shutdown_background();

@@ -27,6 +27,8 @@ use crate::traces::Exporter;
 
 /// How long the end waits for the collector.
 const LAST_TRACES: Duration = Duration::from_secs(2);
+/// After so long without an operation the process is at rest.
+const REST: Duration = Duration::from_secs(1);
 
 /// The sockets, bound before the process confined itself.
 #[derive(Debug)]
@@ -79,11 +81,12 @@ impl From<ServeError> for Ended {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then lets the calls that are running end. Must run inside a tokio runtime.
+/// Serves until SIGTERM or SIGINT, then lets the calls that are running end; calls `at_rest` each time that the last operation has ended. Must run
+/// inside a tokio runtime.
 ///
 /// # Errors
 /// [`Ended`].
-pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
+pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), Ended> {
     let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
     let surroundings = Surroundings {
         metrics: Arc::clone(&metrics),
@@ -130,6 +133,7 @@ pub async fn run(config: Config, sockets: Sockets) -> Result<(), Ended> {
     });
     let settings = service::Settings::read(&config).map_err(Ended::Setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(&metrics));
+    tokio::spawn(controller.at_rest(REST, at_rest));
     if let (Some(listener), Some(socket)) = (sockets.safe_detach, &config.safe_detach_socket) {
         let routes = controller.safe_detach().routes(socket.peers.clone());
         let routes = rpc::guarded(routes, Arc::clone(&metrics));

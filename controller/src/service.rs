@@ -153,6 +153,15 @@ impl Controller {
         self.safe_detach.clone()
     }
 
+    /// Calls `rest` each time that no operation has been under way for `pause`.
+    pub fn at_rest(
+        &self,
+        pause: Duration,
+        rest: impl FnMut() + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        self.tally.clone().at_rest(pause, rest)
+    }
+
     /// Operations under way, those whose callers have gone included.
     pub fn operations(&self) -> usize {
         self.tally.running()
