@@ -35,6 +35,9 @@ const MOST_FLIGHTS: u32 = 4;
 const SOON: Duration = Duration::from_millis(5);
 /// While EC2 fails, calls come at most this many doublings apart (about 1.6 s): they are few, and its return is noticed soon.
 const SLOWEST: u32 = 5;
+/// Whoever asks about many waits so long for others who do, because a call more costs more than a moment: node-lifecycle asks about volumes and
+/// about their instances in two calls at once.
+const TOGETHER: Duration = Duration::from_millis(20);
 /// How long one look asks again after failures that may pass.
 const LOOK_ATTEMPTS: u32 = 4;
 
@@ -140,6 +143,12 @@ impl<S: Source> Poller<S> {
     /// for again: an answer that did not come is unknown.
     pub(super) async fn look_all(&self, keys: &[S::Key], deadline: Instant) -> Vec<Seen<S::Value>> {
         let since = Instant::now();
+        {
+            let mut state = self.0.state();
+            if !state.waiting.has_lookers() {
+                state.pace.hold_until(since + TOGETHER);
+            }
+        }
         let asked: Vec<_> = self.register(since, |waiting| {
             let line_up = |key: &S::Key| waiting.look(key.clone(), since);
             keys.iter().map(line_up).collect()

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A turn costs EC2 one request or two, so closer turns could cost more than one a second.
-const LEAST: Duration = Duration::from_secs(2);
+/// A turn costs EC2 a request, so closer turns would cost one a second.
+const LEAST: Duration = Duration::from_millis(1_200);
 
 /// From the beginning of a round to the next. `every`: when all suspects are asked about at once; when they need several turns, these come
 /// closer together.
@@ -25,11 +25,11 @@ mod tests {
             // every, turns, milliseconds
             (3, 0, 3_000),
             (3, 1, 3_000),
-            (3, 2, 2_000),
-            (3, 5, 2_000),
+            (3, 2, 1_500),
+            (3, 5, 1_200),
             (10, 2, 5_000),
             (10, 4, 2_500),
-            (10, 25, 2_000),
+            (10, 25, 1_200),
             // Whoever asks to be faster is.
             (1, 1, 1_000),
             (1, 5, 1_000),
@@ -63,10 +63,17 @@ mod tests {
     #[test]
     fn what_ec2_shows_is_heard_within_seconds_however_many_are_suspect() {
         // What is left of five seconds is for the second look and the act.
-        let rows = [(1, 3), (200, 3), (201, 4), (210, 4), (400, 4), (1_000, 10)];
-        for (suspects, seconds) in rows {
+        let rows = [
+            (1, 3_000),
+            (200, 3_000),
+            (201, 3_000),
+            (400, 3_000),
+            (600, 3_600),
+            (1_000, 6_000),
+        ];
+        for (suspects, milliseconds) in rows {
             let wait = longest_wait(suspects);
-            assert_eq!(wait, Duration::from_secs(seconds), "{suspects}");
+            assert_eq!(wait, Duration::from_millis(milliseconds), "{suspects}");
         }
     }
 }

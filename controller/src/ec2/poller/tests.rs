@@ -139,6 +139,34 @@ async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_who_ask_about_many_a_moment_apart_share_one_call() {
+    let (poller, memory) = poller();
+    let keys: Vec<u32> = (0..150).collect();
+    let ask = |after| {
+        let (poller, keys) = (poller.clone(), keys.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            poller
+                .look_all(&keys, Instant::now() + Duration::from_secs(60))
+                .await
+                .len()
+        })
+    };
+    let start = Instant::now();
+    let (one, two) = (ask(0), ask(15));
+    assert_eq!((one.await.unwrap(), two.await.unwrap()), (150, 150));
+    assert_eq!(memory.calls.load(Ordering::Relaxed), 1);
+    assert_eq!(start.elapsed(), Duration::from_millis(120));
+    // Many such questions, each before the last one is asked, are not put off again and again.
+    let asked: Vec<_> = (0..10).map(|number| ask(15 * number)).collect();
+    for asked in asked {
+        asked.await.unwrap();
+    }
+    let begun = memory.with(|m| m.asked[1].0);
+    assert_eq!(begun - start, Duration::from_millis(140));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
     let (poller, memory) = poller();
     memory.with(|m| {
