@@ -79,6 +79,44 @@ fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
     assert_eq!(object["spec"], spec);
 }
 
+#[test]
+fn every_rule_of_rbac_names_code_that_is_there() {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let manifest = deploy("kubernetes/node-lifecycle-rbac.yaml");
+    let lines: Vec<&str> = manifest.lines().collect();
+    let mut rules = 0;
+    for (number, line) in lines.iter().enumerate() {
+        let is_rule = line.trim_start().starts_with("- apiGroups:");
+        if !is_rule {
+            continue;
+        }
+        rules += 1;
+        let before = lines[..number].iter().rev();
+        // Of a role with one rule it stands above the role.
+        let mut comments = before
+            .map(|line| line.trim())
+            .filter(|l| l.starts_with('#'));
+        let comment = comments.next().expect("a comment");
+        let mut named = 0;
+        for place in comment.split([';', ',']) {
+            let Some((file, rest)) = place.split_once(".rs (") else {
+                continue;
+            };
+            let file = format!("{}.rs", file.rsplit(' ').next().unwrap_or_default());
+            let text = std::fs::read_to_string(PathBuf::from(&here).join("src").join(&file));
+            let text = text.unwrap_or_else(|_| panic!("{file} is not there: {comment}"));
+            let function = rest.split([')', ',']).next().unwrap_or_default();
+            assert!(
+                text.contains(&format!("fn {function}(")),
+                "{file}: no {function}: {comment}"
+            );
+            named += 1;
+        }
+        assert!(named > 0, "{comment}: no code is named");
+    }
+    assert!(rules >= 8, "{rules}");
+}
+
 /// The text of every Rust file below a folder.
 fn sources(folder: &Path, all: &mut String) {
     for entry in std::fs::read_dir(folder).expect("a folder of the controller") {
