@@ -140,8 +140,8 @@ fn archive(directory: &Path, module: &Path, tests: &str) -> PathBuf {
     archive
 }
 
-/// What the machine wrote on its console until it ended or the time was over.
-fn console(kernel: &Path, initrd: &Path, disk: &Path) -> String {
+/// What the machine wrote on its console; None when it had not ended when the time was over, because nobody ran it.
+fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     let mut machine = Command::new("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024M"])
         .args(["-machine", "q35", "-nodefaults", "-nographic", "-no-reboot"])
@@ -149,7 +149,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> String {
             "-serial",
             "stdio",
             "-append",
-            "console=ttyS0 quiet panic=-1",
+            // The kernel counts the ticks of an emulated timer, which a busy machine delays, and mends what is not broken.
+            "console=ttyS0 quiet panic=-1 no_timer_check",
         ])
         .args(["-device", "nvme,drive=disk,serial=vol0123456789abcdef0"])
         .arg("-drive")
@@ -176,14 +177,16 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> String {
         }
     });
     let started = Instant::now();
-    while machine.try_wait().expect("wait").is_none() && started.elapsed() < LIMIT {
+    let mut ended = false;
+    while !ended && started.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(100));
+        ended = machine.try_wait().expect("wait").is_some();
     }
     let _ = machine.kill();
     let _ = machine.wait();
     reader.join().expect("the reader");
     let said = said.lock().expect("console");
-    String::from_utf8_lossy(&said).into_owned()
+    ended.then(|| String::from_utf8_lossy(&said).into_owned())
 }
 
 /// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that the kernel takes.
@@ -277,14 +280,11 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
     let disk = directory.path().join("disk");
     let file = fs::File::create(&disk).expect("create");
     file.set_len(16 << 20).expect("set_len");
-    let said = console(&kernel, &initrd, &disk);
-    if !said.contains("booted") {
-        println!(
-            "skipped: the virtual machine did not boot in {} s",
-            LIMIT.as_secs()
-        );
+    let Some(said) = console(&kernel, &initrd, &disk) else {
+        let limit = LIMIT.as_secs();
+        println!("skipped: the virtual machine did not end in {limit} s");
         return;
-    }
+    };
     assert!(said.contains("test result: ok. 3 passed"), "{said}");
     assert!(said.contains("grown while it is mounted"), "{said}");
 }

@@ -10,6 +10,8 @@ use super::HelperError;
 
 /// As in errno(3).
 const EPERM: i32 = 1;
+/// signal(7).
+const SIGKILL: u8 = 9;
 
 /// What was asked, in the words of CSI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +201,10 @@ fn step_words(failed: &Failed) -> String {
     let how = match (failed.errno, failed.tool) {
         (Some(errno), _) => format!(": {}", std::io::Error::from_raw_os_error(errno.get())),
         (None, Some(ToolEnd::Exited(status))) => format!(": the tool ended with status {status}"),
+        // What the kernel does to the largest process of a container whose memory is used up.
+        (None, Some(ToolEnd::Signalled(signal))) if signal.get() == SIGKILL => format!(
+            ": the tool was ended by signal {signal}; when that comes again and nobody sent it, raise the memory limit of the mount-helper's container"
+        ),
         (None, Some(ToolEnd::Signalled(signal))) => {
             format!(": the tool was ended by signal {signal}")
         }
@@ -364,9 +370,12 @@ mod tests {
     #[test]
     fn a_tool_that_failed_is_told_by_its_end() {
         let nine = std::num::NonZeroU8::new(9).unwrap();
+        let eleven = std::num::NonZeroU8::new(11).unwrap();
         for (end, words) in [
             (ToolEnd::Exited(nine), "status 9"),
-            (ToolEnd::Signalled(nine), "signal 9"),
+            (ToolEnd::Signalled(nine), "signal 9; when that comes again"),
+            (ToolEnd::Signalled(nine), "raise the memory limit"),
+            (ToolEnd::Signalled(eleven), "signal 11; it is tried again"),
         ] {
             let failed = HelperError::Failed(Failed::tool(Step::Check, end));
             assert!(told(Asked::Stage, &failed).text().contains(words));
