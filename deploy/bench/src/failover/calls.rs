@@ -25,7 +25,7 @@ pub(super) async fn measure(scene: &mut Scene, extent: Extent) -> Result<Figure,
     )
     .target(Target::at_most(Statistic::Greatest, 1.0))
     .note(format!(
-        "DescribeInstances and DescribeVolumes that reached EC2, of {} nodes with {} volumes each, over {} s. The suspects are not Ready, their instances run and show their volumes: nothing is proved, and they are asked about every {} s. A healthy cluster is not asked about at all.",
+        "DescribeInstances and DescribeVolumes that reached EC2, of {} nodes with {} volumes each, over {} s. The suspects are not Ready, their instances run and show their volumes: nothing is proved, and they are asked about every {} s, more than 200 of them in turns that come sooner. A healthy cluster is not asked about at all.",
         scene.size.nodes,
         scene.size.volumes_per_node,
         window.as_secs(),
