@@ -1,0 +1,111 @@
+//! node-lifecycle: looks, asks, acts.
+
+use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
+use ebs_csi_safe_detach::lifecycle::{
+    Attachment, Claim, FailoverMode, InstanceEvidence, Intent, Node, NodeFacts, OutOfService, Pod,
+    Readiness, step,
+};
+use ebs_csi_safe_detach::{Fact, Power, decide, decide_instance};
+
+use super::{Cluster, INSTANCE, NODES, VOLUME};
+
+impl Cluster {
+    pub(super) fn of_lifecycle(&mut self) {
+        let suspect = self.lost[0].is_some() || self.is_tainted();
+        if !suspect || self.moved {
+            return;
+        }
+        let facts = self.facts();
+        let instance = decide_instance(&facts.instance, facts.fence);
+        let key = (INSTANCE.to_owned(), VOLUME.to_owned());
+        let seen = NodeFacts {
+            object: Fact::Present(Node {
+                ready: match self.lost[0] {
+                    Some(_) => Readiness::NotReady,
+                    None => Readiness::Ready,
+                },
+                instance: Some(INSTANCE.to_owned()),
+                boot: "boot-1".to_owned(),
+                out_of_service: self.taint.clone(),
+                opted_out: false,
+                may_fence: false,
+                lost_for_long: false,
+            }),
+            attachments: self.attachment.map(seen_attachment).into_iter().collect(),
+            pods: self.pod.map(seen_pod).into_iter().collect(),
+            volumes: [(key, decide(&facts).into())].into(),
+            instances: [(
+                INSTANCE.to_owned(),
+                InstanceEvidence::new(instance, String::new(), Fact::Unknown),
+            )]
+            .into(),
+        };
+        let step = step(&seen, FailoverMode::ProveFirst);
+        let all: Vec<Seen> = (0..NODES)
+            .map(|node| Seen {
+                node: format!("node-{node}"),
+                zone: String::new(),
+                suspect: self.lost[node].is_some(),
+                acted: node == 0 && self.is_tainted(),
+                wanted: node == 0 && step.intents.iter().any(Intent::is_braked),
+            })
+            .collect();
+        let admitted = !admit(&all).nodes.is_empty();
+        for intent in step.intents {
+            if admitted || !intent.is_braked() {
+                self.act(intent);
+            }
+        }
+    }
+
+    pub(super) fn act(&mut self, intent: Intent) {
+        match intent {
+            Intent::AddTaint(about) => {
+                assert_eq!(self.power, Power::Stopped, "S9: {self:?}");
+                self.taint = OutOfService::Ours(about);
+            }
+            Intent::RemoveTaint => self.taint = OutOfService::None,
+            Intent::DeletePod { .. } => {
+                assert!(!self.mounted, "S8: {self:?}");
+                self.pods_deleted += 1;
+                self.pod = None;
+            }
+            Intent::DeleteAttachment { .. } => self.attachment = Some((true, false)),
+            Intent::Nudge { .. } => {
+                self.attachment = self.attachment.map(|(deleting, _)| (deleting, true));
+                self.next_call = self.now;
+            }
+        }
+    }
+}
+
+fn seen_attachment((deleting, nudged): (bool, bool)) -> Attachment {
+    Attachment {
+        name: "csi-1".to_owned(),
+        uid: "uid-1".to_owned(),
+        version: "1".to_owned(),
+        volume: VOLUME.to_owned(),
+        instance: Some(INSTANCE.to_owned()),
+        deleting,
+        nudged,
+    }
+}
+
+fn seen_pod(deleting: bool) -> Pod {
+    Pod {
+        namespace: "default".to_owned(),
+        name: "db-0".to_owned(),
+        uid: "uid-db-0".to_owned(),
+        version: "1".to_owned(),
+        deleting,
+        ended: false,
+        claims: vec![Claim::Ours {
+            volume: VOLUME.to_owned(),
+            shared: false,
+        }],
+        tolerations: Vec::new(),
+        of_daemon_set: false,
+        mirror: false,
+        opted_out: false,
+    }
+}
