@@ -14,6 +14,8 @@ pub(crate) struct Api {
     /// By the path under which they are read.
     objects: BTreeMap<String, Value>,
     lease: Option<Value>,
+    /// In the order in which they were written.
+    pub(crate) events: Vec<Value>,
     /// By method and kind (`PATCH nodes`).
     asked: BTreeMap<String, usize>,
 }
@@ -78,6 +80,15 @@ impl Api {
         self.objects.insert(format!("{collection}/{name}"), object);
     }
 
+    /// The detach of that node's volume is asked for, and refused.
+    pub(crate) fn refuse(&mut self, number: usize) {
+        let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
+        if let Some(object) = self.objects.get_mut(&path) {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            object["status"] = json!({"attached": true, "detachError": {"message": "SafeDetachRefused/in-use: it stays"}});
+        }
+    }
+
     /// How often it was asked for (`PATCH nodes`).
     pub(crate) fn asked(&self, what: &str) -> usize {
         self.asked.get(what).copied().unwrap_or(0)
@@ -97,6 +108,12 @@ impl Api {
         };
         let what = format!("{method} {}", kind.unwrap_or_default());
         *self.asked.entry(what).or_default() += 1;
+        if path.contains("/events") {
+            // Made, or said once more.
+            let event: Value = serde_json::from_slice(body).unwrap_or_default();
+            self.events.push(event.clone());
+            return (200, event);
+        }
         if path.contains("/leases") {
             return self.lease(body);
         }
@@ -114,8 +131,7 @@ impl Api {
         match (method, self.objects.get(path)) {
             (&Method::GET | &Method::PATCH, Some(object)) => (200, object.clone()),
             (&Method::GET | &Method::PATCH, None) => (404, failure(404, "NotFound")),
-            // An event: nobody reads it back.
-            _ => (201, serde_json::from_slice(body).unwrap_or_default()),
+            _ => (404, failure(404, "NotFound")),
         }
     }
 

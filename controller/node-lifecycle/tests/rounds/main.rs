@@ -15,6 +15,8 @@ use ebs_csi_node_lifecycle::table::{Row, Table, follow};
 use ebs_csi_node_lifecycle::tell::Teller;
 use ebs_csi_safe_detach::lifecycle::FailoverMode;
 
+use tokio::task::JoinHandle;
+
 use api::{Api, Shared, lock};
 use controller::Controller;
 
@@ -28,6 +30,8 @@ struct World {
     failover: Failover,
     controller: Controller,
     api: Shared,
+    /// Ends when all has been said.
+    telling: JoinHandle<()>,
     /// The socket is in it.
     _directory: tempfile::TempDir,
 }
@@ -42,7 +46,10 @@ where
 
 /// A process that leads and has seen all; of `nodes`, the first `lost` are not Ready.
 async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
-    let api = Api::of(nodes, lost);
+    world_of(Api::of(nodes, lost), fresh).await
+}
+
+async fn world_of(api: Shared, fresh: Duration) -> World {
     let client = api::client(&api);
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("safe-detach.sock");
@@ -63,7 +70,7 @@ async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
     // Its renewals would be counted.
     election.abort();
     let (teller, telling) = Teller::new(client.clone(), "one".to_owned());
-    tokio::spawn(telling.run());
+    let telling = tokio::spawn(telling.run());
     lock(&api).forget();
     let failover = Failover {
         client,
@@ -85,6 +92,7 @@ async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
         failover,
         controller,
         api,
+        telling,
         _directory: directory,
     }
 }
@@ -118,4 +126,24 @@ async fn more_suspects_than_ec2_takes_at_once_are_asked_about_in_turns_that_come
     let world = world(900, 201, LONG).await;
     let next = world.failover.round().await;
     assert_eq!(next, EVERY / 2);
+}
+
+#[tokio::test]
+async fn a_refused_detach_is_said_once_on_its_attachment() {
+    let api = Api::of(3, 0);
+    lock(&api).refuse(1);
+    let world = world_of(api, LONG).await;
+    world.failover.round().await;
+    world.failover.round().await;
+    drop(world.failover);
+    world.telling.await.expect("all is said");
+    let events = lock(&world.api).events.clone();
+    let said: Vec<_> = events
+        .iter()
+        .map(|event| (&event["reason"], &event["regarding"]["name"]))
+        .collect();
+    assert_eq!(said, [(&"SafeDetachRefused".into(), &"csi-0001".into())]);
+    let note = events[0]["note"].as_str().unwrap_or_default();
+    assert!(note.contains("in-use"), "{note}");
+    assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
 }
