@@ -6,6 +6,7 @@ mod create_snapshot;
 mod create_volume;
 mod delete_snapshot;
 mod delete_volume;
+mod describe_instance_status;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_snapshots;
@@ -99,7 +100,7 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("DescribeFastSnapshotRestores", fast_restores::describe),
     (
         "DescribeInstanceStatus",
-        describe_instances::describe_instance_status,
+        describe_instance_status::describe_instance_status,
     ),
     (
         "DescribeInstanceTypes",

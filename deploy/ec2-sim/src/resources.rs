@@ -6,6 +6,7 @@ pub mod client_token;
 pub mod device_name;
 pub mod fast_restore;
 pub mod instance;
+pub mod instance_checks;
 pub mod instance_type;
 pub mod modification;
 pub mod snapshot;

@@ -1,10 +1,10 @@
-//! DescribeInstances and DescribeInstanceStatus.
+//! DescribeInstances.
 
 use super::Call;
 use super::describe_volumes::{empty, empty_page, page};
 use super::select::{next_token, select};
 use crate::error::{ApiError, ApiResult};
-use crate::resources::instance::{Instance, Life};
+use crate::resources::instance::Instance;
 use crate::wire::filter::Filters;
 use crate::wire::render;
 use crate::wire::xml::Xml;
@@ -26,15 +26,6 @@ const FILTERS: &[&str] = &[
     "root-device-name",
     "tag-key",
     "tag-value",
-];
-
-const STATUS_FILTERS: &[&str] = &[
-    "availability-zone",
-    "availability-zone-id",
-    "instance-state-code",
-    "instance-state-name",
-    "instance-status.status",
-    "system-status.status",
 ];
 
 pub(super) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
@@ -79,68 +70,8 @@ pub(super) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-pub(super) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String> {
-    call.begin_read()?;
-    let p = call.params;
-    let ids = p.list("InstanceId");
-    p.boolean("IncludeManagedResources")?;
-    let all = p.boolean("IncludeAllInstances")?.unwrap_or(false);
-    let filters = Filters::parse(p, STATUS_FILTERS)?;
-    let page = page(call, ("instancesSet", !ids.is_empty()), (5, 1000))?;
-    p.finish()?;
-    if empty_page(call) {
-        return Ok(empty(call, "instanceStatusSet", &page));
-    }
-    let found = select(
-        call.realm.instances(),
-        by_ids(call, &ids)?,
-        &page,
-        &filters,
-        |i, name| field(call, i, name),
-        |i| &i.tags,
-    );
-    let shown = found
-        .rows
-        .into_iter()
-        .filter(|i| all || matches!(i.life, Life::Running));
-    let mut x = Xml::new();
-    x.list("instanceStatusSet", shown, |x, i| {
-        let (code, name) = i.state();
-        let health = health(i);
-        x.text("instanceId", &i.id)
-            .text("availabilityZone", &i.zone)
-            .text("availabilityZoneId", call.realm.zone_id(&i.zone))
-            .nest("instanceState", |x| {
-                x.value("code", code).text("name", name);
-            });
-        for kind in ["systemStatus", "instanceStatus", "attachedEbsStatus"] {
-            x.nest(kind, |x| {
-                x.text("status", health).list("details", [()], |x, ()| {
-                    x.text("name", "reachability").text(
-                        "status",
-                        if health == "ok" {
-                            "passed"
-                        } else {
-                            "insufficient-data"
-                        },
-                    );
-                });
-            });
-        }
-    });
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
-    Ok(x.finish())
-}
-
-fn health(i: &Instance) -> &'static str {
-    match i.life {
-        Life::Running => "ok",
-        Life::Pending { .. } => "initializing",
-        _ => "not-applicable",
-    }
-}
-
-fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<Vec<&'a Instance>>> {
+/// The instances of a list of ids, `None` without one. One that is not there fails the whole call.
+pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<Vec<&'a Instance>>> {
     if ids.is_empty() {
         return Ok(None);
     }
@@ -181,7 +112,6 @@ fn field(call: &Call<'_>, i: &Instance, name: &str) -> Vec<String> {
         "instance-id" => vec![i.id.clone()],
         "instance-state-code" => vec![i.state().0.to_string()],
         "instance-state-name" => vec![i.state().1.to_owned()],
-        "instance-status.status" | "system-status.status" => vec![health(i).to_owned()],
         "instance-type" => vec![i.instance_type.clone()],
         "launch-time" => vec![i.launched.iso()],
         "outpost-arn" => i.outpost.iter().cloned().collect(),

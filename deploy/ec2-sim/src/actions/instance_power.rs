@@ -5,6 +5,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::latency::Latency;
 use crate::realm::Realm;
 use crate::resources::instance::Life;
+use crate::resources::instance_checks::Checks;
 use crate::time::Millis;
 use crate::wire::xml::Xml;
 
@@ -157,6 +158,10 @@ fn power_of(
         | (Power::Terminate, Life::ShuttingDown { .. } | Life::Terminated { .. }) => {}
         _ => {
             i.life = next;
+            if power == Power::Start {
+                // Another host.
+                i.checks = Checks::default();
+            }
             if power != Power::Terminate {
                 i.hibernated = power == Power::Hibernate;
             }

@@ -327,6 +327,12 @@ fn with_sim(
                 false => Err(refuse(404, format!("there is no instance {id}"))),
             }
         }
+        ("PUT", ["instances", id, "checks"]) => {
+            let checks = sim.find_checks(now, id, asked.json()?);
+            checks
+                .map(|checks| json!(checks))
+                .ok_or_else(|| refuse(404, format!("there is no instance {id}")))
+        }
         ("POST", ["volumes", id, "force"]) => {
             let forced: Forced = asked.json()?;
             found(sim.force_volume(now, id, &forced), id)

@@ -1,5 +1,6 @@
 //! An instance's life: running <-> stopped, and terminated for good.
 
+use super::instance_checks::Checks;
 use super::tags::Tags;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,9 @@ pub struct Instance {
     /// Whether the last stop saved its memory.
     #[serde(default)]
     pub hibernated: bool,
+    /// What EC2's checks of it find while it runs.
+    #[serde(default)]
+    pub checks: Checks,
     /// When it was launched.
     pub launched: Millis,
     /// Tags.
@@ -158,6 +162,7 @@ mod tests {
             imds: "on".to_owned(),
             hibernation: false,
             hibernated: false,
+            checks: Checks::default(),
             launched: Millis(0),
             tags: Tags::new(),
         }

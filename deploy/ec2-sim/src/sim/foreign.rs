@@ -5,6 +5,7 @@ use crate::actions::{Power, power};
 use crate::quotas::Quotas;
 use crate::realm::Realm;
 use crate::resources::attachment::Phase;
+use crate::resources::instance_checks::{Checks, Findings};
 use crate::resources::snapshot::Life as SnapshotLife;
 use crate::resources::volume::{Life, Volume};
 use crate::resources::volume_checks::Performance;
@@ -122,6 +123,19 @@ impl Sim {
             .any(|r| r.update_instance(instance, |i| i.enis = count).is_some());
         self.commit(now);
         done
+    }
+
+    /// Sets what EC2's checks of an instance find from now on. The checks; `None` if there is no such instance.
+    pub fn find_checks(&mut self, now: Millis, instance: &str, found: Findings) -> Option<Checks> {
+        self.settle(now);
+        let checks = self.realms.iter_mut().find_map(|r| {
+            r.update_instance(instance, |i| {
+                i.checks.find(found, now);
+                i.checks
+            })
+        });
+        self.commit(now);
+        checks
     }
 
     /// The account's limits.

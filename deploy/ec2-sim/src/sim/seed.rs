@@ -3,6 +3,7 @@
 use super::{Sim, SimError};
 use crate::resources::attachment::{Attachment, Phase};
 use crate::resources::instance::{Instance, Life};
+use crate::resources::instance_checks::Checks;
 use crate::resources::volume::Volume;
 use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
 use crate::time::Millis;
@@ -37,6 +38,7 @@ impl Sim {
             imds: seed.imds.clone(),
             hibernation: seed.hibernation,
             hibernated: false,
+            checks: Checks::default(),
             launched: now,
             tags: seed.tags.clone(),
         });

@@ -226,6 +226,44 @@ def tagging(vid):
     refused("InvalidParameterValue", 400, ec2.create_tags, Resources=[vid], Tags=[{"Key": "aws:x", "Value": "1"}])
 
 
+def checks(node):
+    """What the checks of an instance find, by id and by filter, and page by page."""
+    kinds = {"SystemStatus": "system", "InstanceStatus": "instance", "AttachedEbsStatus": "attached_ebs"}
+    shown = lambda: ec2.describe_instance_status(InstanceIds=[node])["InstanceStatuses"][0]
+    for found, reachable in [("impaired", "failed"), ("initializing", "initializing"), ("insufficient-data", "insufficient-data"), ("ok", "passed")]:
+        for kind, name in kinds.items():
+            control("PUT", f"/v1/instances/{node}/checks", {name: found})
+            said = shown()[kind]
+            detail = said["Details"][0]
+            assert (said["Status"], detail["Name"], detail["Status"]) == (found, "reachability", reachable), said
+            assert ("ImpairedSince" in detail) == (found == "impaired"), said
+            impaired = ec2.describe_instance_status(Filters=[{"Name": {"system": "system-status.status", "instance": "instance-status.status", "attached_ebs": "attached-ebs-status.status"}[name], "Values": [found]}])
+            assert node in [s["InstanceId"] for s in impaired["InstanceStatuses"]], impaired
+            control("PUT", f"/v1/instances/{node}/checks", {name: "ok"})
+            assert shown()[kind]["Status"] == "ok"
+    failed = [{"Name": "instance-status.reachability", "Values": ["failed"]}]
+    assert ec2.describe_instance_status(Filters=failed)["InstanceStatuses"] == []
+    control("PUT", f"/v1/instances/{node}/checks", {"instance": "impaired"})
+    assert [s["InstanceId"] for s in ec2.describe_instance_status(Filters=failed)["InstanceStatuses"]] == [node]
+    control("PUT", f"/v1/instances/{node}/checks", {"instance": "ok"})
+    # Only what runs is asked about, so that only that takes a place on a page.
+    more = [f"i-0cccccccccccccc{n:02}" for n in range(12)]
+    for n, extra in enumerate(more):
+        control("POST", "/v1/instances", {"id": extra, "zone": "us-east-1a", "state": "stopped" if n % 2 else "running"})
+    paged = lambda **asked: [[s["InstanceId"] for s in page["InstanceStatuses"]] for page in ec2.get_paginator("describe_instance_status").paginate(PaginationConfig={"PageSize": 5}, **asked)]
+    pages = paged()
+    running = {NODE_A, NODE_B, *more[::2]}
+    assert [len(page) for page in pages] == [5, 3] and {i for page in pages for i in page} == running, pages
+    assert sum(len(page) for page in paged(IncludeAllInstances=True)) == 14
+    refused("InvalidParameterCombination", 400, ec2.describe_instance_status, InstanceIds=[node], MaxResults=5)
+    refused("InvalidParameterValue", 400, ec2.describe_instance_status, InstanceIds=[f"i-0{n:016x}" for n in range(101)])
+    refused("InvalidInstanceID.NotFound", 400, ec2.describe_instance_status, InstanceIds=[node, "i-0123456789abcdef0"])
+    refused("InvalidParameterValue", 400, ec2.describe_instance_status, Filters=[{"Name": "instance-id", "Values": [node]}])
+    refused("DryRunOperation", 412, ec2.describe_instance_status, DryRun=True)
+    for extra in more:
+        control("POST", f"/v1/instances/{extra}/terminate", {"at_once": True})
+
+
 def instances():
     types = ec2.describe_instance_types(InstanceTypes=["m5.large", "m7i.large", "m4.large", "r8gb.48xlarge", "m5d.xlarge"])["InstanceTypes"]
     shown = {t["InstanceType"]: t for t in types}
@@ -236,12 +274,14 @@ def instances():
     assert len(list(ec2.get_paginator("describe_instance_types").paginate(PaginationConfig={"PageSize": 5}))) >= 3
     status = ec2.describe_instance_status(InstanceIds=[NODE_B])["InstanceStatuses"][0]
     assert status["InstanceStatus"]["Status"] == "ok" and status["SystemStatus"]["Details"][0]["Name"] == "reachability", status
+    checks(NODE_B)
     said = ec2.stop_instances(InstanceIds=[NODE_B])["StoppingInstances"][0]
     assert said["PreviousState"]["Name"] == "running" and said["CurrentState"]["Name"] == "stopping", said
     name = lambda: ec2.describe_instances(Filters=[{"Name": "instance-id", "Values": [NODE_B]}])["Reservations"][0]["Instances"][0]["State"]["Name"]
     until("stopped", lambda: name() == "stopped")
     assert ec2.describe_instance_status(InstanceIds=[NODE_B])["InstanceStatuses"] == []
-    assert len(ec2.describe_instance_status(InstanceIds=[NODE_B], IncludeAllInstances=True)["InstanceStatuses"]) == 1
+    shown = ec2.describe_instance_status(InstanceIds=[NODE_B], IncludeAllInstances=True)["InstanceStatuses"]
+    assert [(s["InstanceState"]["Name"], s["SystemStatus"]["Status"], s["InstanceStatus"]["Status"]) for s in shown] == [("stopped", "not-applicable", "not-applicable")], shown
     ec2.start_instances(InstanceIds=[NODE_B])
     until("running", lambda: name() == "running")
     ec2.terminate_instances(InstanceIds=[NODE_B])
