@@ -11,7 +11,7 @@ mod node;
 mod step;
 
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
-pub use fence::{FenceWhen, fence};
+pub use fence::{FenceWhen, fence, left_alone, may_be_fenced};
 pub use node::{
     Attachment, Evidence, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, Return,
 };

@@ -4,7 +4,7 @@ use crate::facts::Fact;
 use crate::lifecycle::{InstanceEvidence, NodeFacts, OutOfService, Readiness, eligible};
 
 /// What EC2 must say of an instance before it is fenced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FenceWhen {
     /// Its status checks fail: it hangs, or its host has failed.
     #[default]
@@ -13,12 +13,11 @@ pub enum FenceWhen {
     Lost,
 }
 
-/// The instance that may be fenced, if one may.
+/// The instance that may be fenced if EC2 says the rest of it: the one whose status checks are worth a question.
 ///
-/// All of it must hold: a person allows it for this node and has not asked to leave it alone; the node has not been Ready for long; EC2 says that its own
-/// instance runs, so nothing else can prove anything, and is as `when` asks; and there is a pod that would move. Whether fencing is on at all, the
-/// brake and the kill switch are the caller's.
-pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
+/// All of it must hold: a person allows it for this node and has not asked to leave it alone; the node has not been Ready for long; and there is a pod
+/// that would move. Whether fencing is on at all is the caller's.
+pub fn may_be_fenced(facts: &NodeFacts) -> Option<&str> {
     let Fact::Present(node) = &facts.object else {
         return None;
     };
@@ -26,6 +25,17 @@ pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
     let lost = node.ready == Readiness::NotReady && node.lost_for_long;
     let ours = matches!(node.out_of_service, OutOfService::Ours(_));
     let instance = node.instance.as_deref()?;
+    let mut pods = facts.pods.iter().filter(|pod| !pod.ended);
+    let gains = pods.any(|pod| eligible(pod).is_ok());
+    (allowed && lost && !ours && gains).then_some(instance)
+}
+
+/// The instance that may be fenced, if one may.
+///
+/// Beside what [`may_be_fenced`] asks, EC2 must say that the node's own instance runs, so that nothing else can prove anything, and is as `when` asks. The
+/// brake and the kill switch are the caller's.
+pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
+    let instance = may_be_fenced(facts)?;
     let due = match (facts.instances.get(instance)?, when) {
         (InstanceEvidence::Running { .. }, FenceWhen::Lost) => true,
         (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => {
@@ -33,9 +43,20 @@ pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
         }
         (InstanceEvidence::Off { .. } | InstanceEvidence::NotOff, _) => false,
     };
-    let mut pods = facts.pods.iter().filter(|pod| !pod.ended);
-    let gains = pods.any(|pod| eligible(pod).is_ok());
-    (allowed && lost && !ours && due && gains).then_some(instance)
+    due.then_some(instance)
+}
+
+/// Why an instance that runs and [`may_be_fenced`] is left alone, in a stable word; `None` where it is not, or something else follows.
+pub fn left_alone(facts: &NodeFacts, when: FenceWhen) -> Option<&'static str> {
+    match (facts.instances.get(may_be_fenced(facts)?)?, when) {
+        (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => match impaired {
+            Fact::Present(()) => None,
+            Fact::Absent => Some("checks-pass"),
+            Fact::Unknown => Some("checks-unknown"),
+        },
+        (InstanceEvidence::Running { .. }, FenceWhen::Lost)
+        | (InstanceEvidence::Off { .. } | InstanceEvidence::NotOff, _) => None,
+    }
 }
 
 #[cfg(test)]
@@ -133,21 +154,41 @@ mod tests {
             launched: String::new(),
         };
         let evidence = [
-            ("checks fail", running(Fact::Present(())), [true, true]),
-            ("checks pass", running(Fact::Absent), [false, true]),
-            ("no checks are known", running(Fact::Unknown), [false, true]),
+            (
+                "checks fail",
+                running(Fact::Present(())),
+                [true, true],
+                None,
+            ),
+            (
+                "checks pass",
+                running(Fact::Absent),
+                [false, true],
+                Some("checks-pass"),
+            ),
+            (
+                "no checks are known",
+                running(Fact::Unknown),
+                [false, true],
+                Some("checks-unknown"),
+            ),
             (
                 "F43: a stop that does not end",
                 InstanceEvidence::NotOff,
                 [false, false],
+                None,
             ),
-            ("off", off, [false, false]),
+            ("off", off, [false, false], None),
         ];
-        for (name, evidence, want) in evidence {
+        for (name, evidence, want, why) in evidence {
             let mut facts = facts();
             is(&mut facts, evidence);
             let got = [FenceWhen::Impaired, FenceWhen::Lost].map(|when| fence(&facts, when));
             assert_eq!(got.map(|fenced| fenced.is_some()), want, "{name}");
+            assert_eq!(left_alone(&facts, FenceWhen::Impaired), why, "{name}");
+            assert_eq!(left_alone(&facts, FenceWhen::Lost), None, "{name}");
+            node(&mut facts).may_fence = false;
+            assert_eq!(left_alone(&facts, FenceWhen::Impaired), None, "{name}");
         }
     }
 

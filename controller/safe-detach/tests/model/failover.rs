@@ -19,7 +19,7 @@ mod node;
 mod replica;
 mod unpublish;
 
-use ebs_csi_safe_detach::lifecycle::FailoverMode;
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use ebs_csi_safe_detach::{Mode, Power, Rung};
 
 use crate::explore::{Goal, Steps};
@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     PodsWithoutProof,
     /// The taint is never set.
     NoTaint,
+    /// The controller fences on what it said about the status checks before.
+    FenceOnFormerChecks,
 }
 
 /// What is explored.
@@ -54,8 +56,8 @@ pub(crate) struct Rules {
     /// Persons delete Nodes, pods and VolumeAttachments and set the taint. With [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: what
     /// is trusted there is the order of CSI calls.
     pub(crate) persons: bool,
-    /// Fencing is on and allowed.
-    pub(crate) fences: bool,
+    /// Fencing is on and allowed, and what EC2 must say.
+    pub(crate) fences: Option<FenceWhen>,
     /// Between what a replica reads and the controller's answers something may happen; or else only before it acts.
     pub(crate) late_answers: bool,
     /// How often node A boots again.
@@ -195,6 +197,8 @@ pub(crate) struct Plan {
 pub(crate) struct World {
     pub(crate) ec2: Ec2,
     pub(crate) shown: Ec2,
+    /// EC2's status checks of node A's instance fail, whatever its guest does. Only where it makes a difference.
+    pub(crate) impaired: bool,
     pub(crate) guest: Guest,
     pub(crate) node: Option<NodeObject>,
     pub(crate) pod: Option<Pod>,
@@ -245,6 +249,7 @@ impl World {
         Self {
             ec2,
             shown: ec2,
+            impaired: false,
             guest: Guest {
                 boot: 0,
                 up: true,
@@ -305,6 +310,7 @@ impl World {
         if !self.guest.up {
             self.guest.cut = false;
         }
+        self.impaired &= self.ec2.power == Power::Running;
         // Which of two it is makes no difference; the first is the one that does something.
         let late = |slot: usize| (self.calls[slot].is_none(), rank(&self.calls[slot]));
         if self.calls[1].is_some() && late(1) < late(0) {

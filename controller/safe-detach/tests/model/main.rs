@@ -10,7 +10,7 @@ mod explore;
 mod failover;
 
 use ebs_csi_safe_detach::Mode;
-use ebs_csi_safe_detach::lifecycle::FailoverMode;
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use explore::{Found, explore, join};
 use failover::Kind;
 
@@ -135,7 +135,7 @@ const FAILOVER: failover::Rules = failover::Rules {
     controllers: 1,
     replicas: 1,
     persons: false,
-    fences: false,
+    fences: None,
     late_answers: false,
     boots: 1,
 };
@@ -152,6 +152,7 @@ fn of_failover(rules: failover::Rules) -> Found {
 #[test]
 fn no_interleaving_of_a_failover_breaks_a_property_and_every_goal_stays_in_reach() {
     let stopped = "DetachVolume is sent: stopped";
+    let fenced = "the instance is fenced";
     let (taint, lifted) = ("our taint is set", "our taint is lifted");
     let rows = [
         (
@@ -195,12 +196,25 @@ fn no_interleaving_of_a_failover_breaks_a_property_and_every_goal_stays_in_reach
             vec![stopped, taint, lifted, "our taint is lifted: overtaken"],
         ),
         (
-            "enforce, fencing",
+            "enforce, fencing what is lost",
             failover::Rules {
-                fences: true,
+                fences: Some(FenceWhen::Lost),
                 ..FAILOVER
             },
-            vec![stopped, taint, "the instance is fenced"],
+            vec![stopped, taint, fenced],
+        ),
+        (
+            "enforce, fencing what is impaired",
+            failover::Rules {
+                fences: Some(FenceWhen::Impaired),
+                ..FAILOVER
+            },
+            vec![
+                stopped,
+                taint,
+                fenced,
+                "the fence is refused: its checks pass",
+            ],
         ),
         (
             "enforce, mode kep",
@@ -277,12 +291,14 @@ fn faults_planted_in_a_failover_are_found_with_the_way_to_them() {
         (Fault::PodsWithoutProof, "S8"),
         (Fault::AttachmentWithoutVersion, "S1"),
         (Fault::NoTaint, "L2"),
+        (Fault::FenceOnFormerChecks, "S18"),
     ];
     for (fault, property) in rows {
         let late_answers = fault == Fault::TaintWithoutVersion;
         let found = of_failover(failover::Rules {
             fault,
             late_answers,
+            fences: (fault == Fault::FenceOnFormerChecks).then_some(FenceWhen::Impaired),
             // The others of its kind are refused by the node's word.
             mode: match fault {
                 Fault::AttachmentWithoutVersion => Mode::Ec2Only,

@@ -1,6 +1,7 @@
 //! EC2: node A's instance, the volume, and what is shown of them.
 
 use ebs_csi_safe_detach::Power;
+use ebs_csi_safe_detach::lifecycle::FenceWhen;
 
 use super::{Ec2, Guest, On, Rules, Stage, World};
 use crate::explore::Steps;
@@ -68,6 +69,14 @@ impl World {
                 ..self.guest
             },
             ..*self
+        });
+        let checked = runs && rules.fences == Some(FenceWhen::Impaired);
+        let checks = |impaired| Self { impaired, ..*self };
+        steps.fault(checked && !self.impaired, "its checks fail", || {
+            checks(true)
+        });
+        steps.fault(checked && self.impaired, "its checks pass again", || {
+            checks(false)
         });
         let late = self.shown.power != power;
         steps.can(late, "EC2's view of instances catches up", || Self {

@@ -103,6 +103,7 @@ impl World {
             shown: self.shown,
             on_its_way: self.on_its_way,
             mounted: self.guest.mounted,
+            impaired: self.impaired,
         };
         let known = PLANS.with_borrow(|plans| plans.get(&asked).copied());
         known.unwrap_or_else(|| {
@@ -139,8 +140,9 @@ impl World {
             }
         }
         // What can be done by proof is done first.
-        if rules.fences && !step.intents.iter().any(Intent::is_braked) {
-            plan.fence = fence(&facts, FenceWhen::Lost).is_some();
+        let nothing_proved = !step.intents.iter().any(Intent::is_braked);
+        if let Some(when) = rules.fences.filter(|_| nothing_proved) {
+            plan.fence = fence(&facts, when).is_some();
         }
         if let Some(node) = look.node {
             let bare = !node.ready && node.taint == Taint::None;
@@ -177,13 +179,26 @@ impl World {
                 ..plan
             };
             let runs = self.ec2.power == Power::Running;
-            steps.can(true, "the instance is fenced", || {
-                let mut after = *self;
-                if runs {
-                    after.ec2.power = Power::Stopping;
+            // The controller asks EC2 anew; what the replica has heard may be over.
+            let only_impaired = rules.fences == Some(FenceWhen::Impaired);
+            let asks = only_impaired && rules.fault != Fault::FenceOnFormerChecks;
+            let refused = runs && asks && !self.impaired;
+            let name = match refused {
+                false => "the instance is fenced",
+                true => "the fence is refused: its checks pass",
+            };
+            let after = match (runs, refused) {
+                (true, false) if only_impaired && !self.impaired => {
+                    Err("S18: an instance is fenced whose checks pass")
                 }
-                rest(after, left)
-            });
+                (true, false) => {
+                    let mut after = *self;
+                    after.ec2.power = Power::Stopping;
+                    Ok(after)
+                }
+                _ => Ok(*self),
+            };
+            steps.add((name, ""), after.map(|after| rest(after, left)), false);
             steps.fault(true, "the fence fails", || rest(*self, left));
         } else if let Some(boot) = plan.taint {
             let left = Plan {
@@ -291,6 +306,7 @@ struct Asked {
     shown: Ec2,
     on_its_way: bool,
     mounted: bool,
+    impaired: bool,
 }
 
 impl Plan {
@@ -336,7 +352,7 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
                     }),
                 },
                 opted_out: false,
-                may_fence: rules.fences,
+                may_fence: rules.fences.is_some(),
                 // Time does not count here: it may have been long.
                 lost_for_long: true,
             }),

@@ -70,9 +70,14 @@ impl World {
         let facts = self.facts(rules, ear, Fact::Unknown);
         let instance = decide_instance(&facts.instance, facts.fence);
         let launched = String::new();
+        let impaired = match (ear, self.impaired) {
+            (Ear::Shown, true) => Fact::Present(()),
+            (Ear::Shown, false) => Fact::Absent,
+            _ => Fact::Unknown,
+        };
         (
             decide(&facts).into(),
-            InstanceEvidence::new(instance, launched, Fact::Unknown),
+            InstanceEvidence::new(instance, launched, impaired),
         )
     }
 
