@@ -69,6 +69,8 @@ pub enum Tale {
     FailedOver,
     /// It could be acted on, and is not.
     Held,
+    /// Its instance runs and may be fenced, and is left alone.
+    FenceHeld,
     /// Its instance is being stopped or terminated.
     Fenced,
     /// It is stopped or terminated, as it was asked to be.
@@ -89,6 +91,7 @@ impl Tale {
             Self::TaintRemoved => "OutOfServiceTaintRemoved",
             Self::FailedOver => "FailoverActed",
             Self::Held => "FailoverHeld",
+            Self::FenceHeld => "FenceHeld",
             Self::Fenced => "FenceRequested",
             Self::FenceSucceeded => "FenceSucceeded",
             Self::FenceFailed => "FenceFailed",
@@ -99,7 +102,10 @@ impl Tale {
 
     /// Whether the next round says it again when it is still so.
     const fn lasts(self) -> bool {
-        matches!(self, Self::Unproven | Self::Held | Self::Refused)
+        matches!(
+            self,
+            Self::Unproven | Self::Held | Self::FenceHeld | Self::Refused
+        )
     }
 
     const fn kind(self) -> EventType {
@@ -107,6 +113,7 @@ impl Tale {
             Self::Unproven
             | Self::ProvenDown
             | Self::Held
+            | Self::FenceHeld
             | Self::Fenced
             | Self::FenceFailed
             | Self::Refused
@@ -128,7 +135,8 @@ pub struct Teller {
 
 /// Writes down what was said.
 pub struct Telling {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
     events: mpsc::Receiver<(ObjectReference, Event)>,
 }
 
@@ -141,9 +149,9 @@ impl Teller {
         };
         let (events, said) = mpsc::channel(WAITING);
         let last = Mutex::default();
-        let recorder = Recorder::new(client, reporter);
         let telling = Telling {
-            recorder,
+            client,
+            reporter,
             events: said,
         };
         (Self { events, last }, telling)
@@ -190,7 +198,9 @@ impl Telling {
     /// Writes events until nobody says anything any more.
     pub async fn run(mut self) {
         while let Some((about, event)) = self.events.recv().await {
-            if let Err(error) = self.recorder.publish(&event, &about).await {
+            // A new one each time: a recorder counts an event of the same reason with its last one, and that keeps its former note.
+            let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+            if let Err(error) = recorder.publish(&event, &about).await {
                 tracing::warn!(name = about.name, %error, "the event could not be written");
             }
         }
