@@ -1,6 +1,7 @@
 //! Whether a volume may leave a node: the facts for the decision of `ebs-csi-safe-detach`, gathered after the call began, and the socket on
 //! which node-lifecycle asks for it and hands in what EC2 does not show.
 
+mod checks;
 mod evidence;
 mod fence;
 mod glass;

@@ -394,6 +394,7 @@ async fn safe_detach_is_served_confined_on_a_socket_of_its_own_to_its_peers_alon
             (Ok(mut client), Some(want)) => {
                 let request = QueryInstancesRequest {
                     instance_ids: vec!["i-0eeeeeeeeeeeeeee5".to_owned()],
+                    ..QueryInstancesRequest::default()
                 };
                 let code = client
                     .query_instances(request)

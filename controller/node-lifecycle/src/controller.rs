@@ -7,7 +7,8 @@ use std::time::Duration;
 use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
-    FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, Subject, Verdict as Said,
+    FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
+    Verdict as Said,
 };
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
 use ebs_csi_safe_detach::{Fact, Refusal, Rung, Verdict, Waiting};
@@ -33,6 +34,8 @@ pub struct Answers {
     pub instances: BTreeMap<String, InstanceEvidence>,
     /// The controller's words about each instance, for people.
     pub texts: BTreeMap<String, String>,
+    /// Its words about the status checks of those of which they were asked for.
+    pub checks: BTreeMap<String, String>,
 }
 
 impl Controller {
@@ -54,7 +57,7 @@ impl Controller {
         SafeDetachClient::new(self.channel.clone())
     }
 
-    /// Has the controller stop or terminate an instance.
+    /// Has the controller stop or terminate an instance; only while its status checks fail, where that is asked for.
     ///
     /// # Errors
     /// The controller's status: it may not, its own brake holds, or EC2 refuses.
@@ -62,6 +65,7 @@ impl Controller {
         &self,
         instance: &str,
         how: Mode,
+        only_impaired: bool,
         reason: &str,
     ) -> Result<(), tonic::Status> {
         let request = timed(FenceRequest {
@@ -69,15 +73,20 @@ impl Controller {
             mode: how.into(),
             reason: reason.to_owned(),
             dry_run: false,
+            only_impaired,
         });
         self.client().fence(request).await.map(drop)
     }
 
-    /// Asks about all pairs of instance and volume, and all their instances, at once.
+    /// Asks about all pairs of instance and volume, and all their instances, at once; and for the status checks of some of these.
     ///
     /// # Errors
     /// The controller's status when it does not answer: nothing is known.
-    pub async fn ask(&self, questions: &[(String, String)]) -> Result<Answers, tonic::Status> {
+    pub async fn ask(
+        &self,
+        questions: &[(String, String)],
+        checks: &BTreeSet<String>,
+    ) -> Result<Answers, tonic::Status> {
         let instances: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
         let subjects = questions.iter().map(|(instance, volume)| Subject {
             volume_id: volume.clone(),
@@ -88,6 +97,7 @@ impl Controller {
         });
         let of_instances = timed(QueryInstancesRequest {
             instance_ids: instances.into_iter().cloned().collect(),
+            status_checks_of: checks.iter().cloned().collect(),
         });
         let (mut one, mut two) = (self.client(), self.client());
         let (volumes, instances) =
@@ -104,7 +114,11 @@ impl Controller {
         for answer in instances.into_inner().answers {
             let said = answer.verdict.as_ref();
             let text = said.map(|said| said.text.clone()).unwrap_or_default();
-            let impaired = Fact::Unknown;
+            let impaired = impaired(answer.status_checks());
+            if !answer.status_checks_text.is_empty() {
+                let checks = (answer.instance_id.clone(), answer.status_checks_text);
+                answers.checks.extend([checks]);
+            }
             let evidence = InstanceEvidence::new(verdict(said), answer.launch_time, impaired);
             answers
                 .instances
@@ -119,6 +133,15 @@ fn timed<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(PATIENCE);
     request
+}
+
+/// What EC2's status checks say, as a fact. A value that this version does not know is read as the unspecified one.
+fn impaired(said: StatusChecks) -> Fact<()> {
+    match said {
+        StatusChecks::Failed => Fact::Present(()),
+        StatusChecks::Passed => Fact::Absent,
+        StatusChecks::Unspecified => Fact::Unknown,
+    }
 }
 
 /// What the controller says, in this version's words. What this version does not know proves nothing.
@@ -143,6 +166,8 @@ fn verdict(said: Option<&Said>) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use ebs_csi_proto::safe_detach::query_instances_response::Answer;
+
     use super::*;
 
     #[test]
@@ -191,5 +216,22 @@ mod tests {
             assert_eq!(instance == off, is_off, "{outcome} {token}");
         }
         assert_eq!(Evidence::from(verdict(None)), Evidence::Unproven);
+    }
+
+    #[test]
+    fn only_checks_that_fail_are_failing() {
+        let rows = [
+            (0, Fact::Unknown),
+            (1, Fact::Absent),
+            (2, Fact::Present(())),
+            (77, Fact::Unknown),
+        ];
+        for (status_checks, want) in rows {
+            let answer = Answer {
+                status_checks,
+                ..Answer::default()
+            };
+            assert_eq!(impaired(answer.status_checks()), want, "{status_checks}");
+        }
     }
 }

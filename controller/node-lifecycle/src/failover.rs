@@ -6,6 +6,7 @@
 mod acting;
 mod choose;
 mod episodes;
+mod fencing;
 mod look;
 mod lost;
 mod pace;
@@ -13,6 +14,7 @@ mod rota;
 mod say;
 mod switch;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 
 use crate::controller::{Answers, Controller};
-use crate::flags::Fence;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::tell::{About, Tale, Teller};
@@ -32,6 +33,7 @@ use pace::pace;
 use rota::Question;
 
 pub use episodes::Episodes;
+pub use fencing::Fencing;
 pub use look::{Suspect, Tables};
 pub use lost::Lost;
 pub use rota::Rota;
@@ -55,7 +57,7 @@ pub struct Failover {
     /// What is asked of a pod.
     pub mode: FailoverMode,
     /// What is done to the instance of a node that is lost.
-    pub fence: Fence,
+    pub fencing: Fencing,
     /// Which nodes are lost for long.
     pub lost: Lost,
     /// How long failovers take.
@@ -85,6 +87,7 @@ impl Failover {
                 self.lost.note(std::iter::empty(), Instant::now());
                 self.metrics.nodes(&[]);
                 self.metrics.held(&[]);
+                self.metrics.left_alone(&[]);
                 self.metrics.refused(&[], Timestamp::now());
                 self.metrics.taints(&[], Timestamp::now());
                 self.episodes().forget();
@@ -121,6 +124,11 @@ impl Failover {
             steps.push(step);
         }
         self.metrics.nodes(&phases);
+        let left_alone: Vec<_> = suspects
+            .iter()
+            .filter_map(|suspect| self.fencing.left_alone(&suspect.facts))
+            .collect();
+        self.metrics.left_alone(&left_alone);
         self.note_ends(&suspects, &phases);
         let chosen = self.choose(&suspects, &steps).await;
         let acted = self.act_on(&chosen).await;
@@ -177,12 +185,17 @@ impl Failover {
 
     /// Asks about those whose turn it is, and fills in what is known of all; without an answer nothing is.
     async fn ask(&self, suspects: &mut [Suspect]) {
-        let chosen = self.rota().choose(&questions(suspects.iter()));
+        let (chosen, checks) = {
+            let mut rota = self.rota();
+            let chosen = rota.choose(&questions(suspects.iter()));
+            let checks = rota.choose_checks(&chosen, self.checks(suspects.iter()));
+            (chosen, checks)
+        };
         if chosen.is_empty() {
             return;
         }
-        match self.put(&chosen).await {
-            Some(answers) => self.rota().note(&chosen, answers),
+        match self.put(&chosen, &checks).await {
+            Some(answers) => self.rota().note(&chosen, &checks, answers),
             None => self.rota().silence(),
         }
         let rota = self.rota();
@@ -191,9 +204,15 @@ impl Failover {
         }
     }
 
-    /// Puts questions to the controller.
-    async fn put(&self, questions: &[Question]) -> Option<Answers> {
-        match self.controller.ask(questions).await {
+    /// The instances whose status checks decide something.
+    fn checks<'a>(&self, suspects: impl Iterator<Item = &'a Suspect>) -> BTreeSet<String> {
+        let all = suspects.filter_map(|suspect| self.fencing.asks_about(&suspect.facts));
+        all.map(str::to_owned).collect()
+    }
+
+    /// Puts questions to the controller, and for status checks with it.
+    async fn put(&self, questions: &[Question], checks: &BTreeSet<String>) -> Option<Answers> {
+        match self.controller.ask(questions, checks).await {
             Ok(answers) => {
                 self.metrics.question("answered");
                 Some(answers)

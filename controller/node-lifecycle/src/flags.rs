@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use ebs_csi_proto::observe::LogFormat;
-use ebs_csi_safe_detach::lifecycle::FailoverMode;
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 /// The version, as the driver's other processes report it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
@@ -51,6 +51,25 @@ pub enum Fence {
     Terminate,
 }
 
+/// What EC2 must say of an instance before it is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// Its status check or its host's fails: it hangs, or its host has failed.
+    Impaired,
+    /// That it runs, whatever its checks say: one that is only cut off is fenced, too.
+    Lost,
+}
+
+impl When {
+    /// The condition of the fence.
+    pub const fn condition(self) -> FenceWhen {
+        match self {
+            Self::Impaired => FenceWhen::Impaired,
+            Self::Lost => FenceWhen::Lost,
+        }
+    }
+}
+
 /// The Kubernetes side of a node's death and return.
 #[derive(Debug, Parser)]
 #[command(name = "ebs-csi-node-lifecycle", version = VERSION)]
@@ -65,10 +84,13 @@ struct Flags {
     /// What is done when a node dies.
     #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
     failover: Failover,
-    /// Have the controller stop or terminate the instance of a node that carries the label ebs.csi.aws.com/fence=true, has not been Ready for long,
-    /// and is cut off or hung, so that its pods can move. The controller needs --safe-detach-fence, too.
+    /// Have the controller stop or terminate the instance of a node that carries the label ebs.csi.aws.com/fence=true and has not been Ready for
+    /// long, while EC2 says that it runs, so that its pods can move. The controller needs --safe-detach-fence, too.
     #[arg(long, value_enum, default_value_t = Fence::Off)]
     fence: Fence,
+    /// What EC2 must say of such an instance, which runs.
+    #[arg(long, value_enum, default_value_t = When::Impaired)]
+    fence_when: When,
     /// How long this process must have seen such a node not Ready.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..))]
     fence_after_seconds: u32,
@@ -107,6 +129,8 @@ pub struct Config {
     pub failover: Failover,
     /// What is done to a lost node's instance.
     pub fence: Fence,
+    /// What EC2 must say of it.
+    pub fence_when: FenceWhen,
     /// After how long.
     pub fence_after: Duration,
     /// Where the lease and the kill switch are.
@@ -177,6 +201,7 @@ impl Config {
             socket: socket.into(),
             failover: flags.failover,
             fence: flags.fence,
+            fence_when: flags.fence_when.condition(),
             fence_after: Duration::from_secs(flags.fence_after_seconds.into()),
             namespace: flags.namespace,
             identity,
@@ -225,6 +250,7 @@ mod tests {
         assert_eq!(config.failover, Failover::ProveFirst);
         assert_eq!(config.http, None);
         assert_eq!(config.fence, Fence::Off);
+        assert_eq!(config.fence_when, FenceWhen::Impaired);
         assert_eq!(config.fence_after, Duration::from_secs(300));
         assert_eq!(config.lease, Duration::from_secs(15));
     }
@@ -236,6 +262,7 @@ mod tests {
             ["--safe-detach-endpoint=unix://relative"],
             ["--http-endpoint=localhost"],
             ["--failover=force"],
+            ["--fence-when=always"],
             ["--lease-duration-seconds=1"],
             ["--no-such-flag"],
         ] {

@@ -43,6 +43,7 @@ pub struct Metrics {
     leads: Gauge,
     nodes: Family<OfPhase, Gauge>,
     held: Family<Why, Gauge>,
+    left_alone: Family<Why, Gauge>,
     acts: Family<Acted, Counter>,
     rounds: Family<Outcome, Counter>,
     words: Family<Outcome, Counter>,
@@ -84,6 +85,9 @@ const HELD: [&str; 6] = [
     "lost-place",
 ];
 
+/// The reasons for which an instance that runs and may be fenced is left alone.
+const LEFT_ALONE: [&str; 2] = ["checks-pass", "checks-unknown"];
+
 /// What is done in Kubernetes.
 const ACTS: [&str; 6] = [
     "add-taint",
@@ -113,6 +117,12 @@ impl Default for Metrics {
             "failover_held",
             "Nodes that could be acted on and are not, by reason; of the leader",
             Family::clone(&held),
+        );
+        let left_alone = Family::default();
+        registry.register(
+            "failover_left_alone",
+            "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say; of the leader",
+            Family::clone(&left_alone),
         );
         registry.register(
             "failover_acts",
@@ -172,6 +182,7 @@ impl Default for Metrics {
             leads,
             nodes,
             held,
+            left_alone,
             acts,
             rounds,
             words,
@@ -185,6 +196,7 @@ impl Default for Metrics {
         };
         metrics.nodes(&[]);
         metrics.held(&[]);
+        metrics.left_alone(&[]);
         metrics.refused(&[], Timestamp::UNIX_EPOCH);
         // A series that is not there cannot be told from one that does not grow.
         for act in ACTS {
@@ -226,6 +238,15 @@ impl Metrics {
             let count = reasons.iter().filter(|r| **r == reason).count();
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.held.get_or_create(&Why { reason }).set(count);
+        }
+    }
+
+    /// The nodes whose instances are left alone, each by its reason.
+    pub fn left_alone(&self, reasons: &[&str]) {
+        for reason in LEFT_ALONE {
+            let count = reasons.iter().filter(|r| **r == reason).count();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.left_alone.get_or_create(&Why { reason }).set(count);
         }
     }
 

@@ -11,7 +11,7 @@ use kube::{Api, Client, Config as ApiConfig};
 use tokio::task::JoinSet;
 
 use crate::controller::Controller;
-use crate::failover::{FRESH, Failover, Lost, Tables};
+use crate::failover::{FRESH, Failover, Fencing, Lost, Tables};
 use crate::flags::{Config, VERSION};
 use crate::leader::Leader;
 use crate::lease_age::LeaseAges;
@@ -118,7 +118,10 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             controller,
             leader: Arc::clone(&leader),
             mode,
-            fence: config.fence,
+            fencing: Fencing {
+                how: config.fence,
+                when: config.fence_when,
+            },
             lost: Lost::new(config.fence_after),
             episodes: Mutex::default(),
             rota: Mutex::default(),

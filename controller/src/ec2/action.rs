@@ -27,6 +27,7 @@ pub enum Action {
     DescribeFastSnapshotRestores,
     DescribeLockedSnapshots,
     DescribeInstances,
+    DescribeInstanceStatus,
     DescribeInstanceTypes,
     DescribeAvailabilityZones,
 }
@@ -42,7 +43,7 @@ pub struct Rate {
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::CreateVolume,
         Self::CopyVolumes,
         Self::DeleteVolume,
@@ -64,6 +65,7 @@ impl Action {
         Self::DescribeFastSnapshotRestores,
         Self::DescribeLockedSnapshots,
         Self::DescribeInstances,
+        Self::DescribeInstanceStatus,
         Self::DescribeInstanceTypes,
         Self::DescribeAvailabilityZones,
     ];
@@ -92,6 +94,7 @@ impl Action {
             Self::DescribeFastSnapshotRestores => "DescribeFastSnapshotRestores",
             Self::DescribeLockedSnapshots => "DescribeLockedSnapshots",
             Self::DescribeInstances => "DescribeInstances",
+            Self::DescribeInstanceStatus => "DescribeInstanceStatus",
             Self::DescribeInstanceTypes => "DescribeInstanceTypes",
             Self::DescribeAvailabilityZones => "DescribeAvailabilityZones",
         }
@@ -144,6 +147,7 @@ impl Action {
             | Self::DescribeFastSnapshotRestores
             | Self::DescribeLockedSnapshots
             | Self::DescribeInstances
+            | Self::DescribeInstanceStatus
             | Self::DescribeInstanceTypes
             | Self::DescribeAvailabilityZones => (100.0, 20.0),
         };

@@ -19,7 +19,8 @@ use super::agent::ExecutionEnvironment;
 use super::call::Core;
 use super::connector::ByScheme;
 use super::describe::{
-    Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes, VolumesByName,
+    InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes,
+    VolumesByName,
 };
 use super::intact::IntactAnswers;
 use super::poller::Poller;
@@ -62,6 +63,7 @@ pub(super) struct Pollers {
     pub(super) volumes_by_name: Poller<VolumesByName>,
     pub(super) modifications: Poller<Modifications>,
     pub(super) instances: Poller<Instances>,
+    pub(super) instance_statuses: Poller<InstanceStatuses>,
     pub(super) snapshots: Poller<Snapshots>,
     pub(super) snapshots_by_name: Poller<SnapshotsByName>,
     pub(super) statuses: Poller<Statuses>,
@@ -174,6 +176,7 @@ impl Ec2 {
             volumes_by_name: Poller::new(VolumesByName(shared()), shared()),
             modifications: Poller::new(Modifications(shared()), shared()),
             instances: Poller::new(Instances(shared()), shared()),
+            instance_statuses: Poller::new(InstanceStatuses(shared()), shared()),
             snapshots: Poller::new(Snapshots(shared()), shared()),
             snapshots_by_name: Poller::new(SnapshotsByName(shared()), shared()),
             statuses: Poller::new(Statuses(shared()), shared()),

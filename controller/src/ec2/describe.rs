@@ -12,6 +12,7 @@ use super::call::{Core, Tries};
 use super::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
 use super::instance::Instance;
+use super::instance_status::InstanceStatus;
 use super::modification::Modification;
 use super::page::{SdkPage, all_pages, filter, literal, read_all};
 use super::poller::Source;
@@ -364,6 +365,50 @@ impl Source for Statuses {
                 .collect())
         })
         .await;
+        Ok(answers)
+    }
+}
+
+/// EC2 takes at most so many instances in one DescribeInstanceStatus (EC2 API reference, `DescribeInstanceStatus`, `InstanceId.N`).
+const MOST_STATUSES: usize = 100;
+
+/// Status checks of instances that run. The call has no filter by id, and one unknown id fails it.
+pub(super) struct InstanceStatuses(pub(super) Arc<Core>);
+
+impl Source for InstanceStatuses {
+    type Key = InstanceId;
+    type Value = InstanceStatus;
+    const ACTION: Action = Action::DescribeInstanceStatus;
+
+    async fn fetch(
+        &self,
+        keys: &[InstanceId],
+        deadline: Instant,
+    ) -> Result<BTreeMap<InstanceId, Seen<InstanceStatus>>, Ec2Error> {
+        let core = &self.0;
+        let action = Self::ACTION;
+        let mut answers = BTreeMap::new();
+        for some in keys.chunks(MOST_STATUSES) {
+            let answered = split::by_id(some, Ec2ErrorKind::InstanceNotFound, |ids| async move {
+                let ids = &ids;
+                let found = core
+                    .call(action, deadline, Tries::One, || async move {
+                        let output = core
+                            .client
+                            .describe_instance_status()
+                            .set_instance_ids(Some(strings(ids)))
+                            .send()
+                            .await
+                            .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                        read_all(action, output.instance_statuses(), InstanceStatus::read)
+                    })
+                    .await?;
+                let found = found.into_iter();
+                Ok(found.map(|status| (status.id.clone(), status)).collect())
+            })
+            .await;
+            answers.extend(answered);
+        }
         Ok(answers)
     }
 }

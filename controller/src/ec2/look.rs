@@ -12,6 +12,7 @@ use super::code::Ec2ErrorKind;
 use super::describe;
 use super::error::Ec2Error;
 use super::instance::{Instance, InstanceType};
+use super::instance_status::InstanceStatus;
 use super::lane::LaneLevel;
 use super::modification::Modification;
 use super::page::{filter, literal, read_all};
@@ -42,6 +43,18 @@ impl Ec2 {
     /// As [`Ec2::look_volumes`], of instances.
     pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<Seen<Instance>> {
         self.pollers.instances.look_all(ids, self.until()).await
+    }
+
+    /// The status checks of the instance; absent when it does not run, or does not exist.
+    pub async fn look_instance_status(&self, id: &InstanceId) -> Seen<InstanceStatus> {
+        let statuses = &self.pollers.instance_statuses;
+        statuses.look(id, self.until()).await
+    }
+
+    /// As [`Ec2::look_volumes`], of the status checks of instances.
+    pub async fn look_instance_statuses(&self, ids: &[InstanceId]) -> Vec<Seen<InstanceStatus>> {
+        let statuses = &self.pollers.instance_statuses;
+        statuses.look_all(ids, self.until()).await
     }
 
     /// The latest modification of the volume; absent when it was never modified, or does not exist.

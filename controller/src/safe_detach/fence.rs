@@ -11,8 +11,9 @@ use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
 use ebs_csi_wire::InstanceId;
 use tokio::time::Instant;
 
+use super::checks;
 use super::evidence::instance_seen;
-use crate::ec2::{Ec2, PowerOff};
+use crate::ec2::{Ec2, Ec2Error, PowerOff, Seen};
 use crate::ec2_failure::failure;
 use crate::metrics::Metrics;
 use crate::remembered::Remembered;
@@ -88,6 +89,23 @@ pub(super) struct Fence {
     pub(super) how: PowerOff,
     pub(super) reason: String,
     pub(super) dry_run: bool,
+    /// Not while EC2's status checks pass, or are not known.
+    pub(super) only_impaired: bool,
+}
+
+/// A fence that was not made: what it is counted as, and what the caller is told.
+struct NotMade {
+    outcome: &'static str,
+    failure: Failure,
+}
+
+impl From<Ec2Error> for NotMade {
+    fn from(error: Ec2Error) -> Self {
+        Self {
+            outcome: "failed",
+            failure: failure(&error),
+        }
+    }
 }
 
 /// What was fenced, and how much more may be. Clones share everything.
@@ -117,7 +135,8 @@ impl Fences {
     /// Fences the instance, unless it is off or on its way there. The state that EC2 shows or answers; empty after a dry run.
     ///
     /// # Errors
-    /// [`Condition::NotPrepared`] without leave, [`Condition::QuotaExhausted`] behind the brake, and what EC2 says.
+    /// [`Condition::NotPrepared`] without leave, or when its status checks were to fail and do not; [`Condition::QuotaExhausted`] behind the brake; and
+    /// what EC2 says.
     pub(super) async fn fence(
         &self,
         ec2: &Ec2,
@@ -129,12 +148,14 @@ impl Fences {
             how,
             reason,
             dry_run,
+            only_impaired,
         } = fence;
         tracing::warn!(
             node.id = instance.as_str(),
             mode = how.label(),
             reason,
             dry_run,
+            only_impaired,
             "a fence is asked for"
         );
         let result = self.try_fence(ec2, fence).await;
@@ -142,12 +163,10 @@ impl Fences {
             Ok(_) if *dry_run => "allowed",
             Ok((_, true)) => "accepted",
             Ok((_, false)) => "not-needed",
-            Err(failure) if failure.condition() == Condition::QuotaExhausted => "brake",
-            Err(failure) if failure.condition() == Condition::NotPrepared => "no-leave",
-            Err(_) => "failed",
+            Err(not_made) => not_made.outcome,
         };
         metrics.fenced(how.label(), outcome);
-        let error = result.as_ref().err().map(ToString::to_string);
+        let error = result.as_ref().err().map(|not| not.failure.to_string());
         tracing::warn!(
             node.id = instance.as_str(),
             mode = how.label(),
@@ -156,11 +175,13 @@ impl Fences {
             error,
             "the fence"
         );
-        result.map(|(state, _)| state)
+        result
+            .map(|(state, _)| state)
+            .map_err(|not_made| not_made.failure)
     }
 
     /// The state, and whether anything was sent.
-    async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), Failure> {
+    async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), NotMade> {
         let Fence {
             instance,
             how,
@@ -172,14 +193,15 @@ impl Fences {
             PowerOff::Terminate => FenceLeave::Terminate,
         };
         if self.settings.leave < needed {
-            return Err(Failure::new(
-                Condition::NotPrepared,
-                format!(
-                    "instance {instance} is left alone: --safe-detach-fence={} gives no leave to {} it",
-                    self.settings.leave,
-                    how.label()
-                ),
-            ));
+            let text = format!(
+                "instance {instance} is left alone: --safe-detach-fence={} gives no leave to {} it",
+                self.settings.leave,
+                how.label()
+            );
+            return Err(NotMade {
+                outcome: "no-leave",
+                failure: Failure::new(Condition::NotPrepared, text),
+            });
         }
         let seen = ec2.look_instance(instance).await;
         let seen = instance_seen(&seen);
@@ -189,10 +211,11 @@ impl Fences {
                 return Ok((shown.power.label().to_owned(), false));
             }
         }
+        if fence.only_impaired {
+            must_be_impaired(ec2, instance).await?;
+        }
         // EC2 says whether it would be allowed before the brake is spent.
-        ec2.may_power_off(instance, *how)
-            .await
-            .map_err(|e| failure(&e))?;
+        ec2.may_power_off(instance, *how).await?;
         if *dry_run {
             return Ok((String::new(), false));
         }
@@ -201,11 +224,11 @@ impl Fences {
         if answered.is_ok() {
             self.done.put(instance.as_str(), (), REMEMBERED);
         }
-        answered.map(|state| (state, true)).map_err(|e| failure(&e))
+        Ok((answered?, true))
     }
 
     /// Counts the instance against the brake; a second request for the same one is free.
-    fn spend(&self, instance: &InstanceId) -> Result<(), Failure> {
+    fn spend(&self, instance: &InstanceId) -> Result<(), NotMade> {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         while lately
@@ -218,18 +241,39 @@ impl Fences {
             return Ok(());
         }
         if lately.len() >= self.settings.limit as usize {
-            return Err(Failure::new(
-                Condition::QuotaExhausted,
-                format!(
-                    "instance {instance} is left alone: {} were fenced within {} minutes, as many as --safe-detach-fence-limit allows; look at what fails before you raise it",
-                    lately.len(),
-                    WINDOW.as_secs() / 60
-                ),
-            ));
+            let text = format!(
+                "instance {instance} is left alone: {} were fenced within {} minutes, as many as --safe-detach-fence-limit allows; look at what fails before you raise it",
+                lately.len(),
+                WINDOW.as_secs() / 60
+            );
+            return Err(NotMade {
+                outcome: "brake",
+                failure: Failure::new(Condition::QuotaExhausted, text),
+            });
         }
         lately.push_back((now, instance.clone()));
         Ok(())
     }
+}
+
+/// Asks EC2 now, whatever the caller has seen: between that and this call its checks may have passed again.
+async fn must_be_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), NotMade> {
+    let status = ec2.look_instance_status(instance).await;
+    let text = checks::text(instance, &status);
+    if checks::impaired(&status) == Fact::Present(()) {
+        tracing::warn!(node.id = instance.as_str(), text, "its checks fail");
+        return Ok(());
+    }
+    if let Seen::Unknown(error) = status {
+        return Err(error.into());
+    }
+    let text = format!(
+        "instance {instance} is left alone: it was to be fenced only while its status checks fail, and they do not; {text}. Bring its node back, or power it off by hand"
+    );
+    Err(NotMade {
+        outcome: "not-impaired",
+        failure: Failure::new(Condition::NotPrepared, text),
+    })
 }
 
 #[cfg(test)]
@@ -244,12 +288,13 @@ mod tests {
         });
         let id = |n: u8| InstanceId::parse(&format!("i-0aaaaaaaaaaaaaaa{n}")).unwrap();
         for n in [1, 1, 2, 1] {
-            fences.spend(&id(n)).unwrap();
+            assert!(fences.spend(&id(n)).is_ok());
         }
-        let refused = fences.spend(&id(3)).unwrap_err();
-        assert_eq!(refused.condition(), Condition::QuotaExhausted);
+        let refused = fences.spend(&id(3)).err().unwrap();
+        assert_eq!(refused.failure.condition(), Condition::QuotaExhausted);
+        assert_eq!(refused.outcome, "brake");
         tokio::time::advance(WINDOW).await;
-        fences.spend(&id(3)).unwrap();
+        assert!(fences.spend(&id(3)).is_ok());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The SafeDetach service.
 
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,8 @@ use tonic::{Request, Response, Status, Streaming};
 use super::evidence::{gather_all, instance_seen};
 use super::fence::Fence;
 use super::testimony::Testimony;
-use super::{peers, say};
-use crate::ec2::{Ec2, Instance, PowerOff, Seen, Timestamp};
+use super::{checks, peers, say};
+use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, Seen, Timestamp};
 use crate::metrics::Metrics;
 use crate::patience;
 use crate::request::Pair;
@@ -79,6 +80,7 @@ impl Service {
         &self,
         id: &InstanceId,
         seen: &Seen<Instance>,
+        status: Option<&Seen<InstanceStatus>>,
     ) -> query_instances_response::Answer {
         let fact = instance_seen(seen);
         let verdict = decide_instance(&fact, self.testimony.fences.of(id));
@@ -88,6 +90,10 @@ impl Service {
             instance_id: id.to_string(),
             verdict: Some(told(verdict, text, &fact)),
             launch_time: launched.map(|at| at.to_string()).unwrap_or_default(),
+            status_checks: status.map(checks::told).unwrap_or_default().into(),
+            status_checks_text: status
+                .map(|status| checks::text(id, status))
+                .unwrap_or_default(),
         }
     }
 }
@@ -112,16 +118,28 @@ impl safe_detach_server::SafeDetach for Service {
         request: Request<QueryInstancesRequest>,
     ) -> Answer<QueryInstancesResponse> {
         let ec2 = self.ec2(&request);
-        let ids = request.into_inner().instance_ids;
-        check_number(ids.len())?;
-        let ids = ids
+        let QueryInstancesRequest {
+            instance_ids,
+            status_checks_of,
+        } = request.into_inner();
+        check_number(instance_ids.len())?;
+        let ids = instance_ids
             .iter()
             .map(|id| instance(id))
             .collect::<Result<Vec<_>, _>>()?;
         let seen = ec2.look_instances(&ids).await;
+        let wanted: HashSet<&str> = status_checks_of.iter().map(String::as_str).collect();
+        let checked: Vec<InstanceId> = ids
+            .iter()
+            .zip(&seen)
+            .filter(|(id, seen)| wanted.contains(id.as_str()) && runs(seen))
+            .map(|(id, _)| id.clone())
+            .collect();
+        let statuses = ec2.look_instance_statuses(&checked).await;
+        let statuses: HashMap<_, _> = checked.iter().zip(&statuses).collect();
         let answers = ids.iter().zip(&seen);
         let answers = answers
-            .map(|(id, seen)| self.instance_answer(id, seen))
+            .map(|(id, seen)| self.instance_answer(id, seen, statuses.get(id).copied()))
             .collect();
         Ok(Response::new(QueryInstancesResponse { answers }))
     }
@@ -161,6 +179,7 @@ impl safe_detach_server::SafeDetach for Service {
             how,
             reason: wire.reason,
             dry_run: wire.dry_run,
+            only_impaired: wire.only_impaired,
         };
         let (this, metrics) = (self.testimony.fences.clone(), Arc::clone(&self.metrics));
         // It goes on when the caller has gone: what was begun is written down.
@@ -196,6 +215,12 @@ impl safe_detach_server::SafeDetach for Service {
         self.testimony.glasses.break_for(&pair, since);
         Ok(Response::new(BreakGlassResponse {}))
     }
+}
+
+/// Whether EC2 shows that it runs: of nothing else it makes checks.
+fn runs(seen: &Seen<Instance>) -> bool {
+    let state = seen.present().map(|instance| &instance.state);
+    state == Some(&InstanceState::Running)
 }
 
 fn told(verdict: Verdict, text: String, instance: &Fact<InstanceFact>) -> Told {

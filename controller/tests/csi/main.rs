@@ -4,6 +4,7 @@ mod attach;
 mod cards;
 mod create;
 mod driver;
+mod fences;
 mod honest;
 #[path = "../world/in_process.rs"]
 mod in_process;

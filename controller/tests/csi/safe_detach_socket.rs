@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
-use ebs_csi_controller::service::Settings;
+use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::safe_detach::{
     BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest, Report,
-    Subject, Verdict, fence_request, query_response,
+    Subject, Verdict, query_response,
 };
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status};
+use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, served, settings, within};
+use crate::driver::{Driver, NODE_1, NODE_2, served, within};
 use crate::safe_detach::{attached, power, refused, two_nodes};
 
 async fn enforce() -> Driver {
@@ -175,6 +174,7 @@ async fn query(driver: &Driver, id: &str, node: &str) -> (query_response::Answer
 async fn query_instances(driver: &Driver, ids: &[&str]) -> Vec<(Outcome, String, String)> {
     let request = QueryInstancesRequest {
         instance_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        ..QueryInstancesRequest::default()
     };
     let answer = driver
         .safe_detach
@@ -295,86 +295,6 @@ async fn any_number_of_suspects_costs_one_describe() {
         driver.world.calls("DescribeVolumes"),
     );
     assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1));
-}
-
-fn fencing(leave: FenceLeave) -> Settings {
-    Settings {
-        safe_detach: Mode::Enforce,
-        fence: FenceSettings { leave, limit: 1 },
-        ..settings()
-    }
-}
-
-async fn fence(
-    driver: &Driver,
-    node: &str,
-    mode: fence_request::Mode,
-    dry_run: bool,
-) -> Result<String, Status> {
-    let request = FenceRequest {
-        instance_id: node.to_owned(),
-        mode: mode.into(),
-        reason: "a test".to_owned(),
-        dry_run,
-    };
-    let answer = driver
-        .safe_detach
-        .clone()
-        .fence(within(request, 30))
-        .await?;
-    Ok(answer.into_inner().instance_state)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fence_needs_leave_and_stays_behind_its_brake() {
-    use fence_request::Mode::{Stop, Terminate};
-    for leave in [FenceLeave::Off, FenceLeave::Stop] {
-        let driver = Driver::with(fencing(leave), two_nodes()).await;
-        let refused = fence(&driver, NODE_1, Terminate, false).await.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-        assert!(
-            refused
-                .message()
-                .contains(&format!("--safe-detach-fence={leave}")),
-            "{refused}"
-        );
-        assert_eq!(driver.world.calls("TerminateInstances"), 0);
-    }
-    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
-    let id = attached(&driver).await;
-    refused(driver.unpublish(&id, NODE_1).await, "no-word");
-    // Whether it would be allowed costs no leave.
-    assert_eq!(fence(&driver, NODE_2, Stop, true).await.unwrap(), "");
-    assert_eq!(
-        fence(&driver, NODE_1, Stop, false).await.unwrap(),
-        "stopping"
-    );
-    let calls = driver.world.calls("StopInstances");
-    assert_eq!(calls, 3, "two dry runs and one stop");
-    let braked = fence(&driver, NODE_2, Stop, false).await.unwrap_err();
-    assert_eq!(braked.code(), Code::ResourceExhausted, "{braked}");
-    assert!(
-        braked.message().contains("--safe-detach-fence-limit"),
-        "{braked}"
-    );
-    driver.unpublish(&id, NODE_1).await.unwrap();
-    // Done already: nothing is sent.
-    let calls = driver.world.calls("StopInstances");
-    assert_eq!(
-        fence(&driver, NODE_1, Stop, false).await.unwrap(),
-        "stopped"
-    );
-    assert_eq!(driver.world.calls("StopInstances"), calls);
-    let text = driver.metrics();
-    for line in [
-        r#"aws_ebs_csi_safe_detach_decisions_total{verdict="safe",evidence="fenced"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="accepted"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="allowed"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="brake"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="not-needed"} 1"#,
-    ] {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
 }
 
 async fn break_glass(driver: &Driver, id: &str, since: &str) {

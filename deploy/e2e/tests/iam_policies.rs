@@ -7,7 +7,7 @@ mod iam_world;
 use std::collections::BTreeSet;
 
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
-use iam_world::{Feature, IamWorld, read_policies, repository};
+use iam_world::{Feature, IamWorld, fence_of, read_policies, repository};
 use serde_json::Value;
 use tonic::Code;
 
@@ -282,6 +282,13 @@ const NEEDED: &[Needed] = &[
         Shows::Refusal,
     ),
     (
+        "fence",
+        "ReadStatusChecks",
+        "ec2:DescribeInstanceStatus",
+        Feature::FenceOfTheImpaired,
+        Shows::Refusal,
+    ),
+    (
         "kms",
         "EncryptThroughEc2",
         "kms:Decrypt",
@@ -342,7 +349,7 @@ async fn every_feature_works_under_the_policies_and_each_action_of_them_is_used(
         assert_eq!(row["denied"], 0, "a call that no policy lists: {row}");
     }
     all_used(&report);
-    let refused = world.fence(iam_world::NODE, Fence::Stop, false).await;
+    let refused = world.fence(fence_of(iam_world::NODE, Fence::Stop)).await;
     let refused = refused.expect_err("an instance without the tag");
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
     let made: BTreeSet<&str> = asked

@@ -43,6 +43,8 @@ pub mod query_response {
 pub struct QueryInstancesRequest {
     #[prost(string, repeated, tag = "1")]
     pub instance_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "2")]
+    pub status_checks_of: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct QueryInstancesResponse {
@@ -59,6 +61,10 @@ pub mod query_instances_response {
         pub verdict: ::core::option::Option<super::Verdict>,
         #[prost(string, tag = "3")]
         pub launch_time: ::prost::alloc::string::String,
+        #[prost(enumeration = "super::StatusChecks", tag = "4")]
+        pub status_checks: i32,
+        #[prost(string, tag = "5")]
+        pub status_checks_text: ::prost::alloc::string::String,
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -102,6 +108,8 @@ pub struct FenceRequest {
     pub reason: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
+    #[prost(bool, tag = "5")]
+    pub only_impaired: bool,
 }
 /// Nested message and enum types in `FenceRequest`.
 pub mod fence_request {
@@ -192,6 +200,35 @@ impl Outcome {
             "OUTCOME_SAFE" => Some(Self::Safe),
             "OUTCOME_WAIT" => Some(Self::Wait),
             "OUTCOME_REFUSE" => Some(Self::Refuse),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum StatusChecks {
+    Unspecified = 0,
+    Passed = 1,
+    Failed = 2,
+}
+impl StatusChecks {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STATUS_CHECKS_UNSPECIFIED",
+            Self::Passed => "STATUS_CHECKS_PASSED",
+            Self::Failed => "STATUS_CHECKS_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STATUS_CHECKS_UNSPECIFIED" => Some(Self::Unspecified),
+            "STATUS_CHECKS_PASSED" => Some(Self::Passed),
+            "STATUS_CHECKS_FAILED" => Some(Self::Failed),
             _ => None,
         }
     }

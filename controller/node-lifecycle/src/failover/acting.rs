@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::lifecycle::{Intent, step};
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
@@ -12,7 +11,6 @@ use super::rota::{AT_ONCE, fill};
 use super::{Failover, Suspect, questions};
 use crate::act::{self, act};
 use crate::controller::Answers;
-use crate::tell::Tale;
 
 /// Nodes that are looked at and acted on together: EC2 is asked once, and the Lease written once, for all of them.
 const TOGETHER: usize = AT_ONCE;
@@ -57,9 +55,11 @@ impl Failover {
         let mut looked: Vec<(Option<Node>, Suspect)> =
             looks.filter_map(std::future::ready).collect().await;
         let questions = questions(looked.iter().map(|(_, fresh)| fresh));
+        let fresh = looked.iter().map(|(_, fresh)| fresh);
+        let checks = self.checks(fresh.filter(|s| written.contains(&s.name.as_str())));
         let answers = match questions.is_empty() {
             true => Answers::default(),
-            false => self.put(&questions).await.unwrap_or_default(),
+            false => self.put(&questions, &checks).await.unwrap_or_default(),
         };
         let answered = Instant::now();
         for (_, fresh) in &mut looked {
@@ -101,7 +101,7 @@ impl Failover {
         let mut step = step(&fresh.facts, self.mode);
         if !may_take {
             step.intents.retain(|intent| !intent.is_braked());
-        } else if let Some((instance, how)) = self.to_fence(fresh, &step) {
+        } else if let Some((instance, how)) = self.fencing.due(&fresh.facts, &step) {
             if is_old() {
                 return false;
             }
@@ -139,29 +139,6 @@ impl Failover {
             Err(error) => {
                 self.metrics.act(label, "failed");
                 tracing::warn!(node = fresh.name, act = label, %error, ?intent, "failover");
-            }
-        }
-    }
-
-    async fn fence(&self, suspect: &Suspect, instance: &str, how: Mode) {
-        if !self.leader.leads() {
-            return;
-        }
-        let reason = format!("node {} is not heard of", suspect.name);
-        match self.controller.fence(instance, how, &reason).await {
-            Ok(()) => {
-                self.metrics.act("fence", "done");
-                self.episodes().fenced(&suspect.name, Instant::now());
-                let note = format!(
-                    "instance {instance} is being powered off ({})",
-                    how.as_str_name()
-                );
-                self.tell(suspect, Tale::Fenced, &note);
-            }
-            Err(status) => {
-                self.metrics.act("fence", "failed");
-                let note = format!("instance {instance} was not fenced: {}", status.message());
-                self.tell(suspect, Tale::FenceFailed, &note);
             }
         }
     }

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::lifecycle::brake::{Admitted, Seen, admit};
-use ebs_csi_safe_detach::lifecycle::{FenceWhen, Intent, Step, fence};
+use ebs_csi_safe_detach::lifecycle::{Intent, Step};
 use jiff::Timestamp;
 
 use super::{Failover, Suspect};
-use crate::flags::Fence;
 use crate::leader::Term;
 use crate::tell::Tale;
 
@@ -26,29 +24,11 @@ pub(super) struct Chosen<'a> {
 }
 
 impl Failover {
-    /// The instance that is to be fenced, and how.
-    pub(super) fn to_fence<'a>(
-        &self,
-        suspect: &'a Suspect,
-        step: &Step,
-    ) -> Option<(&'a str, Mode)> {
-        let mode = match self.fence {
-            Fence::Off => return None,
-            Fence::Stop => Mode::Stop,
-            Fence::Terminate => Mode::Terminate,
-        };
-        // What can be done by proof is done first.
-        if step.intents.iter().any(Intent::is_braked) {
-            return None;
-        }
-        // Nobody reads EC2's status checks yet: the person who labels the node accepts that one that is only cut off is powered off, too.
-        Some((fence(&suspect.facts, FenceWhen::Lost)?, mode))
-    }
-
     /// Chooses, and says why on the others.
     pub(super) async fn choose<'a>(&self, suspects: &'a [Suspect], steps: &[Step]) -> Chosen<'a> {
         let takes = |suspect: &Suspect, step: &Step| {
-            step.intents.iter().any(Intent::is_braked) || self.to_fence(suspect, step).is_some()
+            step.intents.iter().any(Intent::is_braked)
+                || self.fencing.due(&suspect.facts, step).is_some()
         };
         let mut both = suspects.iter().zip(steps);
         let taking: BTreeSet<&str> = both

@@ -3,13 +3,19 @@
 //! EC2 takes so many instances in one request. When more are suspect, each round asks about those that were asked about longest ago; what is
 //! remembered of the others only chooses whom to look at anew, and nothing is done without a fresh look.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::controller::Answers;
-use ebs_csi_safe_detach::lifecycle::NodeFacts;
+use ebs_csi_safe_detach::Fact;
+use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, NodeFacts};
 
 /// Instances that EC2 takes in one request.
 pub(super) const AT_ONCE: usize = 200;
+
+/// Instances whose status checks EC2 tells in one request.
+const CHECKS_AT_ONCE: usize = 100;
+/// EC2 makes its checks once a minute: after one answer so many rounds go by before the next question about the same instance.
+const CHECKS_EVERY: u64 = 5;
 
 /// An instance, and a volume at it.
 pub(super) type Question = (String, String);
@@ -20,6 +26,7 @@ pub struct Rota {
     round: u64,
     turns: usize,
     asked: HashMap<String, u64>,
+    checked: HashMap<String, u64>,
     answers: Answers,
 }
 
@@ -29,6 +36,7 @@ impl Rota {
         self.round += 1;
         let all: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
         self.asked.retain(|instance, _| all.contains(instance));
+        self.checked.retain(|instance, _| all.contains(instance));
         self.forget(|instance| !all.contains(instance));
         self.turns = all.len().div_ceil(AT_ONCE);
         let mut instances: Vec<&String> = all.into_iter().collect();
@@ -49,13 +57,52 @@ impl Rota {
         self.turns
     }
 
-    /// The answers to what was chosen.
-    pub fn note(&mut self, chosen: &[Question], answers: Answers) {
+    /// Of which of the chosen the status checks are to be asked for in this round, of those for which they matter.
+    pub fn choose_checks(
+        &mut self,
+        chosen: &[Question],
+        matter: BTreeSet<String>,
+    ) -> BTreeSet<String> {
         let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
+        let last = |instance: &String| self.checked.get(instance).copied();
+        let is_due = |instance: &String| {
+            last(instance).is_none_or(|round| self.round - round >= CHECKS_EVERY)
+        };
+        let mut due: Vec<String> = matter
+            .into_iter()
+            .filter(|instance| chosen.contains(instance) && is_due(instance))
+            .collect();
+        due.sort_by_key(|instance| last(instance).unwrap_or(0));
+        due.truncate(CHECKS_AT_ONCE);
+        for instance in &due {
+            self.checked.insert(instance.clone(), self.round);
+        }
+        due.into_iter().collect()
+    }
+
+    /// The answers to what was chosen. What EC2's status checks said of an instance that runs on stands until they are asked for again.
+    pub fn note(&mut self, chosen: &[Question], checks: &BTreeSet<String>, mut answers: Answers) {
+        let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
+        for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
+            let before = self.answers.instances.get(*instance);
+            let now = answers.instances.get_mut(*instance);
+            if let (
+                Some(InstanceEvidence::Running { impaired: before }),
+                Some(InstanceEvidence::Running { impaired: now }),
+            ) = (before, now)
+                && *now == Fact::Unknown
+            {
+                *now = *before;
+                let text = self.answers.checks.get(*instance).cloned();
+                let text = text.map(|text| ((*instance).clone(), text));
+                answers.checks.extend(text);
+            }
+        }
         self.forget(|instance| chosen.contains(instance));
         self.answers.volumes.extend(answers.volumes);
         self.answers.instances.extend(answers.instances);
         self.answers.texts.extend(answers.texts);
+        self.answers.checks.extend(answers.checks);
     }
 
     /// The controller does not answer: nothing is known.
@@ -72,9 +119,14 @@ impl Rota {
         fill(&self.answers, facts);
     }
 
-    /// The controller's words about an instance.
-    pub fn text(&self, instance: &str) -> Option<&str> {
-        self.answers.texts.get(instance).map(String::as_str)
+    /// The controller's words about instances.
+    pub fn texts(&self) -> &BTreeMap<String, String> {
+        &self.answers.texts
+    }
+
+    /// Its words about their status checks.
+    pub fn checks(&self) -> &BTreeMap<String, String> {
+        &self.answers.checks
     }
 
     fn forget(&mut self, gone: impl Fn(&String) -> bool) {
@@ -82,6 +134,7 @@ impl Rota {
         answers.volumes.retain(|(instance, _), _| !gone(instance));
         answers.instances.retain(|instance, _| !gone(instance));
         answers.texts.retain(|instance, _| !gone(instance));
+        answers.checks.retain(|instance, _| !gone(instance));
     }
 }
 
@@ -102,7 +155,7 @@ pub(super) fn fill(answers: &Answers, facts: &mut NodeFacts) {
 
 #[cfg(test)]
 mod tests {
-    use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
+    use ebs_csi_safe_detach::lifecycle::Evidence;
 
     use super::*;
 
@@ -135,7 +188,7 @@ mod tests {
             let instances: BTreeSet<_> = chosen.iter().map(|(i, _)| i.clone()).collect();
             assert!(instances.len() <= AT_ONCE);
             assert_eq!(chosen.len(), instances.len() * 2, "with all volumes");
-            rota.note(&chosen, answers(&chosen));
+            rota.note(&chosen, &BTreeSet::new(), answers(&chosen));
             seen.extend(instances);
         }
         assert_eq!(seen.len(), 450);
@@ -147,16 +200,99 @@ mod tests {
     #[test]
     fn what_is_not_asked_about_any_more_is_forgotten_and_silence_forgets_all() {
         let mut rota = Rota::default();
+        let none = BTreeSet::new();
         let chosen = rota.choose(&questions(0..3));
-        rota.note(&chosen, answers(&chosen));
-        assert_eq!(rota.text("i-0002"), Some("runs"));
+        rota.note(&chosen, &none, answers(&chosen));
+        let text = |rota: &Rota, instance| rota.texts().get(instance).cloned();
+        assert_eq!(text(&rota, "i-0002").as_deref(), Some("runs"));
         let chosen = rota.choose(&questions(0..2));
-        assert_eq!(rota.text("i-0002"), None);
+        assert_eq!(text(&rota, "i-0002"), None);
         // An answer that lacks what the last one had.
-        rota.note(&chosen, Answers::default());
-        assert_eq!(rota.text("i-0001"), None);
-        rota.note(&chosen, answers(&chosen));
+        rota.note(&chosen, &none, Answers::default());
+        assert_eq!(text(&rota, "i-0001"), None);
+        rota.note(&chosen, &none, answers(&chosen));
         rota.silence();
-        assert_eq!(rota.text("i-0001"), None);
+        assert_eq!(text(&rota, "i-0001"), None);
+    }
+
+    #[test]
+    fn checks_are_asked_for_in_turn_a_hundred_in_a_round_and_of_each_every_fifth() {
+        let mut rota = Rota::default();
+        let all = questions(0..150);
+        let matter: BTreeSet<String> = all.iter().map(|(instance, _)| instance.clone()).collect();
+        let mut rounds = Vec::new();
+        for _ in 0..8 {
+            let chosen = rota.choose(&all);
+            rounds.push(rota.choose_checks(&chosen, matter.clone()));
+        }
+        let sizes: Vec<usize> = rounds.iter().map(BTreeSet::len).collect();
+        assert_eq!(sizes, [100, 50, 0, 0, 0, 100, 50, 0]);
+        assert!(rounds[0].is_disjoint(&rounds[1]));
+        assert_eq!(rounds[0], rounds[5]);
+        // Whose checks matter only now is asked about at once, who is not asked about at all is not.
+        let chosen = rota.choose(&questions(0..151));
+        let more = ["i-0150", "i-0999"].map(str::to_owned);
+        let asked = rota.choose_checks(&chosen, more.into());
+        assert_eq!(asked, ["i-0150".to_owned()].into());
+    }
+
+    #[test]
+    fn what_checks_said_stands_between_two_questions_while_the_instance_runs() {
+        let mut rota = Rota::default();
+        let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
+        let asked: BTreeSet<String> = ["i-0001".to_owned()].into();
+        let says = |evidence: InstanceEvidence, text: &str| Answers {
+            instances: [("i-0001".to_owned(), evidence)].into(),
+            checks: (!text.is_empty())
+                .then(|| ("i-0001".to_owned(), text.to_owned()))
+                .into_iter()
+                .collect(),
+            ..Answers::default()
+        };
+        let running = |impaired| InstanceEvidence::Running { impaired };
+        let (failing, none) = (Fact::Present(()), BTreeSet::new());
+        let rows = [
+            (
+                &none,
+                running(Fact::Unknown),
+                "",
+                running(Fact::Unknown),
+                "",
+            ),
+            (&asked, running(failing), "fails", running(failing), "fails"),
+            (&none, running(Fact::Unknown), "", running(failing), "fails"),
+            (&none, running(Fact::Unknown), "", running(failing), "fails"),
+            // Asked for, and not answered: not known.
+            (
+                &asked,
+                running(Fact::Unknown),
+                "throttled",
+                running(Fact::Unknown),
+                "throttled",
+            ),
+            (&asked, running(failing), "fails", running(failing), "fails"),
+            // It runs no more, and then again: that is another story.
+            (
+                &none,
+                InstanceEvidence::NotOff,
+                "",
+                InstanceEvidence::NotOff,
+                "",
+            ),
+            (
+                &none,
+                running(Fact::Unknown),
+                "",
+                running(Fact::Unknown),
+                "",
+            ),
+        ];
+        for (number, (checks, said, text, want, words)) in rows.into_iter().enumerate() {
+            let chosen = rota.choose(&all);
+            rota.note(&chosen, checks, says(said, text));
+            assert_eq!(rota.answers.instances["i-0001"], want, "row {number}");
+            let known = rota.checks().get("i-0001").map_or("", String::as_str);
+            assert_eq!(known, words, "row {number}");
+        }
     }
 }

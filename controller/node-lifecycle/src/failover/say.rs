@@ -1,25 +1,31 @@
 //! What is said of a node, in words for people.
 
+use std::collections::BTreeMap;
+
 use ebs_csi_safe_detach::lifecycle::{Intent, Phase};
 
-use super::{Failover, Suspect};
+use super::{Failover, Suspect, fencing};
 use crate::seen::Refused;
 use crate::tell::{About, Tale};
 
 impl Failover {
     pub(super) fn say_unproven(&self, suspect: &Suspect, phase: Phase) {
-        let text = {
+        if !matches!(phase, Phase::Querying | Phase::VolumesProven) {
+            return;
+        }
+        let (text, checks) = {
             let rota = self.rota();
-            let instance = suspect.facts.instance();
-            instance.and_then(|instance| rota.text(instance).map(str::to_owned))
+            let of =
+                |texts: &BTreeMap<String, String>| texts.get(suspect.facts.instance()?).cloned();
+            (of(rota.texts()), of(rota.checks()))
         };
-        let note = match (phase, text) {
-            (Phase::Querying | Phase::VolumesProven, Some(text)) => text,
-            (Phase::Querying | Phase::VolumesProven, None) => {
-                "nothing proves that its volumes may leave it".to_owned()
-            }
-            _ => return,
-        };
+        if let Some(why) = self.fencing.left_alone(&suspect.facts) {
+            let note = fencing::words(why, &checks.unwrap_or_default());
+            self.tell(suspect, Tale::FenceHeld, &note);
+            return;
+        }
+        let note =
+            text.unwrap_or_else(|| "nothing proves that its volumes may leave it".to_owned());
         self.tell(suspect, Tale::Unproven, &note);
     }
 

@@ -36,6 +36,12 @@ impl Driver {
         self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
     }
 
+    /// What EC2's checks of an instance find from now on.
+    pub(crate) fn checks(&self, instance: &str, found: &Value) -> Result<(), String> {
+        let path = format!("/v1/instances/{instance}/checks");
+        self.ec2("PUT", &path, found).map(drop)
+    }
+
     /// A new instance of that id; `more` as in the simulator's scenario file.
     pub(crate) fn add_instance(&self, id: &str, more: &Value) -> Result<(), String> {
         let mut instance = json!({"id": id, "zone": "us-east-1a"});
@@ -100,6 +106,15 @@ impl Driver {
         let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
         let since = jiff::Timestamp::from_millisecond(since).map_err(|e| e.to_string())?;
         Ok(since.to_string())
+    }
+
+    /// How often the driver has asked EC2 to stop an instance, dry runs included.
+    pub(crate) fn stops(&self, instance: &str) -> Result<usize, String> {
+        let path = "/v1/journal?action=StopInstances&limit=10000";
+        let journal = self.ec2("GET", path, &json!({}))?;
+        let records = journal["records"].as_array().into_iter().flatten();
+        let of = |record: &&Value| record["parameters"]["InstanceId.1"] == instance;
+        Ok(records.filter(of).count())
     }
 
     /// The DetachVolume requests of the driver for a volume: from which instance, and whether by force.

@@ -51,9 +51,11 @@ async fn as_proposed(world: &World<'_>) -> Outcome {
 }
 
 async fn refused_fences(world: &World<'_>) -> Outcome {
-    world
-        .driver
-        .change_lifecycle(world.kubeconfig, &["--fence=terminate"])?;
+    world.driver.change_lifecycle(
+        world.kubeconfig,
+        // EC2's status checks of these pass: they are only cut off.
+        &["--fence=terminate", "--fence-when=lost"],
+    )?;
     let (one, other) = tokio::join!(recovered(world), terminated(world));
     one.and(other)
 }

@@ -76,6 +76,7 @@ impl SafeDetach for Controller {
             instance_id,
             verdict: Some(stopped()),
             launch_time: "2026-01-01T00:00:00Z".to_owned(),
+            ..query_instances_response::Answer::default()
         });
         let answers = answers.collect();
         Ok(Response::new(QueryInstancesResponse { answers }))

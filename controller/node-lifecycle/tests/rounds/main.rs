@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_node_lifecycle::controller::Controller as Client;
-use ebs_csi_node_lifecycle::failover::{Failover, Lost, Tables};
+use ebs_csi_node_lifecycle::failover::{Failover, Fencing, Lost, Tables};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
 use ebs_csi_node_lifecycle::seen::Seen;
 use ebs_csi_node_lifecycle::table::{Row, Table, follow};
 use ebs_csi_node_lifecycle::tell::Teller;
-use ebs_csi_safe_detach::lifecycle::FailoverMode;
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 use tokio::task::JoinHandle;
 
@@ -79,7 +79,10 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         controller: Client::at(socket),
         leader,
         mode: FailoverMode::ProveFirst,
-        fence: Fence::Off,
+        fencing: Fencing {
+            how: Fence::Off,
+            when: FenceWhen::Impaired,
+        },
         lost: Lost::new(Duration::from_secs(300)),
         episodes: Mutex::default(),
         rota: Mutex::default(),

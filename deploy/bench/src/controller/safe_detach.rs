@@ -130,6 +130,7 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
         for _ in 0..extent.of(2, 10, 10) {
             let request = QueryInstancesRequest {
                 instance_ids: (0..number).map(instance).collect(),
+                ..QueryInstancesRequest::default()
             };
             let (before, asked) = (calls(&world, &["DescribeInstances"]).await?, Instant::now());
             let answer = client.query_instances(request).await;

@@ -2,10 +2,11 @@
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as Source, VolumeSource};
+use ebs_csi_proto::safe_detach::FenceRequest;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
 use tonic::Status;
 
-use super::{FENCEABLE, IamWorld, NODE, OTHER_TYPE, within};
+use super::{FENCEABLE, IamWorld, NODE, OTHER_TYPE, fence_of, within};
 
 const KEY: &str = "arn:aws:kms:us-east-1:111122223333:key/k";
 const ENCRYPTED: [(&str, &str); 2] = [("encrypted", "true"), ("kmsKeyId", KEY)];
@@ -51,12 +52,13 @@ pub(crate) enum Feature {
     LockTakenOver,
     FenceByStop,
     FenceByTermination,
+    FenceOfTheImpaired,
     Encrypt,
     RestoreEncrypted,
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Create,
         Self::Publish,
         Self::PublishToNewType,
@@ -81,6 +83,7 @@ impl Feature {
         Self::LockTakenOver,
         Self::FenceByStop,
         Self::FenceByTermination,
+        Self::FenceOfTheImpaired,
         Self::Encrypt,
         Self::RestoreEncrypted,
     ];
@@ -89,6 +92,14 @@ impl Feature {
     pub(crate) fn beyond_cluster_scope(self) -> bool {
         let name = format!("{self:?}");
         name.ends_with("Migrated") || name.contains("Encrypt") || name.starts_with("Fence")
+    }
+}
+
+/// Only whether it would be allowed.
+fn dry(fence: FenceRequest) -> FenceRequest {
+    FenceRequest {
+        dry_run: true,
+        ..fence
     }
 }
 
@@ -217,11 +228,20 @@ impl IamWorld {
             // Dry runs: the instance stays for whoever comes next.
             Feature::FenceByStop => {
                 self.last_step();
-                self.fence(FENCEABLE, Fence::Stop, true).await
+                self.fence(dry(fence_of(FENCEABLE, Fence::Stop))).await
             }
             Feature::FenceByTermination => {
                 self.last_step();
-                self.fence(FENCEABLE, Fence::Terminate, true).await
+                self.fence(dry(fence_of(FENCEABLE, Fence::Terminate))).await
+            }
+            Feature::FenceOfTheImpaired => {
+                self.impair(FENCEABLE);
+                self.last_step();
+                let fence = FenceRequest {
+                    only_impaired: true,
+                    ..fence_of(FENCEABLE, Fence::Stop)
+                };
+                self.fence(dry(fence)).await
             }
             Feature::Encrypt => {
                 self.last_step();

@@ -106,6 +106,16 @@ fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
         .expect("the controller starts")
 }
 
+/// A request to fence an instance.
+pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
+    FenceRequest {
+        instance_id: id.to_owned(),
+        mode: how.into(),
+        reason: "a test".to_owned(),
+        ..FenceRequest::default()
+    }
+}
+
 impl IamWorld {
     /// Starts simulator and controller; `None`, with the reason printed, where the controller is not built.
     pub(crate) async fn start(policies: Policies) -> Option<Self> {
@@ -333,14 +343,17 @@ impl IamWorld {
             .map(drop)
     }
 
-    pub(crate) async fn fence(&self, id: &str, how: Fence, dry_run: bool) -> Result<(), Status> {
-        let request = FenceRequest {
-            instance_id: id.to_owned(),
-            mode: how.into(),
-            reason: "a test".to_owned(),
-            dry_run,
-        };
+    pub(crate) async fn fence(&self, request: FenceRequest) -> Result<(), Status> {
         self.fences.clone().fence(within(request)).await.map(drop)
+    }
+
+    /// From here on EC2's status checks of the instance fail.
+    fn impair(&self, id: &str) {
+        let found = serde_json::from_value(json!({"instance": "impaired"})).expect("findings");
+        let checks = self
+            .server
+            .with_sim(|sim, now| sim.find_checks(now, id, found));
+        assert!(checks.is_some(), "{id} is there");
     }
 
     async fn expand(&self, id: &str) -> Result<(), Status> {

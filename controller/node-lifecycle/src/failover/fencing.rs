@@ -1,0 +1,92 @@
+//! Which instances are powered off, which are asked about for it, and which are left alone and why.
+
+use std::time::Instant;
+
+use ebs_csi_proto::safe_detach::fence_request::Mode;
+use ebs_csi_safe_detach::lifecycle::{
+    FenceWhen, Intent, NodeFacts, Step, fence, left_alone, may_be_fenced,
+};
+
+use super::{Failover, Suspect};
+use crate::flags::Fence;
+use crate::tell::Tale;
+
+/// What is done to the instances of nodes that are lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Fencing {
+    /// Whether, and how, they are powered off.
+    pub how: Fence,
+    /// What EC2 must say of them.
+    pub when: FenceWhen,
+}
+
+impl Fencing {
+    fn mode(self) -> Option<Mode> {
+        match self.how {
+            Fence::Off => None,
+            Fence::Stop => Some(Mode::Stop),
+            Fence::Terminate => Some(Mode::Terminate),
+        }
+    }
+
+    /// The instance that is to be fenced, and how.
+    pub(super) fn due<'a>(self, facts: &'a NodeFacts, step: &Step) -> Option<(&'a str, Mode)> {
+        let mode = self.mode()?;
+        // What can be done by proof is done first.
+        if step.intents.iter().any(Intent::is_braked) {
+            return None;
+        }
+        Some((fence(facts, self.when)?, mode))
+    }
+
+    /// The instance whose status checks decide; `None` where they make no difference, so that they cost nothing.
+    pub(super) fn asks_about(self, facts: &NodeFacts) -> Option<&str> {
+        self.mode()?;
+        match self.when {
+            FenceWhen::Lost => None,
+            FenceWhen::Impaired => may_be_fenced(facts),
+        }
+    }
+
+    /// Why an instance that runs and may be fenced is not, in a stable word.
+    pub(super) fn left_alone(self, facts: &NodeFacts) -> Option<&'static str> {
+        self.mode()?;
+        left_alone(facts, self.when)
+    }
+}
+
+/// The reason of [`Fencing::left_alone`] for people, with what EC2 says.
+pub(super) fn words(why: &str, checks: &str) -> String {
+    let why = match why {
+        "checks-pass" => "its node is only cut off (--fence-when=impaired)",
+        _ => "nobody knows whether it is impaired (--fence-when=impaired)",
+    };
+    format!("the instance is not powered off: {why}; {checks}")
+}
+
+impl Failover {
+    pub(super) async fn fence(&self, suspect: &Suspect, instance: &str, how: Mode) {
+        if !self.leader.leads() {
+            return;
+        }
+        let reason = format!("node {} is not heard of", suspect.name);
+        let only_impaired = self.fencing.when == FenceWhen::Impaired;
+        let fenced = self.controller.fence(instance, how, only_impaired, &reason);
+        match fenced.await {
+            Ok(()) => {
+                self.metrics.act("fence", "done");
+                self.episodes().fenced(&suspect.name, Instant::now());
+                let note = format!(
+                    "instance {instance} is being powered off ({})",
+                    how.as_str_name()
+                );
+                self.tell(suspect, Tale::Fenced, &note);
+            }
+            Err(status) => {
+                self.metrics.act("fence", "failed");
+                let note = format!("instance {instance} was not fenced: {}", status.message());
+                self.tell(suspect, Tale::FenceFailed, &note);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What EC2's status checks say of an instance that is to be fenced. They are hints when to act, never proof that nothing writes.
+
+use ebs_csi_proto::safe_detach::StatusChecks;
+use ebs_csi_safe_detach::Fact;
+use ebs_csi_wire::InstanceId;
+
+use crate::ec2::{Check, InstanceStatus, Seen};
+
+/// Present when the check of the instance or of its host fails, absent when both pass.
+///
+/// The check of its volumes does not count: what keeps a volume from completing I/O may be the volume's own, and would be there at any instance.
+pub(super) fn impaired(seen: &Seen<InstanceStatus>) -> Fact<()> {
+    let Some(status) = seen.present() else {
+        return Fact::Unknown;
+    };
+    match (&status.system, &status.instance) {
+        (Check::Impaired, _) | (_, Check::Impaired) => Fact::Present(()),
+        (Check::Ok, Check::Ok) => Fact::Absent,
+        (Check::Unclear(_), _) | (_, Check::Unclear(_)) => Fact::Unknown,
+    }
+}
+
+/// The same, on the wire.
+pub(super) fn told(seen: &Seen<InstanceStatus>) -> StatusChecks {
+    match impaired(seen) {
+        Fact::Present(()) => StatusChecks::Failed,
+        Fact::Absent => StatusChecks::Passed,
+        Fact::Unknown => StatusChecks::Unspecified,
+    }
+}
+
+/// The same, for a person.
+pub(super) fn text(id: &InstanceId, seen: &Seen<InstanceStatus>) -> String {
+    match seen {
+        Seen::Present(status) => format!(
+            "EC2's status checks of instance {id}: system {}, instance {}, attached EBS {}",
+            status.system, status.instance, status.attached_ebs
+        ),
+        Seen::Absent => format!("EC2 shows no status checks of instance {id}"),
+        Seen::Unknown(error) => {
+            format!("EC2's status checks of instance {id} are not known: {error}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_check_that_fails_is_enough_and_both_must_pass() {
+        let unclear = || Check::Unclear("initializing".to_owned());
+        let rows = [
+            (Check::Ok, Check::Ok, Fact::Absent),
+            (Check::Impaired, Check::Ok, Fact::Present(())),
+            (Check::Ok, Check::Impaired, Fact::Present(())),
+            (Check::Impaired, unclear(), Fact::Present(())),
+            (unclear(), Check::Impaired, Fact::Present(())),
+            (Check::Ok, unclear(), Fact::Unknown),
+            (unclear(), Check::Ok, Fact::Unknown),
+            (unclear(), unclear(), Fact::Unknown),
+        ];
+        for (system, instance, want) in rows {
+            for attached_ebs in [Check::Ok, Check::Impaired, unclear()] {
+                let seen = Seen::Present(InstanceStatus {
+                    id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
+                    system: system.clone(),
+                    instance: instance.clone(),
+                    attached_ebs,
+                });
+                assert_eq!(impaired(&seen), want, "{seen:?}");
+            }
+        }
+        assert_eq!(impaired(&Seen::Absent), Fact::Unknown);
+    }
+}

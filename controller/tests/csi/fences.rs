@@ -1,0 +1,296 @@
+//! Instances that are powered off on the word of the SafeDetach socket: with leave, behind the brake, and where it is asked for so only while EC2's
+//! status checks fail.
+
+use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
+use ebs_csi_controller::service::Settings;
+use ebs_csi_proto::safe_detach::{
+    FenceRequest, QueryInstancesRequest, StatusChecks, fence_request, query_instances_response,
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use crate::driver::{Driver, NODE_1, NODE_2, settings, within};
+use crate::safe_detach::{attached, refused, two_nodes};
+
+fn fencing(leave: FenceLeave) -> Settings {
+    Settings {
+        safe_detach: Mode::Enforce,
+        fence: FenceSettings { leave, limit: 1 },
+        ..settings()
+    }
+}
+
+fn request(node: &str, mode: fence_request::Mode) -> FenceRequest {
+    FenceRequest {
+        instance_id: node.to_owned(),
+        mode: mode.into(),
+        reason: "a test".to_owned(),
+        ..FenceRequest::default()
+    }
+}
+
+async fn asked(driver: &Driver, request: FenceRequest) -> Result<String, Status> {
+    let mut client = driver.safe_detach.clone();
+    let answer = client.fence(within(request, 30)).await?;
+    Ok(answer.into_inner().instance_state)
+}
+
+async fn fence(
+    driver: &Driver,
+    node: &str,
+    mode: fence_request::Mode,
+    dry_run: bool,
+) -> Result<String, Status> {
+    let request = FenceRequest {
+        dry_run,
+        ..request(node, mode)
+    };
+    asked(driver, request).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_needs_leave_and_stays_behind_its_brake() {
+    use fence_request::Mode::{Stop, Terminate};
+    for leave in [FenceLeave::Off, FenceLeave::Stop] {
+        let driver = Driver::with(fencing(leave), two_nodes()).await;
+        let refused = fence(&driver, NODE_1, Terminate, false).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+        assert!(
+            refused
+                .message()
+                .contains(&format!("--safe-detach-fence={leave}")),
+            "{refused}"
+        );
+        assert_eq!(driver.world.calls("TerminateInstances"), 0);
+    }
+    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    let id = attached(&driver).await;
+    refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    // Whether it would be allowed costs no leave.
+    assert_eq!(fence(&driver, NODE_2, Stop, true).await.unwrap(), "");
+    assert_eq!(
+        fence(&driver, NODE_1, Stop, false).await.unwrap(),
+        "stopping"
+    );
+    let calls = driver.world.calls("StopInstances");
+    assert_eq!(calls, 3, "two dry runs and one stop");
+    let braked = fence(&driver, NODE_2, Stop, false).await.unwrap_err();
+    assert_eq!(braked.code(), Code::ResourceExhausted, "{braked}");
+    assert!(
+        braked.message().contains("--safe-detach-fence-limit"),
+        "{braked}"
+    );
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    // Done already: nothing is sent.
+    let calls = driver.world.calls("StopInstances");
+    assert_eq!(
+        fence(&driver, NODE_1, Stop, false).await.unwrap(),
+        "stopped"
+    );
+    assert_eq!(driver.world.calls("StopInstances"), calls);
+    let text = driver.metrics();
+    for line in [
+        r#"aws_ebs_csi_safe_detach_decisions_total{verdict="safe",evidence="fenced"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="accepted"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="allowed"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="brake"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="not-needed"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+/// Sets what EC2's checks of an instance find from now on.
+fn checks(driver: &Driver, node: &str, found: &Value) {
+    let path = format!("/v1/instances/{node}/checks");
+    driver.world.command(|control| control.put(&path, found));
+}
+
+/// What is told of these instances, the checks of `checked` among it.
+async fn told(
+    driver: &Driver,
+    ids: &[&str],
+    checked: &[&str],
+) -> Vec<query_instances_response::Answer> {
+    let strings = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+    let request = QueryInstancesRequest {
+        instance_ids: strings(ids),
+        status_checks_of: strings(checked),
+    };
+    let mut client = driver.safe_detach.clone();
+    let answer = client.query_instances(within(request, 30)).await.unwrap();
+    answer.into_inner().answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_checks_are_told_of_what_runs_when_they_are_asked_for() {
+    let driver = Driver::under(Mode::Enforce, two_nodes()).await;
+    let calls = || driver.world.calls("DescribeInstanceStatus");
+    let one = async |checked: &[&str]| {
+        let [answer] = <[_; 1]>::try_from(told(&driver, &[NODE_1], checked).await).unwrap();
+        (answer.status_checks(), answer.status_checks_text)
+    };
+    // Nobody asked for them: no call is made for nothing.
+    assert_eq!(one(&[]).await, (StatusChecks::Unspecified, String::new()));
+    assert_eq!(one(&[NODE_2]).await.0, StatusChecks::Unspecified);
+    assert_eq!(calls(), 0);
+    let rows = [
+        (json!({}), StatusChecks::Passed, "system ok, instance ok"),
+        (
+            json!({"system": "impaired"}),
+            StatusChecks::Failed,
+            "system impaired, instance ok",
+        ),
+        (
+            json!({"system": "ok", "instance": "impaired"}),
+            StatusChecks::Failed,
+            "system ok, instance impaired",
+        ),
+        (
+            json!({"instance": "insufficient-data"}),
+            StatusChecks::Unspecified,
+            "instance insufficient-data",
+        ),
+        (
+            json!({"instance": "initializing"}),
+            StatusChecks::Unspecified,
+            "instance initializing",
+        ),
+        // What a volume suffers from is no reason to end an instance.
+        (
+            json!({"instance": "ok", "attached_ebs": "impaired"}),
+            StatusChecks::Passed,
+            "attached EBS impaired",
+        ),
+    ];
+    for (found, want, words) in rows {
+        checks(&driver, NODE_1, &found);
+        let (said, text) = one(&[NODE_1]).await;
+        assert_eq!(said, want, "{found}: {text}");
+        assert!(
+            text.contains(words) && text.contains(NODE_1),
+            "{found}: {text}"
+        );
+    }
+    // EC2 does not say: nothing is known, and why.
+    driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
+    checks(&driver, NODE_1, &json!({"system": "impaired"}));
+    let (said, text) = one(&[NODE_1]).await;
+    assert_eq!(said, StatusChecks::Unspecified);
+    assert!(text.contains("ec2:DescribeInstanceStatus"), "{text}");
+    driver
+        .world
+        .command(|control| control.delete("/v1/faults/denied"));
+    // Of what does not run EC2 makes no checks: it is not asked.
+    let before = calls();
+    let stop = json!({"at_once": true});
+    driver
+        .world
+        .command(|control| control.post(&format!("/v1/instances/{NODE_1}/stop"), &stop));
+    assert_eq!(
+        one(&[NODE_1]).await,
+        (StatusChecks::Unspecified, String::new())
+    );
+    assert_eq!(calls(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_checks_cost_one_describe() {
+    let ids: Vec<_> = (0..150)
+        .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
+        .collect();
+    let instances: Vec<Value> = ids
+        .iter()
+        .map(|id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" }))
+        .collect();
+    let driver = Driver::under(Mode::Enforce, json!({ "instances": instances })).await;
+    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+    checks(&driver, ids[149], &json!({"instance": "impaired"}));
+    let calls = || driver.world.calls("DescribeInstanceStatus");
+    for (checked, want) in [(&ids[..100], 1), (&ids[50..], 1), (&ids[..], 2)] {
+        let before = calls();
+        let answers = told(&driver, &ids, checked).await;
+        let of = |wanted| {
+            let all = answers.iter().filter(|a| a.status_checks() == wanted);
+            all.map(|a| a.instance_id.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(calls() - before, want);
+        let impaired: Vec<_> = checked.iter().filter(|id| **id == ids[149]).collect();
+        assert_eq!(of(StatusChecks::Failed).len(), impaired.len());
+        assert_eq!(
+            of(StatusChecks::Passed).len(),
+            checked.len() - impaired.len()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_of_the_impaired_alone_asks_ec2_itself_each_time() {
+    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    let impaired_only = async |dry_run| {
+        let request = FenceRequest {
+            dry_run,
+            only_impaired: true,
+            ..request(NODE_1, fence_request::Mode::Stop)
+        };
+        asked(&driver, request).await
+    };
+    let left_alone = [
+        (json!({}), "system ok, instance ok"),
+        (json!({"system": "insufficient-data"}), "insufficient-data"),
+        (
+            json!({"system": "ok", "attached_ebs": "impaired"}),
+            "attached EBS impaired",
+        ),
+    ];
+    for (found, words) in left_alone {
+        checks(&driver, NODE_1, &found);
+        for dry_run in [true, false] {
+            let refused = impaired_only(dry_run).await.unwrap_err();
+            assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+            let text = refused.message();
+            assert!(
+                text.contains(words) && text.contains("left alone"),
+                "{text}"
+            );
+        }
+    }
+    // It was impaired, and was told so, and is not any more.
+    checks(&driver, NODE_1, &json!({"instance": "impaired"}));
+    let seen = told(&driver, &[NODE_1], &[NODE_1]).await;
+    assert_eq!(seen[0].status_checks(), StatusChecks::Failed);
+    checks(&driver, NODE_1, &json!({"instance": "ok"}));
+    let refused = impaired_only(false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    // EC2 does not say.
+    checks(&driver, NODE_1, &json!({"instance": "impaired"}));
+    driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
+    let refused = impaired_only(false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert!(
+        refused.message().contains("ec2:DescribeInstanceStatus"),
+        "{refused}"
+    );
+    // Not even whether it would be allowed was asked, and the brake is not spent.
+    assert_eq!(driver.world.calls("StopInstances"), 0);
+    driver
+        .world
+        .command(|control| control.delete("/v1/faults/denied"));
+    assert_eq!(impaired_only(false).await.unwrap(), "stopping");
+    let text = driver.metrics();
+    for line in [
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="not-impaired"} 7"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="failed"} 1"#,
+        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="accepted"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    // What its checks say does not matter to one who does not ask for it.
+    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    fence(&driver, NODE_1, fence_request::Mode::Stop, false)
+        .await
+        .unwrap();
+    assert_eq!(driver.world.calls("DescribeInstanceStatus"), 0);
+}
