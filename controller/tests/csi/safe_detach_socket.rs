@@ -201,11 +201,14 @@ async fn a_query_says_what_an_unpublish_would_and_changes_nothing() {
     let said = |verdict: &Verdict| (verdict.outcome(), verdict.token.clone());
     let want = |outcome, token: &str| (outcome, token.to_owned());
 
-    let before = driver.world.calls("DescribeVolumes");
+    // The instance itself shows the volume: that cannot be asked about.
+    driver.world.fault(json!({ "id": "volumes", "match": { "action": "DescribeVolumes" }, "fault": {
+        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
     let (answer, verdict) = query(&driver, &id, NODE_1).await;
     assert_eq!(said(&verdict), want(Outcome::Refuse, "no-word"));
-    // The instance itself shows the volume.
-    assert_eq!(driver.world.calls("DescribeVolumes"), before);
+    driver
+        .world
+        .command(|control| control.delete("/v1/faults/volumes"));
     assert_eq!(verdict.instance_state, "running");
     assert!(
         verdict

@@ -20,7 +20,7 @@ async fn too_many(world: &World<'_>) -> Outcome {
     let living: Vec<String> = world
         .nodes
         .living()
-        .into_iter()
+        .into_keys()
         .filter(|name| name != "node-9")
         .collect();
     for name in &living {

@@ -1,6 +1,6 @@
 //! Nodes without a kubelet: objects, and leases that are renewed while the node lives.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::control_plane;
@@ -22,7 +22,8 @@ use crate::control_plane;
 #[derive(Clone)]
 pub(crate) struct Nodes {
     client: Client,
-    alive: Arc<Mutex<BTreeSet<String>>>,
+    /// Each with its boot.
+    alive: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 /// The leases are renewed as long as this lives.
@@ -77,19 +78,47 @@ impl Nodes {
 
     /// The node's kubelet says that it is Ready in that boot, and goes on renewing its lease.
     pub(crate) async fn boot(&self, name: &str, boot: &str) -> Result<(), String> {
+        self.is_ready(name, boot).await?;
+        self.renew(name).await;
+        self.alive
+            .lock()
+            .expect("not poisoned")
+            .insert(name.to_owned(), boot.to_owned());
+        Ok(())
+    }
+
+    async fn is_ready(&self, name: &str, boot: &str) -> Result<(), String> {
         let now = jiff::Timestamp::now();
         let status = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}],
             "nodeInfo": {"bootID": boot, "architecture": "amd64", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
                 "kubeletVersion": "v1.36.3", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": ""},
         }});
-        self.status(name, status).await?;
-        self.renew(name).await;
-        self.alive
-            .lock()
-            .expect("not poisoned")
-            .insert(name.to_owned());
-        Ok(())
+        self.status(name, status).await
+    }
+
+    /// As a kubelet does, the living say again that they are Ready where the control plane has taken them for lost: renewals may come late on a busy machine.
+    async fn say_ready_again(&self) {
+        let Ok(nodes) = self.api().list(&ListParams::default()).await else {
+            return;
+        };
+        let lost = nodes.into_iter().filter(|node| {
+            let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+            let mut conditions = conditions.into_iter().flatten();
+            !conditions.any(|c| c.type_ == "Ready" && c.status == "True")
+        });
+        let said = lost.map(|node| async move {
+            let name = node.name_any();
+            // It may have fallen silent since.
+            let Some(boot) = self.living().get(&name).cloned() else {
+                return;
+            };
+            if let Err(error) = self.is_ready(&name, &boot).await {
+                println!("{error}");
+            }
+        });
+        let said = futures_util::stream::iter(said).buffer_unordered(8);
+        said.collect::<Vec<()>>().await;
     }
 
     /// What kubelet says it uses.
@@ -117,7 +146,7 @@ impl Nodes {
     }
 
     /// Those that are heard of.
-    pub(crate) fn living(&self) -> BTreeSet<String> {
+    pub(crate) fn living(&self) -> BTreeMap<String, String> {
         self.alive.lock().expect("not poisoned").clone()
     }
 
@@ -146,9 +175,10 @@ impl Nodes {
                 let nodes = Self { client, alive };
                 while !end.load(Ordering::Relaxed) {
                     let living = nodes.living();
-                    let renewals = living.iter().map(|name| nodes.renew(name));
+                    let renewals = living.keys().map(|name| nodes.renew(name));
                     let renewals = futures_util::stream::iter(renewals);
                     renewals.buffer_unordered(8).collect::<Vec<()>>().await;
+                    nodes.say_ready_again().await;
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
             });
