@@ -8,6 +8,7 @@ mod detaches;
 mod load;
 mod memory;
 mod safe_detach;
+mod simulator;
 mod start;
 
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ impl Wanted {
 }
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: [&str; 8] = [
+pub const MEASUREMENTS: [&str; 9] = [
     "start",
     "memory",
     "ceiling",
@@ -49,6 +50,7 @@ pub const MEASUREMENTS: [&str; 8] = [
     "detaches",
     "burst",
     "safe-detach",
+    "simulator",
     "growth",
 ];
 
@@ -79,6 +81,7 @@ pub async fn measure(
             "detaches" => detaches::measure(&contestants, extent).await?,
             "safe-detach" => safe_detach::measure(&contestants[0], extent).await?,
             "burst" => burst::measure(&contestants, extent).await?,
+            "simulator" => simulator::measure(&contestants[0], extent).await?,
             // Another driver may take a second for each call: a day for a million.
             _ => memory::growth(&contestants[..1], extent).await?,
         };

@@ -112,7 +112,7 @@ fn the_controller_is_measured() {
     let Some(results) = run("controller", directory.path()) else {
         return;
     };
-    assert_eq!(results.figures.len(), 22);
+    assert_eq!(results.figures.len(), 24);
     assert_eq!(
         greatest(&results, "burst-attempts-10"),
         1.0,

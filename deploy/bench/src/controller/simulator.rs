@@ -1,0 +1,205 @@
+//! How many requests about one volume the simulator answers while it holds 100,000 volumes: it must not be what limits a driver.
+
+mod client;
+
+use std::time::Instant;
+
+use ebs_csi_sandbox::World;
+
+use super::contestant::{Contestant, end, instance};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+use crate::live::cpu_seconds;
+use client::Client;
+
+/// Kept connections, each with one request at a time, and an instance for each.
+const CLIENTS: usize = 16;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The life of a volume, as a driver goes through it.
+    Lives,
+    /// DescribeVolumes by an id.
+    ById,
+    /// DescribeVolumes by a tag.
+    ByName,
+    /// CreateVolume and DeleteVolume.
+    CreateDelete,
+    /// AttachVolume and DetachVolume.
+    AttachDetach,
+    /// DescribeVolumes by as many ids as a filter takes.
+    ByManyIds,
+}
+
+const KINDS: [(Kind, &str); 6] = [
+    (
+        Kind::Lives,
+        "lives: create, attach, detach, a look after each, delete",
+    ),
+    (Kind::ById, "DescribeVolumes by id"),
+    (Kind::ByName, "DescribeVolumes by name"),
+    (Kind::CreateDelete, "CreateVolume, DeleteVolume"),
+    (Kind::AttachDetach, "AttachVolume, DetachVolume"),
+    (
+        Kind::ByManyIds,
+        "DescribeVolumes of 200 (not one volume: beside the rest)",
+    ),
+];
+
+/// Requests a second, of one kind.
+#[derive(Clone, Default)]
+struct Rates {
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
+}
+
+pub(super) async fn measure(
+    contestant: &Contestant,
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let (held, requests) = (
+        extent.of(300, 100_000, 100_000),
+        extent.of(112, 20_000, 20_000),
+    );
+    let world = contestant.unlimited_world(CLIENTS).await?;
+    let began = Instant::now();
+    let volumes = fill(&world, held)?;
+    let filled = to_f64(held) / began.elapsed().as_secs_f64();
+    let mut rates = vec![Rates::default(); KINDS.len()];
+    for round in 0..extent.of(1, 4, 4) {
+        let mut order: Vec<usize> = (0..KINDS.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for which in order {
+            run(
+                &world,
+                KINDS[which].0,
+                requests,
+                &volumes,
+                &mut rates[which],
+            )?;
+        }
+    }
+    let live = world.simulator.get("/v1/invariants").await?;
+    end(world).await?;
+    if live["ok"] != true || live["live"]["volumes"] != held {
+        return Err(BenchError::Other(format!(
+            "the simulator holds something else than the {held} volumes it was given: {live}"
+        )));
+    }
+    Ok(write(rates, held, filled))
+}
+
+/// Creates the volumes that are held, each with a name of its own.
+fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
+    let made = together(world, &[], |client| {
+        let mine = (client.number()..held).step_by(CLIENTS);
+        mine.map(|index| client.create(&held_name(index)))
+            .collect::<Result<Vec<String>, BenchError>>()
+    })?;
+    // As they were named: the volume at `index` bears `held_name(index)`.
+    (0..held)
+        .map(|index| {
+            let id = made[index % CLIENTS].get(index / CLIENTS);
+            id.cloned()
+                .ok_or_else(|| BenchError::Other(format!("volume {index} was not made")))
+        })
+        .collect()
+}
+
+/// Name of held volume number `index`.
+fn held_name(index: usize) -> String {
+    format!("pvc-held-{index}")
+}
+
+/// Some `requests` of this kind from all clients together.
+fn run(
+    world: &World,
+    kind: Kind,
+    requests: usize,
+    volumes: &[String],
+    rates: &mut Rates,
+) -> Result<(), BenchError> {
+    let pid = world.simulator.process().pid().unwrap_or_default();
+    let before = cpu_seconds(pid)?;
+    let began = Instant::now();
+    let sent = together(world, volumes, |client| {
+        let mut sent = 0;
+        let share = match kind {
+            // Each has the work of a hundred.
+            Kind::ByManyIds => requests / 100,
+            _ => requests,
+        };
+        while sent < share.div_ceil(CLIENTS) {
+            sent += client.go_through(kind)?;
+        }
+        Ok(sent)
+    })?;
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu = cpu_seconds(pid)? - before;
+    let sent = to_f64(sent.iter().sum());
+    rates.wall.push(sent / seconds);
+    rates.cpu.push(sent / cpu.max(0.01));
+    Ok(())
+}
+
+/// What each client does in a thread of its own; this one waits for them: nothing else of the bench runs meanwhile.
+fn together<T: Send>(
+    world: &World,
+    volumes: &[String],
+    work: impl Fn(&mut Client<'_>) -> Result<T, BenchError> + Sync,
+) -> Result<Vec<T>, BenchError> {
+    let endpoint = world.simulator.ec2();
+    std::thread::scope(|threads| {
+        let started: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let work = &work;
+                threads.spawn(move || {
+                    let mut client = Client::new(endpoint, number, &instance(number), volumes)?;
+                    work(&mut client)
+                })
+            })
+            .collect();
+        started
+            .into_iter()
+            .map(|thread| {
+                let ended = thread.join();
+                ended.map_err(|_| BenchError::Other("a client panicked".to_owned()))?
+            })
+            .collect()
+    })
+}
+
+fn write(rates: Vec<Rates>, held: usize, filled: f64) -> Vec<Figure> {
+    let mut wall = Figure::new(
+        "simulator-rate",
+        &format!("requests about one volume that the simulator answers per second, {held} volumes held"),
+        "1/s",
+    )
+    .target(Target::at_least(Statistic::Median, 10_000.0))
+    .note(format!("{CLIENTS} kept connections, no latency, no limits of rate. The clients share the machine's processors with the simulator, so this is less than it can do."));
+    let mut cpu = Figure::new(
+        "simulator-cpu",
+        &format!("requests about one volume per second of the simulator's processor time, {held} volumes held"),
+        "1/s",
+    )
+    .note("User and system time from /proc/PID/stat over the same runs: HTTP, the decision, and writing it down before the reply leaves.");
+    for ((kind, label), of) in KINDS.into_iter().zip(rates) {
+        let role = match kind {
+            Kind::Lives => Role::Ours,
+            _ => Role::Part,
+        };
+        wall = wall.row(role, label, of.wall);
+        cpu = cpu.row(role, label, of.cpu);
+    }
+    let label = format!("CreateVolume, from none to {held}");
+    vec![wall.row(Role::Part, &label, vec![filled]), cpu]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn to_f64(number: usize) -> f64 {
+    number as f64
+}

@@ -1,0 +1,207 @@
+//! A client of EC2's Query protocol that costs little: one kept connection, requests made by hand.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ebs_csi_sandbox::ZONE;
+
+use super::{Kind, held_name};
+use crate::error::BenchError;
+
+/// The tag that bears a volume's name.
+const NAME_TAG: &str = "CSIVolumeName";
+/// Most values of a filter (EC2's limit).
+const FILTER_VALUES: usize = 200;
+
+/// A client, with an instance of its own to attach to.
+pub(super) struct Client<'w> {
+    number: usize,
+    instance: String,
+    /// What is held, to be asked about.
+    held: &'w [String],
+    /// How many turns it has had: what comes next.
+    turn: usize,
+    stream: BufReader<TcpStream>,
+    /// The request's lines that are always the same.
+    head: String,
+}
+
+impl<'w> Client<'w> {
+    /// Connects to `endpoint`. What it asks about is among `held`, and it attaches to `instance`.
+    pub(super) fn new(
+        endpoint: &str,
+        number: usize,
+        instance: &str,
+        held: &'w [String],
+    ) -> Result<Self, BenchError> {
+        let address = endpoint.trim_start_matches("http://");
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        let date = jiff::Timestamp::now()
+            .strftime("%Y%m%dT%H%M%SZ")
+            .to_string();
+        // A signature of the right form will do; it is good for minutes, more than a run takes.
+        let head = format!(
+            "POST / HTTP/1.1\r\nhost: ec2\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+             authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\n\
+             x-amz-date: {date}\r\n",
+            &date[..8],
+            "0".repeat(64)
+        );
+        Ok(Self {
+            number,
+            instance: instance.to_owned(),
+            held,
+            turn: 0,
+            stream: BufReader::new(stream),
+            head,
+        })
+    }
+
+    /// Which of the clients it is.
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The requests of one turn, each of which must succeed. Answers how many there were.
+    pub(super) fn go_through(&mut self, kind: Kind) -> Result<usize, BenchError> {
+        self.turn += 1;
+        // Another volume each time, and another than the other clients'.
+        let place = self.turn * 7_919 + self.number;
+        let (index, held) = (place % self.held.len(), self.held);
+        match kind {
+            Kind::Lives => {
+                let volume = self.create_one()?;
+                self.look(&volume)?;
+                self.attach(&volume)?;
+                self.look(&volume)?;
+                self.detach(&volume)?;
+                self.look(&volume)?;
+                self.delete(&volume)?;
+                Ok(7)
+            }
+            Kind::ById => {
+                self.look(&held[index])?;
+                Ok(1)
+            }
+            Kind::ByName => {
+                let name = held_name(index);
+                self.find(
+                    &format!("Filter.1.Name=tag:{NAME_TAG}&Filter.1.Value.1={name}"),
+                    &held[index],
+                )?;
+                Ok(1)
+            }
+            Kind::CreateDelete => {
+                let volume = self.create_one()?;
+                self.delete(&volume)?;
+                Ok(2)
+            }
+            Kind::AttachDetach => {
+                // Of the held ones the client's own: no two attach the same.
+                let volume = &held[self.number];
+                self.attach(volume)?;
+                self.detach(volume)?;
+                Ok(2)
+            }
+            Kind::ByManyIds => {
+                let mut form = "Filter.1.Name=volume-id".to_owned();
+                for value in 0..FILTER_VALUES {
+                    let id = &held[(index + value) % held.len()];
+                    form.push_str(&format!("&Filter.1.Value.{}={id}", value + 1));
+                }
+                self.find(&form, &held[index])?;
+                Ok(1)
+            }
+        }
+    }
+
+    /// A volume of this name. Answers its id.
+    pub(super) fn create(&mut self, name: &str) -> Result<String, BenchError> {
+        let reply = self.ask(
+            "CreateVolume",
+            &format!(
+                "AvailabilityZone={ZONE}&Size=1&VolumeType=gp3&ClientToken={name}&TagSpecification.1.ResourceType=volume\
+                 &TagSpecification.1.Tag.1.Key={NAME_TAG}&TagSpecification.1.Tag.1.Value={name}"
+            ),
+        )?;
+        let id = reply.split_once("<volumeId>");
+        let id = id.and_then(|(_, rest)| rest.split_once("</volumeId>"));
+        match id {
+            Some((id, _)) => Ok(id.to_owned()),
+            None => Err(BenchError::Other(format!("CreateVolume: no id in {reply}"))),
+        }
+    }
+
+    fn create_one(&mut self) -> Result<String, BenchError> {
+        // A name is used once: EC2 remembers its token when the volume has gone.
+        static NAMES: AtomicUsize = AtomicUsize::new(0);
+        let number = NAMES.fetch_add(1, Ordering::Relaxed);
+        self.create(&format!("pvc-{number}"))
+    }
+
+    fn look(&mut self, volume: &str) -> Result<(), BenchError> {
+        self.find(&format!("VolumeId.1={volume}"), volume)
+    }
+
+    fn find(&mut self, which: &str, volume: &str) -> Result<(), BenchError> {
+        let reply = self.ask("DescribeVolumes", which)?;
+        if reply.contains(volume) {
+            return Ok(());
+        }
+        Err(BenchError::Other(format!(
+            "DescribeVolumes: no {volume} in {reply}"
+        )))
+    }
+
+    fn attach(&mut self, volume: &str) -> Result<(), BenchError> {
+        let form = format!(
+            "VolumeId={volume}&InstanceId={}&Device=/dev/xvdba",
+            self.instance
+        );
+        self.ask("AttachVolume", &form).map(drop)
+    }
+
+    fn detach(&mut self, volume: &str) -> Result<(), BenchError> {
+        let form = format!("VolumeId={volume}&InstanceId={}", self.instance);
+        self.ask("DetachVolume", &form).map(drop)
+    }
+
+    fn delete(&mut self, volume: &str) -> Result<(), BenchError> {
+        self.ask("DeleteVolume", &format!("VolumeId={volume}"))
+            .map(drop)
+    }
+
+    /// The answer's body. Anything but a 200 is an error.
+    fn ask(&mut self, action: &str, parameters: &str) -> Result<String, BenchError> {
+        let form = format!("Action={action}&Version=2016-11-15&{parameters}");
+        let request = format!("{}content-length: {}\r\n\r\n{form}", self.head, form.len());
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let (good, body) = self.read()?;
+        if good {
+            return Ok(body);
+        }
+        Err(BenchError::Other(format!("{action}: {body}")))
+    }
+
+    fn read(&mut self) -> io::Result<(bool, String)> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let good = line.starts_with("HTTP/1.1 200");
+        let mut length = 0;
+        while line != "\r\n" {
+            line.clear();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(text) = line.strip_prefix("content-length: ") {
+                length = text.trim().parse().map_err(io::Error::other)?;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        let body = String::from_utf8(body).map_err(io::Error::other)?;
+        Ok((good, body))
+    }
+}
