@@ -173,8 +173,13 @@ impl Publish {
             manner,
             pair: Pair {
                 volume: volume_id("volume_id", volume)?,
-                node: InstanceId::parse(node)
-                    .map_err(|e| Failure::new(Condition::NotFound, format!("node_id: {e}")))?,
+                node: InstanceId::parse(node).map_err(|e| {
+                    let condition = match is_hyperpod(node) {
+                        true => Condition::Unsupported,
+                        false => Condition::NotFound,
+                    };
+                    Failure::new(condition, format!("node_id: {e}"))
+                })?,
             },
             wait_until_initialized: wire
                 .volume_context
@@ -187,14 +192,26 @@ impl Publish {
 /// Reads ControllerUnpublishVolume; `None` when volume or node cannot exist, so that nothing is attached.
 ///
 /// # Errors
-/// For an empty field.
+/// For an empty field, and for a node that exists elsewhere than in EC2: what is attached there cannot be seen.
 pub fn unpublish(wire: &csi::ControllerUnpublishVolumeRequest) -> Result<Option<Pair>, Failure> {
     let volume = present("volume_id", &wire.volume_id)?;
     let node = present("node_id", &wire.node_id)?;
     match (VolumeId::parse(volume), InstanceId::parse(node)) {
         (Ok(volume), Ok(node)) => Ok(Some(Pair { volume, node })),
+        (Ok(volume), Err(_)) if is_hyperpod(node) => Err(Failure::new(
+            Condition::Unsupported,
+            format!(
+                "node_id: {node} is a SageMaker HyperPod node, which this driver does not support, and {volume} may be attached there; \
+                 detach it by sagemaker:DetachClusterNodeVolume, then take the finalizer off the VolumeAttachment"
+            ),
+        )),
         _ => Ok(None),
     }
+}
+
+/// Whether a node is one of SageMaker HyperPod, which has volumes that another driver attached.
+fn is_hyperpod(node: &str) -> bool {
+    node.starts_with("hyperpod-")
 }
 
 /// Reads the id of a deletion; `None` when it cannot exist, so that it is gone.

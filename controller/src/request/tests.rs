@@ -145,6 +145,33 @@ fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
 }
 
 #[test]
+fn what_is_attached_to_a_hyperpod_node_is_not_called_detached() {
+    const NODE: &str = "hyperpod-abc-i-0123456789abcdef0";
+    let mut leave = csi::ControllerUnpublishVolumeRequest {
+        volume_id: "vol-0123456789abcdef0".to_owned(),
+        node_id: NODE.to_owned(),
+        ..Default::default()
+    };
+    let arrive = csi::ControllerPublishVolumeRequest {
+        volume_id: leave.volume_id.clone(),
+        node_id: NODE.to_owned(),
+        volume_capability: Some(capability(false, Mode::SingleNodeWriter)),
+        ..Default::default()
+    };
+    for refused in [
+        unpublish(&leave).unwrap_err(),
+        Publish::parse(&arrive).unwrap_err(),
+    ] {
+        assert_eq!(refused.condition(), Condition::Unsupported, "{refused}");
+        for part in ["HyperPod", NODE] {
+            assert!(refused.text().contains(part), "{refused}");
+        }
+    }
+    leave.volume_id = "vol-impossible".to_owned();
+    assert_eq!(unpublish(&leave), Ok(None));
+}
+
+#[test]
 fn an_expansion_without_a_size_asks_for_none() {
     let expand = |required_bytes, limit_bytes| {
         Expand::parse(&csi::ControllerExpandVolumeRequest {
