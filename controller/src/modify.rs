@@ -153,8 +153,9 @@ impl Modifications {
         match (results, part) {
             (Some(results), Part::Expand) => results.expand,
             (Some(results), Part::Modify) => results.modify,
+            // It panicked, and what it had begun by then is not known.
             (None, _) => Err(Failure::new(
-                Condition::Bug,
+                Condition::OperationPending,
                 format!(
                     "volume {volume}: the change ended by a fault of the driver; the log has it, and the call can be repeated"
                 ),

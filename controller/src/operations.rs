@@ -160,8 +160,8 @@ where
     /// The work goes on when the caller is dropped or its patience ends. Must run inside a tokio runtime.
     ///
     /// # Errors
-    /// What the work ends with; [`Condition::OperationPending`] when another intent holds the key, or took it;
-    /// [`Condition::DeadlinePassed`] when patience ends first; [`Condition::Bug`] when the work panicked.
+    /// What the work ends with; [`Condition::OperationPending`] when another intent holds the key, or took it, and when the work panicked: what
+    /// it had begun by then is not known; [`Condition::DeadlinePassed`] when patience ends first.
     pub async fn run<W, F>(
         &self,
         key: K,
@@ -189,7 +189,7 @@ where
         }
         ended.unwrap_or_else(|| {
             Err(Failure::new(
-                Condition::Bug,
+                Condition::OperationPending,
                 format!("{key}: the operation ended by a fault of the driver; the log has it, and the call can be repeated"),
             ))
         })

@@ -83,10 +83,11 @@ where
                         panic = said(panic.as_ref()),
                         "a call panicked; the others go on"
                     );
+                    // What the call had begun may exist: no code by which a sidecar would forget it.
                     let failure = Failure::new(
-                        Condition::Bug,
+                        Condition::OperationPending,
                         format!(
-                            "{method} met a fault of the driver; it is in the controller's log, please report it"
+                            "{method} met a fault of the driver, and what it had done by then is not known; the fault is in the controller's log, please report it"
                         ),
                     );
                     let status = Status::from(failure);
@@ -167,8 +168,14 @@ mod tests {
             .unwrap();
         let response = service.call(request).await.unwrap();
         let status = Status::from_header_map(response.headers()).unwrap();
-        assert_eq!(status.code(), Code::Internal);
+        // Not final: what the call had begun may exist.
+        assert_eq!(status.code(), Code::Aborted);
         let text = metrics.encode(&[]).unwrap();
-        assert!(text.contains("aws_ebs_csi_rpc_duration_seconds_count{method=\"CreateVolume\",code=\"Internal\"} 1"), "{text}");
+        assert!(
+            text.contains(
+                "aws_ebs_csi_rpc_duration_seconds_count{method=\"CreateVolume\",code=\"Aborted\"} 1"
+            ),
+            "{text}"
+        );
     }
 }

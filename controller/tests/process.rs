@@ -345,7 +345,7 @@ async fn a_panic_in_one_call_harms_no_other() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let fault = probe(&channel).await.expect_err("it panicked");
-    assert_eq!(fault.code(), Code::Internal, "{fault}");
+    assert_eq!(fault.code(), Code::Aborted, "{fault}");
     assert!(fault.message().contains("fault of the driver"), "{fault}");
     assert!(probe(&channel).await.expect("the next one is answered"));
     let info = IdentityClient::new(channel)

@@ -115,7 +115,7 @@ async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_a_bug_for_its_callers_only() {
+async fn a_panic_ends_nobody_elses_work_and_says_nothing_of_what_was_done() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -124,7 +124,9 @@ async fn a_panic_is_a_bug_for_its_callers_only() {
         .await
         .unwrap_err();
     std::panic::set_hook(hook);
-    assert_eq!(failure.condition(), Condition::Bug);
+    // What had been begun may exist: a sidecar must not read "certainly not done".
+    assert_eq!(failure.condition(), Condition::OperationPending);
+    assert!(failure.text().contains("fault of the driver"), "{failure}");
     assert_eq!(table.run(key(), 1, None, |_| async { Ok(1) }).await, Ok(1));
     assert!(table.is_empty());
 }
