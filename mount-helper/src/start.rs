@@ -345,8 +345,15 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
     journal::set_role("directories");
     sys::unblock_signals();
     sys::ignore_stop_signals();
-    let Opened { root, .. } = opened;
-    // The listener and the device directories are the broker's.
+    let Opened {
+        root,
+        disks,
+        taken,
+        listener,
+        rules: _,
+    } = opened;
+    // The listener, the device directories and the memory of disks are the broker's.
+    drop((disks, taken, listener));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::confirmed(&enforced),

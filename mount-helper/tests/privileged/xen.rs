@@ -551,6 +551,24 @@ fn what_stands_on_a_disk_is_judged_as_on_any_other() {
 }
 
 #[test]
+fn what_disks_were_taken_for_is_open_in_the_broker_alone() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let file = rig.path("run/helper.sock.disks");
+    let holds = |pid: u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+        open.flatten()
+            .any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == file))
+    };
+    assert!(holds(rig.part("broker")));
+    for other in [rig.part("directories"), rig.pid()] {
+        assert!(!holds(other));
+    }
+}
+
+#[test]
 fn a_helper_that_is_told_to_refuse_them_does() {
     if !able() {
         return;
