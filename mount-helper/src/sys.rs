@@ -168,7 +168,7 @@ pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
 
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
 /// Bytes of EC2's statistics page.
-const STATISTICS_PAGE: usize = 4096;
+pub const STATISTICS_PAGE: usize = 4096;
 
 /// struct nvme_admin_cmd (linux/nvme_ioctl.h).
 #[repr(C)]

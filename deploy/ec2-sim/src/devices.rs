@@ -6,6 +6,7 @@ mod image;
 mod loop_device;
 mod loop_record;
 mod none;
+mod statistics_page;
 
 pub use clean::{Cleaned, clean};
 pub use file::FileDevices;
@@ -101,6 +102,14 @@ pub trait Devices: Send {
 
     /// What file system a volume holds, if any.
     fn fingerprint(&mut self, volume: &str) -> Option<Fingerprint>;
+
+    /// Writes anew what the controller of each attached volume counts, where a node can ask for it.
+    ///
+    /// # Errors
+    /// From the file system.
+    fn tell_statistics(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// The loop devices in use.
     fn loops(&self) -> Vec<LoopRecord>;

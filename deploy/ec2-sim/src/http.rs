@@ -55,6 +55,9 @@ pub enum ServeError {
     Socket(String, io::Error),
 }
 
+/// A statistics page is no older than this.
+const STATISTICS_AGE: Duration = Duration::from_secs(1);
+
 /// What all sockets share.
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
@@ -162,6 +165,10 @@ impl Server {
         control::listen(&shared, &control)?;
         let timer = tokio::spawn(timer(Arc::clone(&shared)));
         lock(&shared.tasks).push(timer);
+        if options.devices == devices::Mode::Loop {
+            let statistics = tokio::spawn(statistics(Arc::clone(&shared)));
+            lock(&shared.tasks).push(statistics);
+        }
         *lock(&shared.ready) = json!({
             "ec2": format!("http://{ec2}"),
             "control": control.display().to_string(),
@@ -240,6 +247,16 @@ async fn add_instance(
     metadata::listen(shared, &seed.id).await?;
     let all = ready(shared);
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
+}
+
+/// Keeps the statistics pages of attached volumes young.
+async fn statistics(shared: Arc<Shared>) {
+    loop {
+        if let Err(error) = shared.with_sim(|sim, _| sim.tell_statistics()) {
+            tracing::warn!(%error, "the statistics pages of volumes are old");
+        }
+        tokio::time::sleep(STATISTICS_AGE).await;
+    }
 }
 
 /// Makes happen what is due: devices appear without anybody asking.

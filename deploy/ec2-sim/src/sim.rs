@@ -310,6 +310,14 @@ impl Sim {
         &*self.devices
     }
 
+    /// Writes anew what the controllers of attached volumes count.
+    ///
+    /// # Errors
+    /// From the devices.
+    pub fn tell_statistics(&mut self) -> std::io::Result<()> {
+        self.devices.tell_statistics()
+    }
+
     /// An instance and its realm.
     pub fn instance(&self, id: &str) -> Option<(&Realm, &Instance)> {
         self.realms

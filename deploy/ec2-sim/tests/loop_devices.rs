@@ -6,6 +6,7 @@ use process::{NODE_A, Process, binary, run, text};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=gp3";
 
@@ -109,7 +110,36 @@ fn a_volume_lives_as_a_block_device_through_busy_growth_snapshot_restore_and_kil
     assert_eq!(kernel.trim(), format!("{major}:{minor}"));
     assert_eq!(bound(&w.state), [target.to_string_lossy()]);
 
+    // What its controller counts grows with what is written.
+    let page = node.with_file_name(format!("{}.0xd0", target.display()));
+    let written = |more_than: u64| {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Ok(page) = std::fs::read(&page)
+                && let Ok(head) = <[u8; 40]>::try_from(&page[..40.min(page.len())])
+            {
+                assert_eq!(
+                    (page.len(), &head[..4]),
+                    (4096, &[0x10, 0xb5, 0x23, 0x3c][..])
+                );
+                let bytes = u64::from_le_bytes(head[32..].try_into().expect("8 bytes"));
+                if bytes > more_than {
+                    return bytes;
+                }
+            }
+            assert!(
+                Instant::now() < end,
+                "no more than {more_than} bytes written"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let mut zeros = Command::new("dd");
+    zeros.args(["if=/dev/zero", "bs=1M", "count=8", "oflag=direct"]);
+    run(zeros.arg(format!("of={}", node.display())));
+    let before = written((8 << 20) - 1);
     run(Command::new("mkfs.ext4").arg("-q").arg(&device));
+    written(before);
     w.mount(&device);
     std::fs::write(w.mount.join("file"), "kept").expect("write");
     run(Command::new("sync").arg("-f").arg(w.mount.join("file")));
@@ -121,6 +151,7 @@ fn a_volume_lives_as_a_block_device_through_busy_growth_snapshot_restore_and_kil
     w.unmount();
     p.wait_for(&volume, "<status>available</status>");
     assert!(!node.exists() && !device.exists() && bound(&w.state).is_empty());
+    assert!(!page.exists());
 
     // Growth while attached is seen by the kernel.
     let device = attach(&p, &volume, NODE_A, "xvdbb");
@@ -146,7 +177,7 @@ fn a_volume_lives_as_a_block_device_through_busy_growth_snapshot_restore_and_kil
         if restored.contains("<volumeId>") {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     let restored = text(&restored, "volumeId");
     let other = attach(&p, &restored, NODE_A, "xvdbc");
@@ -244,7 +275,7 @@ fn two_instances_share_one_device_of_a_multi_attach_volume() {
         if second.exists() {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     let rdev = |path: &Path| std::fs::metadata(path).expect("node").rdev();
     assert_eq!(rdev(&first), rdev(&second));
@@ -255,7 +286,7 @@ fn two_instances_share_one_device_of_a_multi_attach_volume() {
         if !first.exists() {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     assert!(!first.exists() && second.exists());
     p.call(&format!(
@@ -299,7 +330,7 @@ fn force_and_a_stopped_instance_do_not_wait_for_who_holds_the_device() {
             if bound(&w.state).is_empty() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         assert!(bound(&w.state).is_empty(), "and lets go of it then");
     }

@@ -54,9 +54,28 @@ impl DiskRoots {
         })
     }
 
-    /// The disks have NVMe controllers that can be asked; simulated ones have none.
-    pub fn have_controllers(&self) -> bool {
-        self.recognition == Recognition::Nvme
+    /// Log page 0xD0 of a disk's NVMe controller. A simulated disk has none: whoever made its node keeps the page beside it, under the
+    /// node's name and `.0xd0`. None for a disk without either.
+    pub fn statistics_page(&self, device: &Device) -> Result<Option<Vec<u8>>, Errno> {
+        match device.proof {
+            Proof::Name => Ok(None),
+            Proof::Serial(_) if self.recognition == Recognition::Nvme => {
+                let page = sys::nvme_statistics_page(device);
+                page.map(Some)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            }
+            Proof::Serial(_) => {
+                let name = format!("{}.0xd0", device.disk);
+                let file = match beneath::open(&self.devices, &name, OFlags::RDONLY) {
+                    Err(Errno::NOENT) => return Ok(None),
+                    other => other?,
+                };
+                let mut page = vec![0_u8; sys::STATISTICS_PAGE];
+                let length = rustix::io::read(&file, &mut page)?;
+                page.truncate(length);
+                Ok(Some(page))
+            }
+        }
     }
 
     /// Device number and serial of every disk of the recognised kind that has a node in `/dev`.

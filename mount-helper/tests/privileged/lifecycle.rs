@@ -2,7 +2,9 @@
 use crate::rig::{
     Rig, able, block_target, done, refused, shell, staged, staging, target, told, volume,
 };
-use ebs_csi_wire::{Expanded, FsType, Operation, Outcome, Refusal, Step, Usage};
+use ebs_csi_wire::{
+    Expanded, FsType, LogPage, NvmeStatistics, Operation, Outcome, Refusal, Step, Usage,
+};
 use std::fs;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -341,4 +343,28 @@ fn a_raw_disk_that_is_published_read_only_takes_no_write_from_anybody() {
             done(rig.unstage(&volume));
         }
     }
+}
+
+#[test]
+fn a_simulated_disk_has_the_statistics_that_stand_beside_its_node() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let ask = || {
+        rig.ask(Operation::NvmeStatistics(NvmeStatistics {
+            volume: volume.clone(),
+        }))
+    };
+    assert_eq!(refused(ask()), Refusal::Unsupported);
+    let file = rig.path("dev").join(format!("{}.0xd0", attached.name));
+    let page: Vec<u8> = (0..=255).cycle().take(4096).collect();
+    fs::write(&file, &page).expect("write");
+    assert_eq!(ask(), Outcome::LogPage(LogPage { page }));
+    // A link leads nowhere.
+    fs::remove_file(&file).expect("remove");
+    std::os::unix::fs::symlink("/etc/passwd", &file).expect("symlink");
+    assert!(matches!(ask(), Outcome::Failed(_)));
 }

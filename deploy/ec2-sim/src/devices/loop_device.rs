@@ -2,7 +2,7 @@
 
 use super::image::Images;
 use super::loop_record::{LoopRecord, LoopRecords, backing_file, is_ours};
-use super::{Devices, Fingerprint, Release, Source, remove, short_name};
+use super::{Devices, Fingerprint, Release, Source, remove, short_name, statistics_page};
 use crate::sys;
 use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
 use std::fs::{File, OpenOptions};
@@ -135,7 +135,9 @@ impl LoopDevices {
     fn unplace(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
         let dir = self.dev.join(instance);
         remove(&dir.join(short_name(name)))?;
-        remove(&dir.join(format!("loop{number}")))
+        let node = dir.join(format!("loop{number}"));
+        remove(&statistics_page::path(&node))?;
+        remove(&node)
     }
 }
 
@@ -237,6 +239,21 @@ impl Devices for LoopDevices {
 
     fn fingerprint(&mut self, volume: &str) -> Option<Fingerprint> {
         self.images.fingerprint(volume)
+    }
+
+    fn tell_statistics(&mut self) -> io::Result<()> {
+        for record in self.records.all().iter().filter(|r| !r.abandoned) {
+            for instance in record.instances.keys() {
+                let node = self
+                    .dev
+                    .join(instance)
+                    .join(format!("loop{}", record.number));
+                if node.exists() && is_ours(record) {
+                    statistics_page::write(&node, record.number, self.disk_gid)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn loops(&self) -> Vec<LoopRecord> {
