@@ -19,7 +19,7 @@ const LAST_PARTITION: u32 = 255;
 
 type Context = HashMap<String, String>;
 
-/// The partition; none, empty or 0 is the whole disk (volumes that were migrated from the in-tree driver carry "0").
+/// The partition; none or 0 is the whole disk (volumes that were migrated from the in-tree driver carry "0").
 pub(super) fn partition(volume_context: &Context) -> Result<Option<NonZeroU32>, Failure> {
     let Some(text) = volume_context.get(PARTITION) else {
         return Ok(None);
