@@ -89,7 +89,7 @@ impl Core {
     /// A call that was sent is waited for beyond the deadline, up to the call timeout: its outcome is worth more than the time.
     ///
     /// # Errors
-    /// The last failure.
+    /// The last failure; it may have happened when an earlier attempt may have.
     pub(super) async fn call<T, F>(
         &self,
         action: Action,
@@ -107,8 +107,11 @@ impl Core {
         let place = lane.place();
         let mut made = 0;
         let mut renewed = false;
+        // Whether an attempt before had no clear answer: what the last one is told does not undo it.
+        let mut unclear = false;
         loop {
-            let mut pass = place.turn(deadline).await?;
+            let turn = place.turn(deadline).await;
+            let mut pass = turn.map_err(|error| error.after(unclear))?;
             let started = Instant::now();
             let (result, request_id) = self.send(action, &send).await;
             made += 1;
@@ -119,8 +122,9 @@ impl Core {
                     tracing::debug!(%action, request_id, milliseconds = seconds * 1e3, "ec2 call");
                     return Ok(value);
                 }
-                Err(error) => error,
+                Err(error) => error.after(unclear),
             };
+            unclear = error.may_have_happened();
             self.count(&error);
             tracing::debug!(%action, request_id, milliseconds = seconds * 1e3, attempt = made, %error, "ec2 call failed");
             if error.kind == Ec2ErrorKind::Throttled {

@@ -45,6 +45,14 @@ impl Ec2Error {
         self.sent == Sent::Maybe
     }
 
+    /// The error of an attempt that followed others. `unclear`: of one of them it is not known whether it happened.
+    pub(crate) fn after(mut self, unclear: bool) -> Self {
+        if unclear && !self.action.is_read() {
+            self.sent = Sent::Maybe;
+        }
+        self
+    }
+
     /// Whether the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
         self.kind.is_transient()

@@ -220,9 +220,9 @@ impl Volumes {
         request: &CreateVolume,
         error: &Ec2Error,
     ) -> Result<Option<Volume>, Failure> {
-        if error.may_have_happened() {
+        let unclear = error.may_have_happened();
+        if unclear {
             self.doubtful.put(&request.name, (), DOUBT);
-            return Err(failure_as(Condition::OperationPending, error));
         }
         // A quota or a zone that is full may hide a volume, though its code is not final: EC2 tests it before the token, and the scheduler
         // that is sent to another zone would have a second volume made there.
@@ -234,10 +234,21 @@ impl Volumes {
                 | Ec2ErrorKind::TypeNotInZone
         );
         if condition(error).may_be_in_progress() && !hides {
-            return Ok(None);
+            // Without a connection the own code of that is not final either.
+            return match unclear && error.kind != Ec2ErrorKind::Unreachable {
+                true => Err(failure_as(Condition::OperationPending, error)),
+                false => Ok(None),
+            };
         }
-        match find(ec2, request, self.lag(&request.name)).await {
+        // Another process may have made it just now, of which this one knows nothing.
+        let lag = match hides {
+            true => TAG_LAG,
+            false => self.lag(&request.name),
+        };
+        match find(ec2, request, lag).await {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
+            // An attempt before this answer had none: look-ups may lag for longer.
+            Ok(_) if unclear => Err(failure_as(Condition::OperationPending, error)),
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),
             Ok(Found::Nothing) => Ok(None),
             Err(unknown) => Err(not_known(error, &unknown)),

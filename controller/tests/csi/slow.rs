@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
 use ebs_csi_controller::service::{Controller, Settings};
-use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use serde_json::{Value, json};
@@ -30,16 +28,15 @@ impl Slow {
             whole.extend(over);
         }
         let world = InProcess::new(whole);
-        let settings = Settings {
-            tags: TagSettings::default(),
-            modify_window: Duration::from_secs(2),
-            node_local_volumes: false,
-            safe_detach: SafeDetach::Off,
-            fence: FenceSettings::default(),
-            ..Settings::default()
-        };
-        let controller = Controller::new(world.access(1).await, settings, Arc::default());
+        let access = world.access(1).await;
+        let controller = Controller::new(access, Settings::default(), Arc::default());
         Self { world, controller }
+    }
+
+    /// Another process, which knows nothing of what this one did.
+    async fn another(&self, number: u64) -> Controller {
+        let access = self.world.access(number).await;
+        Controller::new(access, Settings::default(), Arc::default())
     }
 
     async fn create(&self, name: &str) -> Result<String, Status> {
@@ -203,15 +200,7 @@ async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
     assert!(failures >= 20, "{failures}");
     assert_eq!(slow.live("volumes"), 1);
     // A process that knows nothing of the used-up tokens finds the volume, not another one.
-    let settings = Settings {
-        tags: TagSettings::default(),
-        modify_window: Duration::from_secs(2),
-        node_local_volumes: false,
-        safe_detach: SafeDetach::Off,
-        fence: FenceSettings::default(),
-        ..Settings::default()
-    };
-    let controller = Controller::new(slow.world.access(2).await, settings, Arc::default());
+    let controller = slow.another(2).await;
     let request = Request::new(volume("pvc-1", 1));
     let again = controller.create_volume(request).await.unwrap();
     assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
@@ -352,6 +341,50 @@ async fn a_quota_that_is_tested_before_the_token_hides_no_volume() {
     assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
     assert!(full.message().contains("quota"), "{full}");
     assert_eq!(slow.live("volumes"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_hides_no_volume_that_another_process_made_a_moment_ago() {
+    let slow = Slow::new(json!({
+        "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },
+        "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } },
+    }))
+    .await;
+    let id = slow.create("pvc-1").await.unwrap();
+    let other = slow.another(2).await;
+    // Its look-up by name does not show the volume yet.
+    let request = Request::new(volume("pvc-1", 1));
+    let again = other.create_volume(request).await.unwrap();
+    assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
+    assert_eq!(slow.live("volumes"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_does_not_undo_the_lost_answer_before_it() {
+    let refusals = [
+        "UnauthorizedOperation",
+        "InvalidParameterValue",
+        "NeverHeardOf",
+    ];
+    for (refusal, tag_lag) in refusals.iter().flat_map(|r| [(r, 1_500), (r, 5_000)]) {
+        let slow = Slow::new(json!({
+            "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": tag_lag } },
+            "faults": [
+                { "match": { "action": "CreateVolume" }, "nth": 1, "fault": { "kind": "lose_reply", "how": "close", "effect": true } },
+                { "match": { "action": "CreateVolume" }, "nth": 2, "fault": { "kind": "error", "code": refusal, "status": 400 } },
+            ],
+        }))
+        .await;
+        let answer = slow.create("pvc-1").await;
+        assert_eq!(slow.live("volumes"), 1);
+        if let Err(unclear) = answer {
+            // The volume exists, and the look-ups by name do not show it yet.
+            assert_eq!(unclear.code(), Code::Aborted, "{refusal}: {unclear}");
+            assert!(tag_lag > 2_000 || *refusal == "NeverHeardOf", "{unclear}");
+            slow.create("pvc-1").await.unwrap();
+        }
+        assert_eq!(slow.live("volumes"), 1, "{refusal}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
