@@ -79,6 +79,41 @@ fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
     assert_eq!(object["spec"], spec);
 }
 
+/// Who speaks to AWS does not speak to Kubernetes, and the other way round.
+#[test]
+fn the_controller_has_no_kubernetes_token_and_nobody_else_an_aws_identity() {
+    let manifest = deploy("kubernetes/controller.yaml");
+    let deployment = manifest
+        .split("\n---\n")
+        .map(|document| serde_saphyr::from_str::<Value>(document).expect("YAML"))
+        .find(|object| object["kind"] == "Deployment")
+        .expect("a Deployment");
+    let template = &deployment["spec"]["template"];
+    assert_eq!(template["spec"]["automountServiceAccountToken"], false);
+    let skipped = template["metadata"]["annotations"]["eks.amazonaws.com/skip-containers"]
+        .as_str()
+        .expect("the annotation");
+    let skipped: BTreeSet<&str> = skipped.split(',').collect();
+    let mut others = BTreeSet::new();
+    for container in template["spec"]["containers"]
+        .as_array()
+        .expect("containers")
+    {
+        let name = container["name"].as_str().expect("a name");
+        let mounts = container["volumeMounts"].as_array().expect("mounts");
+        let has_token = mounts.iter().any(|mount| mount["name"] == "kubernetes");
+        assert_eq!(has_token, name != "ebs-plugin", "{name}");
+        let tight = &container["securityContext"];
+        assert_eq!(tight["allowPrivilegeEscalation"], false, "{name}");
+        assert_eq!(tight["readOnlyRootFilesystem"], true, "{name}");
+        assert_eq!(tight["capabilities"]["drop"], json!(["ALL"]), "{name}");
+        if name != "ebs-plugin" {
+            others.insert(name);
+        }
+    }
+    assert_eq!(skipped, others);
+}
+
 #[test]
 fn every_rule_of_rbac_names_code_that_is_there() {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");

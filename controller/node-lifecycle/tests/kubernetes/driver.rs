@@ -35,7 +35,8 @@ pub(crate) struct Driver {
 }
 
 /// Beside the test's own binary.
-fn program(name: &str) -> Result<PathBuf, String> {
+/// One of the driver's programs, as this test's build has it.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let directory = me.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let path = directory.join(name);

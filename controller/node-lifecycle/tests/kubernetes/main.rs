@@ -10,6 +10,7 @@ mod control_plane;
 mod driver;
 mod ec2;
 mod fencing;
+mod installing;
 mod leader;
 mod leaving;
 mod manifests;

@@ -22,6 +22,9 @@ fn collection(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default();
     let (group, plural) = match kind {
         "ServiceAccount" => ("api/v1", "serviceaccounts"),
+        "ConfigMap" => ("api/v1", "configmaps"),
+        "Deployment" => ("apis/apps/v1", "deployments"),
+        "PodDisruptionBudget" => ("apis/policy/v1", "poddisruptionbudgets"),
         "ClusterRole" => ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
         "ClusterRoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
         "Role" => ("apis/rbac.authorization.k8s.io/v1", "roles"),
@@ -45,8 +48,17 @@ fn collection(object: &Value) -> String {
 
 /// Makes an object.
 pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), String> {
+    post(client, object, "").await
+}
+
+/// Whether the API server would make the object, and knows every field of it.
+pub(crate) async fn would_create(client: &Client, object: &Value) -> Result<(), String> {
+    post(client, object, "?dryRun=All&fieldValidation=Strict").await
+}
+
+async fn post(client: &Client, object: &Value, how: &str) -> Result<(), String> {
     let body = serde_json::to_vec(object).map_err(|e| e.to_string())?;
-    let request = http::Request::post(collection(object))
+    let request = http::Request::post(format!("{}{how}", collection(object)))
         .header("content-type", "application/json")
         .body(body)
         .map_err(|e| e.to_string())?;

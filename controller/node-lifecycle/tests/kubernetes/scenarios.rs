@@ -14,7 +14,7 @@ use crate::control_plane::{self, ControlPlane};
 use crate::driver::{self, Driver};
 use crate::nodes::Nodes;
 use crate::{
-    boots, brake, fencing, leader, leaving, manifests, modes, names, partition, people,
+    boots, brake, fencing, installing, leader, leaving, manifests, modes, names, partition, people,
     permissions, pods, power, several, weather,
 };
 
@@ -121,6 +121,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         fencing::scenarios(world),
         several::scenarios(world),
         leader::scenarios(world),
+        installing::scenarios(world),
     ];
     let beside = beside.into_iter().flatten().filter(wanted);
     let mut outcomes = join_all(beside.map(Scenario::end)).await;

@@ -1,0 +1,72 @@
+//! The controller's pod as the manifests describe it: taken by the API server, with flags that the programs know.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::cluster::{Outcome, World, must};
+use crate::driver::program;
+use crate::manifests;
+use crate::scenarios::Scenario;
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![
+        Scenario::new("the_manifests_are_taken_whole", taken(world)),
+        Scenario::new("the_flags_of_the_manifests_are_known", known()),
+    ]
+}
+
+async fn taken(world: &World<'_>) -> Outcome {
+    for file in ["controller.yaml", "sidecars-rbac.yaml"] {
+        for object in manifests::read(file) {
+            manifests::would_create(&world.admin, &object).await?;
+        }
+    }
+    // The API server would say so.
+    let mut odd = manifests::read("controller.yaml").remove(0);
+    odd["dta"] = Value::Null;
+    let taken = manifests::would_create(&world.admin, &odd).await;
+    must(taken.is_err(), "a field that does not exist is refused")
+}
+
+/// With safe detach off, as the manifest has it, and on.
+async fn known() -> Outcome {
+    let objects = manifests::read("controller.yaml");
+    let deployment = objects
+        .iter()
+        .find(|object| object["kind"] == "Deployment")
+        .ok_or("no Deployment")?;
+    let containers = &deployment["spec"]["template"]["spec"]["containers"];
+    let programs = [
+        ("ebs-plugin", "ebs-csi-controller"),
+        ("node-lifecycle", "ebs-csi-node-lifecycle"),
+    ];
+    for (container, name) in programs {
+        let container = containers
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|it| it["name"] == container)
+            .ok_or("no such container")?;
+        for values in [("false", "off", "off"), ("true", "enforce", "prove-first")] {
+            let (gate, mode, failover) = values;
+            let arguments = container["args"].as_array().into_iter().flatten();
+            let arguments = arguments.filter_map(Value::as_str).map(|argument| {
+                argument
+                    .replace("$(SAFE_DETACH_GATE)", gate)
+                    .replace("$(SAFE_DETACH_MODE)", mode)
+                    .replace("$(FAILOVER)", failover)
+            });
+            // Arguments are read in their order: help is reached when those before it are good.
+            let ended = Command::new(program(name)?)
+                .args(arguments)
+                .arg("--help")
+                .stdout(Stdio::null())
+                .output()
+                .map_err(|e| e.to_string())?;
+            let said = String::from_utf8_lossy(&ended.stderr);
+            must(ended.status.success(), &format!("{name}: {said}"))?;
+        }
+    }
+    Ok(())
+}
