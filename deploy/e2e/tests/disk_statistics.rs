@@ -1,0 +1,87 @@
+//! What a disk's controller counts, from EC2's side of the disk to the page that the node-agent serves.
+
+use std::time::Duration;
+
+use ebs_csi_e2e::Setting;
+use ebs_csi_sandbox::co::{Claim, Volume};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// An address that nothing else of the machine is given by chance: below the ports that the kernel hands out, on a loopback address of its own.
+const METRICS: &str = "127.0.77.1:3302";
+/// Each step happens within seconds: the simulator counts once a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn page() -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(METRICS).await?;
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
+        .await?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await?;
+    Ok(page)
+}
+
+/// The bytes that the page says were written to the volume.
+fn written(page: &str, volume: &Volume) -> Option<u64> {
+    let line = page.lines().find(|line| {
+        line.starts_with("aws_ebs_csi_write_bytes_total{") && line.contains(&volume.id)
+    })?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// Asks until the page says more than `before`.
+async fn written_beyond(before: u64, volume: &Volume) -> u64 {
+    let mut last = String::new();
+    let asking = async {
+        loop {
+            if let Ok(now) = page().await {
+                if let Some(bytes) = written(&now, volume).filter(|bytes| *bytes > before) {
+                    return bytes;
+                }
+                last = now;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, asking).await;
+    found.unwrap_or_else(|_| panic!("not more than {before} bytes on the page:\n{last}"))
+}
+
+#[tokio::test]
+async fn what_a_pod_writes_is_counted_on_the_nodes_page() {
+    let one_node = Setting::with(|options| {
+        options.nodes.truncate(1);
+        options
+            .agent_arguments
+            .push(format!("--http-endpoint={METRICS}"));
+    });
+    let Some(setting) = one_node.await else {
+        return;
+    };
+    let claim = Claim::filesystem("pvc-counted", "ext4", 1);
+    let (volume, attachment) = setting.attached(&claim).await;
+    let kubelet = &setting.kubelets[0];
+    setting
+        .must("stage", kubelet.stage(&volume, &attachment))
+        .await;
+    let published = setting
+        .must(
+            "publish",
+            kubelet.publish(&volume, &attachment, "pod-1", false),
+        )
+        .await;
+    let formatted = written_beyond(0, &volume).await;
+    const MEBIBYTE: usize = 1 << 20;
+    let file = std::fs::File::create(published.path.join("data")).expect("a file of the pod");
+    std::io::Write::write_all(&mut &file, &vec![7; MEBIBYTE]).expect("the pod writes");
+    file.sync_all().expect("the pod syncs");
+    drop(file);
+    let more = written_beyond(formatted + MEBIBYTE as u64 - 1, &volume).await;
+    assert!(more >= formatted + MEBIBYTE as u64);
+    setting
+        .must("unpublish", kubelet.unpublish(&volume, "pod-1"))
+        .await;
+    setting.discard(&volume).await;
+    setting.finish().await;
+}
