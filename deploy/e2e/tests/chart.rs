@@ -1,0 +1,905 @@
+//! The Helm chart: what it renders from many sets of values, what it refuses, and what it says about itself.
+//!
+//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart` writes `deploy/docs/configuration.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use ebs_csi_e2e::{program, setting};
+use serde_json::{Value, json};
+
+fn root() -> PathBuf {
+    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
+        .join("../..")
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Helm, where `deploy/chart/prepare` leaves it; without it a line says why the test does nothing.
+fn helm() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let helm = cache.or(home)?.join("ebs-csi/bin/helm");
+    if !helm.exists() {
+        println!("skipped: no Helm; ./deploy/chart/prepare builds it");
+        return None;
+    }
+    Some(helm)
+}
+
+const SNAPSHOTS: [&str; 2] = ["--api-versions", "snapshot.storage.k8s.io/v1"];
+const MONITORS: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
+
+/// A Kubernetes version that is older than all that the chart asks about, and one that has it all.
+const KUBERNETES: [&str; 2] = ["1.29.0", "1.36.0"];
+
+/// What Helm renders, or what it says instead.
+fn text(helm: &Path, arguments: &[&str]) -> Result<String, String> {
+    let out = Command::new(helm)
+        .args(["template", "release", "deploy/chart"])
+        .args(["--namespace", "kube-system"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("Helm can be started");
+    match out.status.success() {
+        true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
+    }
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.split("\n---\n")
+        .map(|document| document.trim_start_matches("---\n"))
+        .filter(|document| {
+            document
+                .lines()
+                .any(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        })
+        // Helm's own parser takes the last of two equal keys; this one refuses them.
+        .map(|document| serde_saphyr::from_str(document).expect(document))
+        .collect()
+}
+
+fn render(helm: &Path, arguments: &[&str]) -> Vec<Value> {
+    objects(&text(helm, arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why}")))
+}
+
+/// The sets of values in `deploy/chart/ci`, and none.
+fn sets() -> Vec<Vec<String>> {
+    let mut all = vec![Vec::new()];
+    for entry in std::fs::read_dir(root().join("deploy/chart/ci")).expect("sets of values") {
+        let path = entry.expect("an entry").path();
+        all.push(vec!["--values".to_owned(), path.display().to_string()]);
+    }
+    assert!(all.len() >= 10, "{}", all.len());
+    all
+}
+
+/// What was rendered with which arguments.
+type Rendered = (String, Vec<Value>);
+
+/// Every set, on old and new Kubernetes, the latter with snapshots and monitors.
+fn each(helm: &Path, mut judge: impl FnMut(&str, &[Value])) {
+    static ALL: OnceLock<Vec<Rendered>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let mut all = Vec::new();
+        for set in sets() {
+            let definitions = [SNAPSHOTS, MONITORS].concat();
+            for (version, definitions) in KUBERNETES.into_iter().zip([&[][..], &definitions]) {
+                let mut arguments: Vec<&str> = set.iter().map(String::as_str).collect();
+                arguments.extend(["--kube-version", version]);
+                arguments.extend(definitions);
+                all.push((format!("{arguments:?}"), render(helm, &arguments)));
+            }
+        }
+        all
+    });
+    for (arguments, objects) in all {
+        judge(arguments, objects);
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+    objects
+        .iter()
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+}
+
+/// The pods that are described: the name of what describes them, and their spec.
+fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
+    let named = |object: &'static str| move |it: &&Value| it["kind"] == object;
+    ["Deployment", "DaemonSet"]
+        .into_iter()
+        .flat_map(|kind| objects.iter().filter(named(kind)))
+        .map(|object| {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            (name, &object["spec"]["template"]["spec"])
+        })
+        .collect()
+}
+
+/// The containers of a pod that this chart describes, without a user's own init containers.
+fn containers(pod: &Value) -> Vec<(&str, &Value)> {
+    array(&pod["initContainers"])
+        .iter()
+        .filter(|it| it["name"] == "mount-helper")
+        .chain(array(&pod["containers"]))
+        .map(|it| (it["name"].as_str().expect("a name"), it))
+        .collect()
+}
+
+#[test]
+fn the_plain_manifests_are_what_the_chart_renders() {
+    if helm().is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = Command::new(root().join("deploy/chart/render"))
+        .arg(directory.path())
+        .output()
+        .expect("the script");
+    assert!(out.status.success(), "{out:?}");
+    let mut rendered = 0;
+    for entry in std::fs::read_dir(directory.path()).expect("what it wrote") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let made = std::fs::read_to_string(&path).expect("a manifest");
+        let kept = read(&format!("deploy/kubernetes/{name}"));
+        assert!(
+            made == kept,
+            "deploy/kubernetes/{name} is stale: ./deploy/chart/render writes it"
+        );
+        rendered += 1;
+    }
+    assert!(rendered >= 6, "{rendered}");
+}
+
+#[test]
+fn the_chart_carries_the_alerts_as_they_are() {
+    let mut carried = 0;
+    for entry in std::fs::read_dir(root().join("deploy/kubernetes")).expect("manifests") {
+        let name = entry.expect("an entry").file_name();
+        let Some(of) = name
+            .to_string_lossy()
+            .strip_suffix("-alerts.yaml")
+            .map(str::to_owned)
+        else {
+            continue;
+        };
+        let (source, copy) = (
+            format!("deploy/kubernetes/{of}-alerts.yaml"),
+            format!("deploy/chart/alerts/{of}.yaml"),
+        );
+        assert!(
+            root().join(&copy).exists() && read(&source) == read(&copy),
+            "{copy} is stale: ./deploy/chart/render copies {source}"
+        );
+        carried += 1;
+    }
+    assert!(carried >= 2, "{carried}");
+}
+
+#[test]
+fn no_set_of_values_mixes_trust_levels() {
+    let Some(helm) = helm() else { return };
+    each(&helm, |set, objects| {
+        for (name, pod) in pods(objects) {
+            let on_node = name != "ebs-csi-controller";
+            assert_eq!(pod["automountServiceAccountToken"], false, "{set}: {name}");
+            assert!(pod["hostPID"].is_null(), "{set}: {name}");
+            for (container, it) in containers(pod) {
+                let at = format!("{set}: {name}: {container}");
+                let context = &it["securityContext"];
+                let helper = container == "mount-helper";
+                assert_eq!(context["privileged"] == true, helper, "{at}");
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{at}");
+                if !helper {
+                    assert_eq!(context["allowPrivilegeEscalation"], false, "{at}");
+                    assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{at}");
+                }
+                let adds = array(&context["capabilities"]["add"]);
+                let expected = match on_node && container == "ebs-plugin" {
+                    true => json!(["SETUID", "SETGID", "SETPCAP"]),
+                    false => json!([]),
+                };
+                assert_eq!(json!(adds), expected, "{at}");
+                // The Kubernetes token and what may hold AWS keys never meet.
+                let token = array(&it["volumeMounts"])
+                    .iter()
+                    .any(|mount| mount["name"] == "kubernetes");
+                assert_eq!(token, !on_node && container != "ebs-plugin", "{at}");
+                let controller = !on_node && container == "ebs-plugin";
+                let secret = it.to_string().contains("ecretKeyRef") || !it["envFrom"].is_null();
+                assert!(controller || !secret, "{at}: only the controller has keys");
+            }
+        }
+        assert!(!pods(objects).is_empty(), "{set}");
+    });
+}
+
+#[test]
+fn selectors_and_role_references_never_change() {
+    let Some(helm) = helm() else { return };
+    let roles = BTreeMap::from([
+        ("ebs-csi-attacher-binding", "ebs-external-attacher-role"),
+        (
+            "ebs-csi-provisioner-binding",
+            "ebs-external-provisioner-role",
+        ),
+        ("ebs-csi-resizer-binding", "ebs-external-resizer-role"),
+        (
+            "ebs-csi-snapshotter-binding",
+            "ebs-external-snapshotter-role",
+        ),
+        ("ebs-csi-leases-rolebinding", "ebs-csi-leases-role"),
+    ]);
+    each(&helm, |set, objects| {
+        for object in objects {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            let kind = object["kind"].as_str().expect("a kind");
+            if ["Deployment", "DaemonSet"].contains(&kind) {
+                let labels = json!({
+                    "app": name,
+                    "app.kubernetes.io/name": "aws-ebs-csi-driver",
+                    "app.kubernetes.io/instance": "release",
+                });
+                assert_eq!(object["spec"]["selector"]["matchLabels"], labels, "{set}");
+                let of_pods = &object["spec"]["template"]["metadata"]["labels"];
+                for (label, value) in labels.as_object().into_iter().flatten() {
+                    assert_eq!(of_pods[label], *value, "{set}: {name}");
+                }
+            }
+            if let Some(role) = roles.get(name) {
+                assert_eq!(object["roleRef"]["name"], *role, "{set}");
+            }
+            if kind == "CSIDriver" {
+                assert_eq!(name, "ebs.csi.aws.com");
+                assert_eq!(object["spec"]["attachRequired"], true, "{set}");
+            }
+        }
+    });
+    let names = render(&helm, &["--set", "nameOverride=other"]);
+    let deployment = find(&names, "Deployment", "ebs-csi-controller").expect("a Deployment");
+    let labels = &deployment["spec"]["selector"]["matchLabels"];
+    assert_eq!(labels["app.kubernetes.io/name"], "other");
+}
+
+#[test]
+fn no_object_is_rendered_twice() {
+    let Some(helm) = helm() else { return };
+    each(&helm, |set, objects| {
+        let mut seen = BTreeSet::new();
+        for object in objects {
+            let key = ["kind", "namespace", "name"].map(|part| match part {
+                "kind" => object[part].to_string(),
+                _ => object["metadata"][part].to_string(),
+            });
+            assert!(seen.insert(key.clone()), "{set}: {key:?}");
+        }
+    });
+}
+
+#[test]
+fn a_node_only_release_owns_nothing_of_the_other() {
+    let Some(helm) = helm() else { return };
+    let objects = render(&helm, &["--values", "deploy/chart/ci/node-only.yaml"]);
+    let kinds: BTreeSet<_> = objects
+        .iter()
+        .filter_map(|it| it["kind"].as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        BTreeSet::from(["DaemonSet", "Service", "ServiceAccount"])
+    );
+    for object in &objects {
+        assert_eq!(object["metadata"]["namespace"], "kube-public", "{object}");
+    }
+}
+
+#[test]
+fn zero_and_false_can_be_said() {
+    let Some(helm) = helm() else { return };
+    let argument = |set: &str, name: &str, container: &str, flag: &str| {
+        let objects = render(&helm, &["--set", set]);
+        let pods = pods(&objects);
+        let (_, pod) = pods.iter().find(|(it, _)| *it == name).expect("a pod");
+        let all = containers(pod);
+        let (_, it) = all.iter().find(|(it, _)| *it == container).expect("it");
+        array(&it["args"]).iter().any(|word| word == flag)
+    };
+    let node = |set: &str, flag: &str| argument(set, "ebs-csi-node", "ebs-plugin", flag);
+    assert!(node("node.volumeAttachLimit=0", "--volume-attach-limit=0"));
+    let reserved = "--reserved-volume-attachments=0";
+    assert!(node("node.reservedVolumeAttachments=0", reserved));
+    assert!(node("node.logLevel=0", "--v=0"));
+    assert!(node("node.agent.factsTimeout=0", "--node-facts-timeout=0"));
+    let helper = "--grace=0";
+    assert!(argument(
+        "node.helper.grace=0",
+        "ebs-csi-node",
+        "mount-helper",
+        helper
+    ));
+    let budget = |set: &str, key: &str| {
+        let objects = render(&helm, &["--set", set]);
+        let budget = find(&objects, "PodDisruptionBudget", "ebs-csi-controller");
+        budget.expect("a budget")["spec"][key].clone()
+    };
+    let of = "controller.podDisruptionBudget";
+    assert_eq!(
+        budget(&format!("{of}.maxUnavailable=0"), "maxUnavailable"),
+        0
+    );
+    assert_eq!(budget(&format!("{of}.minAvailable=0"), "minAvailable"), 0);
+    let period = "nodeAllocatableUpdatePeriodSeconds";
+    let objects = render(&helm, &["--set", &format!("{period}=0")]);
+    let driver = find(&objects, "CSIDriver", "ebs.csi.aws.com").expect("the driver");
+    assert!(driver["spec"][period].is_null());
+    // In a DaemonSet's own values, over node's.
+    let merged = render(
+        &helm,
+        &[
+            "--set",
+            "node.volumeAttachLimit=9,additionalDaemonSets.x.volumeAttachLimit=0",
+            "--set",
+            "node.helper.enabled=true,additionalDaemonSets.x.helper.enabled=false",
+        ],
+    );
+    let own = find(&merged, "DaemonSet", "ebs-csi-node-x").expect("a DaemonSet");
+    assert!(own.to_string().contains("--volume-attach-limit=0"));
+    assert!(own["spec"]["template"]["spec"]["initContainers"].is_null());
+}
+
+#[test]
+fn the_grace_period_is_divided_and_never_overrun() {
+    let Some(helm) = helm() else { return };
+    each(&helm, |set, objects| {
+        for (name, pod) in pods(objects) {
+            if name == "ebs-csi-controller" {
+                continue;
+            }
+            let seconds = |container: &str, flag: &str| {
+                let all = containers(pod);
+                let it = all.iter().find(|(it, _)| *it == container)?.1;
+                let hook = array(&it["lifecycle"]["preStop"]["exec"]["command"]);
+                let mut words = array(&it["args"]).iter().chain(hook);
+                words.find_map(|word| word.as_str()?.strip_prefix(flag)?.parse::<u64>().ok())
+            };
+            let hook = seconds("ebs-plugin", "--timeout=").expect("a hook");
+            let agent = seconds("ebs-plugin", "--grace-period=").expect("the agent");
+            let helper = seconds("mount-helper", "--grace=").unwrap_or(0);
+            let whole = pod["terminationGracePeriodSeconds"].as_u64().expect("all");
+            assert!(
+                hook + agent + helper < whole,
+                "{set}: {name}: {hook} {agent} {helper}"
+            );
+            let sidecar =
+                &array(&pod["initContainers"]).last().expect("the helper")["restartPolicy"];
+            assert_eq!(sidecar, "Always", "{set}: {name}: the helper ends last");
+        }
+    });
+}
+
+#[test]
+fn each_refusal_names_its_key_and_next_step() {
+    let Some(helm) = helm() else { return };
+    // Values, and words of what is said.
+    let rows: &[(&str, &[&str])] = &[
+        (
+            "image.repository=x/aws-ebs-csi-driver",
+            &["image.repository", "image.mirrorOfThisDriver"],
+        ),
+        ("fips=true", &["fips", "fipsEndpointsOnly"]),
+        ("health=livenessprobe", &["health", "agent"]),
+        (
+            "node.registration=registrar",
+            &["node.registration", "agent"],
+        ),
+        (
+            "safeDetach.mode=enforce",
+            &["safeDetach.mode", "safeDetach.gate"],
+        ),
+        (
+            "safeDetach.failover=kep",
+            &["safeDetach.failover", "safeDetach.mode"],
+        ),
+        (
+            "safeDetach.fence=stop",
+            &["safeDetach.fence", "safeDetach.failover"],
+        ),
+        (
+            "onboarding.taint=true",
+            &["onboarding", "Leave the key out"],
+        ),
+        (
+            "networkPolicy.enabled=true",
+            &["networkPolicy", "leave it out"],
+        ),
+        ("dashboards.enabled=true", &["dashboards", "leave it out"]),
+        (
+            "podSecurityLabels=true",
+            &["podSecurityLabels", "label the namespace"],
+        ),
+        (
+            "controller.securityContext.runAsUser=0",
+            &["controller.securityContext", "other user"],
+        ),
+        (
+            "controller.containerSecurityContext.runAsUser=0",
+            &["containerSecurityContext", "other user"],
+        ),
+        (
+            "controller.containerSecurityContext.privileged=true",
+            &["containerSecurityContext", "Leave"],
+        ),
+        (
+            "sidecars.attacher.securityContext.privileged=true",
+            &["sidecars.attacher", "Leave"],
+        ),
+        (
+            "node.agent.securityContext.privileged=true",
+            &["node.agent", "Leave"],
+        ),
+        (
+            "node.containerSecurityContext.privileged=false",
+            &["node.containerSecurityContext", "Leave"],
+        ),
+        (
+            "node.securityContext.runAsUser=1000",
+            &["node.securityContext", "Leave"],
+        ),
+        (
+            "node.securityContext.runAsNonRoot=true",
+            &["node.securityContext", "Leave"],
+        ),
+        (
+            "node.helper.securityContext.runAsUser=1",
+            &["node.helper.securityContext", "Leave"],
+        ),
+        (
+            "node.windowsHostProcess=true",
+            &["node.windowsHostProcess", "Keep the Go driver"],
+        ),
+        (
+            "node.volumeAttachLimit=1,node.reservedVolumeAttachments=0",
+            &["volumeAttachLimit", "Give one"],
+        ),
+        (
+            "node.envFrom[0].secretRef.name=s",
+            &["node.envFrom", "controller.envFrom"],
+        ),
+        (
+            "node.env[0].name=N,node.env[0].valueFrom.secretKeyRef.name=s",
+            &["node.env N", "controller.env"],
+        ),
+        (
+            "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r",
+            &["role-arn", "serviceAccount.foreign"],
+        ),
+        (
+            "node.podAnnotations.ebs\\.csi\\.aws\\.com/zone=z",
+            &["node.podAnnotations", "Remove it"],
+        ),
+        (
+            "node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/dev/x",
+            &["/dev", "elsewhere"],
+        ),
+        (
+            "node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/var/lib",
+            &["/var/lib/kubelet", "elsewhere"],
+        ),
+        (
+            "node.helper.volumeMounts[0].name=v,node.helper.volumeMounts[0].mountPath=/run/ebs-csi/",
+            &["/run/ebs-csi", "elsewhere"],
+        ),
+        (
+            "node.terminationGracePeriodSeconds=10",
+            &["terminationGracePeriodSeconds", "at least 13"],
+        ),
+        (
+            "node.agent.preStopTimeout=30",
+            &["node.agent.preStopTimeout", "at least 42"],
+        ),
+        (
+            "additionalDaemonSets.x.volumeAttachLimit=1,additionalDaemonSets.x.reservedVolumeAttachments=1",
+            &["additionalDaemonSets.x.volumeAttachLimit", "Give one"],
+        ),
+        (
+            "additionalDaemonSets.windows.logLevel=2",
+            &["additionalDaemonSets.windows", "lower-case"],
+        ),
+        (
+            "storageClasses[0].name=c,storageClasses[0].parameters.sype=gp3",
+            &["\"sype\"", "Known are"],
+        ),
+        // By the schema.
+        ("node.noSuchKey=1", &["noSuchKey", "node"]),
+        ("node.helper.untrustedImages=perhaps", &["untrustedImages"]),
+        ("node.metadataSources=guess", &["metadataSources"]),
+        ("node.volumeAttachLimit=-1", &["volumeAttachLimit"]),
+        ("safeDetach.mode=strict", &["safeDetach/mode"]),
+        ("controller.replicaCount=two", &["replicaCount"]),
+        (
+            "storageClasses[0].parameters.type=gp3",
+            &["storageClasses", "name"],
+        ),
+        ("images.nodeAgent.digest=latest", &["digest"]),
+    ];
+    for (values, words) in rows {
+        let said = text(&helm, &["--set", values]).expect_err(values);
+        for word in *words {
+            assert!(said.contains(word), "{values}: no {word:?} in: {said}");
+        }
+    }
+    // What the refusals ask for is taken.
+    for values in [
+        "image.repository=x/aws-ebs-csi-driver,image.mirrorOfThisDriver=true",
+        "fips=true,fipsEndpointsOnly=true",
+        "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
+        "node.terminationGracePeriodSeconds=13",
+        "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
+        "safeDetach.mode=false,node.helper.nodevNosuid=true",
+    ] {
+        text(&helm, &["--set", values]).unwrap_or_else(|why| panic!("{values}: {why}"));
+    }
+}
+
+#[test]
+fn values_without_effect_are_noted_where_they_act() {
+    let Some(helm) = helm() else { return };
+    let rows = [
+        ("fullnameOverride=x", "fullnameOverride"),
+        ("controller.batching=false", "controller.batching"),
+        (
+            "controller.env[0].name=LOST,controller.env[0].value=x",
+            "controller.env LOST",
+        ),
+        ("helmTester.image=x", "helmTester.image"),
+        ("node.hostNetwork=true", "hostNetwork"),
+        ("node.otelTracing.otelServiceName=x", "otelTracing"),
+        ("node.dnsConfig.nameservers[0]=192.0.2.1", "dnsConfig"),
+        (
+            "node.serviceAccount.disableMutation=true",
+            "disableMutation",
+        ),
+        ("node.probeDirVolume.hostPath.path=/x", "probeDirVolume"),
+        (
+            "sidecars.livenessProbe.image.tag=v1",
+            "sidecars.livenessProbe",
+        ),
+        (
+            "sidecars.metadataLabeler.enabled=true",
+            "sidecars.metadataLabeler",
+        ),
+        ("volumeSnapshotClasses[0].name=x", "volumeSnapshotClasses"),
+        ("nodeComponentOnly=true", "nodeComponentOnly"),
+    ];
+    let quiet = text(&helm, &[]).expect("the defaults");
+    assert!(!quiet.contains("# Noted: "), "the defaults need no word");
+    for (values, word) in rows {
+        let rendered = text(&helm, &["--set", values]).expect(values);
+        let noted = rendered
+            .lines()
+            .any(|line| line.starts_with("# Noted: ") && line.contains(word));
+        assert!(noted, "{values}: no note about {word}");
+    }
+}
+
+#[test]
+fn a_users_argument_takes_the_charts_place() {
+    let Some(helm) = helm() else { return };
+    let set = "sidecars.provisioner.additionalArgs={--timeout=9s,--kube-api-qps=1}";
+    let objects = render(&helm, &["--set", set]);
+    let pods = pods(&objects);
+    let (_, pod) = pods.first().expect("the controller's pod");
+    let all = containers(pod);
+    let (_, provisioner) = all
+        .iter()
+        .find(|(it, _)| *it == "csi-provisioner")
+        .expect("it");
+    let words: Vec<&str> = array(&provisioner["args"])
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let flags = |name: &str| words.iter().filter(|it| it.starts_with(name)).count();
+    assert_eq!((flags("--timeout="), flags("--kube-api-qps=")), (1, 1));
+    assert!(words.contains(&"--timeout=9s") && words.contains(&"--kube-api-qps=1"));
+    // Rates and workers go together.
+    assert_eq!(
+        (flags("--kube-api-burst"), flags("--worker-threads")),
+        (0, 0)
+    );
+}
+
+/// What the text says between two marks, as words.
+fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
+    let rest = text
+        .split_once(from)
+        .unwrap_or_else(|| panic!("no {from}"))
+        .1;
+    let inside = rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0;
+    inside
+        .split(|c: char| c.is_whitespace() || c == '"' || c == ',' || c == '|')
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+#[test]
+fn the_charts_lists_are_those_of_the_programs() {
+    let define = |file: &str, name: &str| {
+        let text = read(&format!("deploy/chart/templates/{file}"));
+        let from = format!("{{{{- define \"{name}\" -}}}}");
+        let found = words(&text, &from, "{{- end");
+        found
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>()
+    };
+    let confinement = read("controller/src/confinement.rs");
+    let kept = words(&confinement, "KEPT_VARIABLES: [&str; 15] = [", "]");
+    assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
+
+    let classes = read("controller/src/parameters/storage_class.rs");
+    let known = classes
+        .split_once("const KNOWN: &str = \"")
+        .expect("KNOWN")
+        .1;
+    let known = known
+        .split_once(", and tagSpecification_N")
+        .expect("its end")
+        .0;
+    let mut known: BTreeSet<String> = known
+        .split([',', '\\', '\n'])
+        .map(|word| word.trim().to_ascii_lowercase())
+        .filter(|word| !word.is_empty())
+        .collect();
+    // Taken without effect.
+    known.extend(["fstype", "blockexpress"].map(str::to_owned));
+    assert_eq!(define("_refusals.tpl", "ebs.parameters"), known);
+
+    let settings = read("mount-helper/src/settings.rs");
+    let help = settings.split_once("pub const HELP").expect("HELP").1;
+    let help = help.split_once("\";").expect("its end").0;
+    let mut flags: BTreeSet<String> = help
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("--"))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
+    // The chart's own, and those that end the process.
+    for own in ["listen", "help", "version"] {
+        assert!(flags.remove(own), "{own}");
+    }
+    assert_eq!(define("_node.tpl", "ebs.helperFlags"), flags);
+}
+
+fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn the_programs_know_the_flags_of_the_chart() {
+    let Some(helm) = helm() else { return };
+    let programs = [
+        "ebs-csi-controller",
+        "ebs-csi-node-agent",
+        "ebs-csi-mount-helper",
+    ];
+    let Some(binaries) = setting::binaries(&programs) else {
+        return;
+    };
+    let mut tried = BTreeSet::new();
+    each(&helm, |set, objects| {
+        for (name, pod) in pods(objects) {
+            for (container, it) in containers(pod) {
+                let program = match (container, name) {
+                    ("mount-helper", _) => "ebs-csi-mount-helper",
+                    ("ebs-plugin", "ebs-csi-controller") => "ebs-csi-controller",
+                    ("ebs-plugin", _) => "ebs-csi-node-agent",
+                    _ => continue,
+                };
+                let mut line: Vec<String> = array(&it["args"])
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(|word| {
+                        word.replace("$(SAFE_DETACH_GATE)", "true")
+                            .replace("$(SAFE_DETACH_MODE)", "enforce")
+                    })
+                    .collect();
+                // Help is reached when everything before it is good.
+                line.push("--help".to_owned());
+                let mut lines = vec![line];
+                let hook = array(&it["lifecycle"]["preStop"]["exec"]["command"]);
+                if let Some((path, words)) = hook.split_first() {
+                    assert_eq!(path, &format!("/usr/bin/{program}"));
+                    let mut words: Vec<String> = words
+                        .iter()
+                        .filter_map(|it| it.as_str().map(str::to_owned))
+                        .collect();
+                    words.push("--help".to_owned());
+                    lines.push(words);
+                }
+                for line in lines {
+                    if !tried.insert((program, line.clone())) {
+                        continue;
+                    }
+                    let words: Vec<&str> = line.iter().map(String::as_str).collect();
+                    let path = binaries.path(program).expect("a program");
+                    let ended = program::run(program::bare(&path, &words, &[]));
+                    assert_eq!(
+                        ended.status,
+                        Some(0),
+                        "{set}: {program} {words:?}: {ended:?}"
+                    );
+                }
+            }
+        }
+    });
+    assert!(tried.len() >= 12, "{}", tried.len());
+}
+
+/// A key of the values: its path, and what the schema says of it.
+type Keys = BTreeMap<String, Value>;
+
+/// The leaves of the schema.
+fn leaves(at: &str, node: &Value, all: &mut Keys) {
+    for (name, child) in node["properties"].as_object().into_iter().flatten() {
+        let path = match at {
+            "" => name.clone(),
+            _ => format!("{at}.{name}"),
+        };
+        match child["properties"].is_object() {
+            true => {
+                assert_eq!(
+                    child["additionalProperties"], false,
+                    "{path} takes anything"
+                );
+                leaves(&path, child, all);
+            }
+            false => {
+                all.insert(path, child.clone());
+            }
+        }
+    }
+}
+
+fn schema() -> Keys {
+    let text = read("deploy/chart/values.schema.json");
+    let schema: Value = serde_json::from_str(&text).expect("JSON");
+    // A parent chart hands its subcharts more than they know.
+    assert!(schema["additionalProperties"].is_null());
+    let mut all = Keys::new();
+    leaves("", &schema, &mut all);
+    all
+}
+
+/// The default of a key, by its path.
+fn default_of(values: &Value, path: &str) -> Option<Value> {
+    let mut at = values;
+    for name in path.split('.') {
+        at = at.get(name)?;
+    }
+    Some(at.clone())
+}
+
+#[test]
+fn every_value_has_a_class_and_a_reason() {
+    let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
+    let schema = schema();
+    for (path, leaf) in &schema {
+        let class = leaf["x-go-driver"].as_str().unwrap_or_default();
+        assert!(
+            ["same", "changed", "none", "own"].contains(&class),
+            "{path}: {class:?}"
+        );
+        let reason = leaf["description"].as_str().unwrap_or_default();
+        assert!(reason.ends_with('.'), "{path}: {reason:?}");
+    }
+    // Every default is of a key that the schema knows.
+    let mut open = vec![(String::new(), values)];
+    while let Some((at, value)) = open.pop() {
+        if schema.contains_key(&at) {
+            continue;
+        }
+        let Some(map) = value.as_object() else {
+            panic!("{at} is not in the schema");
+        };
+        for (name, child) in map {
+            let path = match at.as_str() {
+                "" => name.clone(),
+                at => format!("{at}.{name}"),
+            };
+            open.push((path, child.clone()));
+        }
+    }
+    let counted = schema
+        .values()
+        .filter(|it| it["x-go-driver"] != "own")
+        .count();
+    assert!(counted >= 190, "{counted} keys of the Go driver's chart");
+}
+
+#[test]
+fn the_page_of_values_is_what_the_schema_says() {
+    let file = root().join("deploy/docs/configuration.md");
+    let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
+    let made = page(&values);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&file, &made).expect("configuration.md is written");
+    }
+    let have = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        have == made,
+        "configuration.md is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart"
+    );
+}
+
+fn page(values: &Value) -> String {
+    let schema = schema();
+    let mut out = String::from(
+        "# Values of the chart\n\n\
+         Beside each key stands what it is to the key of that name in the Go driver's chart 2.64.\n\n\
+         - *same*: name, meaning and default carry over.\n\
+         - *changed*: the key is taken, its effect differs as told.\n\
+         - *none*: it has no effect here. A value that matters is noted (in NOTES and as a comment of the\n  \
+         rendered objects) or refused.\n\
+         - *own*: the Go driver's chart does not have it.\n\n\
+         Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
+         `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
+    );
+    let count = |class: &str| {
+        schema
+            .values()
+            .filter(|it| it["x-go-driver"] == class)
+            .count()
+    };
+    let _ = writeln!(
+        out,
+        "\nsame {}, changed {}, none {}, own {}.",
+        count("same"),
+        count("changed"),
+        count("none"),
+        count("own")
+    );
+    let part_of = |path: &str| match path.split('.').next() {
+        Some("controller") => "controller",
+        Some("node") => "node",
+        Some("sidecars") => "sidecars",
+        _ => "top level",
+    };
+    for part in ["top level", "controller", "node", "sidecars"] {
+        let _ = writeln!(
+            out,
+            "\n## {part}\n\n| Key | Default | Class | Meaning |\n|---|---|---|---|"
+        );
+        for (path, leaf) in schema.iter().filter(|(path, _)| part_of(path) == part) {
+            let _ = writeln!(out, "{}", row(values, path, leaf));
+        }
+    }
+    out
+}
+
+fn row(values: &Value, path: &str, leaf: &Value) -> String {
+    let default = match default_of(values, path) {
+        None => "unset".to_owned(),
+        Some(Value::Null) => "null".to_owned(),
+        Some(value @ (Value::Object(_) | Value::Array(_))) => match value.to_string() {
+            short if short.len() <= 40 => format!("`{short}`"),
+            _ => "see values.yaml".to_owned(),
+        },
+        Some(value) => format!("`{value}`"),
+    };
+    let class = leaf["x-go-driver"].as_str().unwrap_or_default();
+    let meaning = leaf["description"].as_str().unwrap_or_default();
+    format!("| `{path}` | {default} | {class} | {meaning} |")
+}
