@@ -345,6 +345,8 @@ fn zero_and_false_can_be_said() {
     let objects = render(&helm, &["--set", &format!("{period}=0")]);
     let driver = find(&objects, "CSIDriver", "ebs.csi.aws.com").expect("the driver");
     assert!(driver["spec"][period].is_null());
+    let none = render(&helm, &["--set", "node.enableLinux=false"]);
+    assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
     // In a DaemonSet's own values, over node's.
     let merged = render(
         &helm,
@@ -746,6 +748,39 @@ fn the_programs_know_the_flags_of_the_chart() {
         }
     });
     assert!(tried.len() >= 12, "{}", tried.len());
+}
+
+#[test]
+fn the_sidecars_know_the_flags_of_the_chart() {
+    let Some(helm) = helm() else { return };
+    let built = helm.with_file_name("../kubernetes");
+    let mut tried = BTreeSet::new();
+    each(&helm, |set, objects| {
+        for (_, pod) in pods(objects) {
+            for (container, it) in containers(pod) {
+                let program = built.join(container);
+                if !program.exists() {
+                    continue;
+                }
+                let mut line: Vec<&str> = array(&it["args"])
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .collect();
+                line.push("--version");
+                if tried.insert((container.to_owned(), line.join(" "))) {
+                    let ended = program::run(program::bare(&program, &line, &[]));
+                    assert_eq!(
+                        ended.status,
+                        Some(0),
+                        "{set}: {container} {line:?}: {ended:?}"
+                    );
+                }
+            }
+        }
+    });
+    if tried.is_empty() {
+        println!("skipped: no sidecar; ./deploy/kubernetes/rig/prepare builds them");
+    }
 }
 
 /// A key of the values: its path, and what the schema says of it.

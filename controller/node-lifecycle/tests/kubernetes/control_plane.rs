@@ -58,6 +58,8 @@ impl ControlPlane {
                 format!("--cert-dir={}", file("certificates")),
                 format!("--token-auth-file={}", file("tokens.csv")),
                 "--authorization-mode=RBAC".to_owned(),
+                // The mount-helper's container is described as one.
+                "--allow-privileged=true".to_owned(),
                 format!("--audit-policy-file={}", file("audit.yaml")),
                 format!("--audit-log-path={}", file("audit.log")),
                 "--endpoint-reconciler-type=none".to_owned(),

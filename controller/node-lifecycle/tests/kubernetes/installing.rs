@@ -1,5 +1,6 @@
 //! The pods as the manifests describe them: taken by the API server, with flags that the programs know.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -12,6 +13,7 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("the_manifests_are_taken_whole", taken(world)),
+        Scenario::new("the_charts_objects_are_taken_whole", rendered(world)),
         Scenario::new("the_flags_of_the_manifests_are_known", known()),
     ]
 }
@@ -27,6 +29,51 @@ async fn taken(world: &World<'_>) -> Outcome {
     odd["dta"] = Value::Null;
     let taken = manifests::would_create(&world.admin, &odd).await;
     must(taken.is_err(), "a field that does not exist is refused")
+}
+
+/// What the chart renders from its own values and from each set of `deploy/chart/ci`.
+async fn rendered(world: &World<'_>) -> Outcome {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or(home);
+    let helm = cache.unwrap_or_default().join("ebs-csi/bin/helm");
+    if !helm.exists() {
+        println!("skipped: no Helm; ./deploy/chart/prepare builds it");
+        return Ok(());
+    }
+    let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?;
+    let chart = PathBuf::from(here).join("../../deploy/chart");
+    let mut sets = vec![None];
+    for entry in std::fs::read_dir(chart.join("ci")).map_err(|e| e.to_string())? {
+        sets.push(Some(entry.map_err(|e| e.to_string())?.path()));
+    }
+    let mut shown = 0;
+    for set in sets {
+        let mut command = Command::new(&helm);
+        command.args(["template", "release"]).arg(&chart);
+        command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
+        if let Some(set) = &set {
+            command.arg("--values").arg(set);
+        }
+        // Elsewhere: the other scenarios go on meanwhile.
+        let ended = tokio::task::spawn_blocking(move || command.output()).await;
+        let out = ended
+            .map_err(|e| e.to_string())?
+            .map_err(|e| e.to_string())?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        must(out.status.success(), &format!("{set:?}: {said}"))?;
+        for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
+            // The cluster has no definition of these.
+            if object["kind"] == "ServiceMonitor" {
+                continue;
+            }
+            let taken = manifests::would_apply(&world.admin, &object).await;
+            taken.map_err(|why| format!("{set:?}: {why}"))?;
+            shown += 1;
+        }
+    }
+    must(shown > 200, &format!("{shown} objects were shown"))
 }
 
 /// With safe detach off, as the manifest has it, and on.

@@ -11,9 +11,14 @@ pub(crate) fn read(name: &str) -> Vec<Value> {
     let path = PathBuf::from(here)
         .join("../../deploy/kubernetes")
         .join(name);
-    let text = std::fs::read_to_string(&path).expect("a manifest");
+    objects(&std::fs::read_to_string(&path).expect("a manifest"))
+}
+
+/// The objects of a text.
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.split("\n---\n")
         .map(|document| serde_saphyr::from_str(document).expect("YAML"))
+        .filter(|object: &Value| !object.is_null())
         .collect()
 }
 
@@ -30,7 +35,12 @@ fn collection(object: &Value) -> String {
         "ClusterRoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
         "Role" => ("apis/rbac.authorization.k8s.io/v1", "roles"),
         "RoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+        "Service" => ("api/v1", "services"),
+        "Pod" => ("api/v1", "pods"),
+        "PersistentVolumeClaim" => ("api/v1", "persistentvolumeclaims"),
         "CSIDriver" => ("apis/storage.k8s.io/v1", "csidrivers"),
+        "StorageClass" => ("apis/storage.k8s.io/v1", "storageclasses"),
+        "VolumeAttributesClass" => ("apis/storage.k8s.io/v1", "volumeattributesclasses"),
         "ValidatingAdmissionPolicy" => (
             "apis/admissionregistration.k8s.io/v1",
             "validatingadmissionpolicies",
@@ -55,6 +65,21 @@ pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), String
 /// Whether the API server would make the object, and knows every field of it.
 pub(crate) async fn would_create(client: &Client, object: &Value) -> Result<(), String> {
     post(client, object, "?dryRun=All&fieldValidation=Strict").await
+}
+
+/// Whether the API server would make the object or change the present one to it, and knows every field of it.
+pub(crate) async fn would_apply(client: &Client, object: &Value) -> Result<(), String> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let how = "fieldManager=chart&force=true&dryRun=All&fieldValidation=Strict";
+    let body = serde_json::to_vec(object).map_err(|e| e.to_string())?;
+    let request = http::Request::patch(format!("{}/{name}?{how}", collection(object)))
+        .header("content-type", "application/apply-patch+yaml")
+        .body(body)
+        .map_err(|e| e.to_string())?;
+    let taken: Result<Value, kube::Error> = client.request(request).await;
+    taken
+        .map(drop)
+        .map_err(|e| format!("{} {name}: {e}", object["kind"]))
 }
 
 async fn post(client: &Client, object: &Value, how: &str) -> Result<(), String> {
