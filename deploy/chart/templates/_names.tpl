@@ -99,7 +99,8 @@ imagePullSecrets:
 {{- toYaml (concat $all (index . 1 | default list)) -}}
 {{- end -}}
 
-{{- /* Variables: those of the chart (a list), then the user's, which take the place of those of the same name. */ -}}
+{{- /* Variables: those of the chart (a list), then the user's, which take the place of those
+       of the same name. */ -}}
 {{- define "ebs.env" -}}
 {{- $given := dict -}}
 {{- range index . 1 -}}{{- $_ := set $given .name true -}}{{- end -}}
@@ -110,7 +111,8 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{- /* Affinity, with the architectures of the images required in every term: list of the root and the value. */ -}}
+{{- /* Affinity, with the architectures of the images required in every term: list of the root
+       and the value. */ -}}
 {{- define "ebs.affinity" -}}
 {{- $architectures := (index . 0).Values.images.architectures -}}
 {{- $affinity := deepCopy (index . 1 | default dict) -}}

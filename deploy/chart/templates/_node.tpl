@@ -9,7 +9,8 @@
 {{- toYaml $all -}}
 {{- end -}}
 
-{{- /* Seconds of the preStop hook: what is asked for, or what the two ends leave of the pod's grace period. */ -}}
+{{- /* Seconds of the preStop hook: what is asked for, or what the two ends leave of the pod's
+       grace period. */ -}}
 {{- define "ebs.preStopTimeout" -}}
 {{- $node := .node -}}
 {{- /* Between the three, for signals and ends to arrive. */ -}}
@@ -30,7 +31,8 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Below Kubernetes 1.35 no pod has its node's labels: waiting for them would only delay instance metadata. */ -}}
+{{- /* Below Kubernetes 1.35 no pod has its node's labels: waiting for them would only delay
+       instance metadata. */ -}}
 {{- define "ebs.factsTimeout" -}}
 {{- $node := .node -}}
 {{- if not (kindIs "invalid" $node.agent.factsTimeout) -}}
@@ -135,7 +137,8 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
         {{- if $node.helper.enabled }}
-        # A sidecar: it starts before the agent and ends after it, so that the preStop hook still finds who unmounts.
+        # A sidecar: it starts before the agent and ends after it, so that the preStop hook still
+        # finds who unmounts.
         - name: mount-helper
           image: {{ include "ebs.image" (list $root "mountHelper") }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
@@ -249,7 +252,8 @@ spec:
           {{- end }}
           terminationMessagePolicy: FallbackToLogsOnError
           securityContext:
-            {{- /* Root until its sockets stand in kubelet's directories; then it takes its own user, for which it needs the three. */}}
+            {{- /* Root until its sockets stand in kubelet's directories; then it takes its own
+                   user, for which it needs the three. */}}
             {{- $context := dict "runAsUser" 0 "runAsGroup" 0 "runAsNonRoot" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true }}
             {{- $_ := set $context "capabilities" (dict "drop" (list "ALL") "add" (list "SETUID" "SETGID" "SETPCAP")) }}
             {{- $_ := set $context "seccompProfile" (dict "type" "RuntimeDefault") }}

@@ -1,4 +1,5 @@
-{{- /* Values that were given and have no effect, or another one than in the Go driver's chart: a line for each. */ -}}
+{{- /* Values that were given and have no effect, or another one than in the Go driver's chart:
+       a line for each. */ -}}
 
 {{- define "ebs.notes" -}}
 {{- $values := .Values -}}

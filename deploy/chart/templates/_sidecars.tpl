@@ -24,7 +24,8 @@
 {{- end }}
 {{- end -}}
 
-{{- /* A container: a dict of root, name, key (in .Values.sidecars), port, args and optional env, group. */ -}}
+{{- /* A container: a dict of root, name, key (in .Values.sidecars), port, args and optional
+       env, group. */ -}}
 {{- define "ebs.sidecar" -}}
 {{- $root := .root -}}
 {{- $controller := $root.Values.controller -}}
