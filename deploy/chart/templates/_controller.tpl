@@ -1,0 +1,38 @@
+{{- /* Environment of the container ebs-plugin of the controller: the chart's, then the user's. */ -}}
+{{- define "ebs.controllerEnv" -}}
+{{- $controller := .Values.controller -}}
+{{- $env := list -}}
+{{- $safe := dict "name" "ebs-csi-safe-detach" -}}
+{{- $env = append $env (dict "name" "SAFE_DETACH_GATE" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "gate") $safe))) -}}
+{{- $env = append $env (dict "name" "SAFE_DETACH_MODE" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "mode") $safe))) -}}
+{{- with $controller.region -}}
+  {{- $env = append $env (dict "name" "AWS_REGION" "value" .) -}}
+{{- end -}}
+{{- with .Values.awsAccessSecret -}}
+  {{- $id := dict "name" .name "key" .keyId "optional" true -}}
+  {{- $key := dict "name" .name "key" .accessKey "optional" true -}}
+  {{- $env = append $env (dict "name" "AWS_ACCESS_KEY_ID" "valueFrom" (dict "secretKeyRef" $id)) -}}
+  {{- $env = append $env (dict "name" "AWS_SECRET_ACCESS_KEY" "valueFrom" (dict "secretKeyRef" $key)) -}}
+{{- end -}}
+{{- $endpoint := dict "name" "aws-meta" "key" "endpoint" "optional" true -}}
+{{- $env = append $env (dict "name" "AWS_EC2_ENDPOINT" "valueFrom" (dict "configMapKeyRef" $endpoint)) -}}
+{{- if .Values.fips -}}
+  {{- $env = append $env (dict "name" "AWS_USE_FIPS_ENDPOINT" "value" "true") -}}
+{{- end -}}
+{{- $env = concat $env (include "ebs.proxy" . | fromYamlArray) -}}
+{{- with $controller.otelTracing.otelServiceName -}}
+  {{- $env = append $env (dict "name" "OTEL_SERVICE_NAME" "value" .) -}}
+{{- end -}}
+{{- with $controller.otelTracing.otelExporterEndpoint -}}
+  {{- $env = append $env (dict "name" "OTEL_EXPORTER_OTLP_ENDPOINT" "value" .) -}}
+{{- end -}}
+{{- include "ebs.env" (list $env $controller.env) -}}
+{{- end -}}
+
+{{- /* CSIDriver.nodeAllocatableUpdatePeriodSeconds; empty leaves it out. */ -}}
+{{- define "ebs.allocatablePeriod" -}}
+{{- $period := .Values.nodeAllocatableUpdatePeriodSeconds | default 0 | int -}}
+{{- if and (ne $period 0) (semverCompare ">=1.33.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- eq $period -1 | ternary 10 $period -}}
+{{- end -}}
+{{- end -}}

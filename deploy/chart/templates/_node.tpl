@@ -1,0 +1,265 @@
+{{- /* A DaemonSet of the node: a dict of root, name and node (the values). */ -}}
+
+{{- /* Seconds of the preStop hook: what is asked for, or what the two ends leave of the pod's grace period. */ -}}
+{{- define "ebs.preStopTimeout" -}}
+{{- $node := .node -}}
+{{- /* Between the three, for signals and ends to arrive. */ -}}
+{{- $between := 2 -}}
+{{- $ends := add (int $node.agent.gracePeriod) (int $node.helper.grace) $between -}}
+{{- $all := int $node.terminationGracePeriodSeconds -}}
+{{- if kindIs "invalid" $node.agent.preStopTimeout -}}
+  {{- if lt (sub $all $ends) 1 -}}
+    {{- fail (printf "node.terminationGracePeriodSeconds %d is too short: the agent's gracePeriod %d, the helper's grace %d and %d s between them leave nothing for the preStop hook; give at least %d" $all (int $node.agent.gracePeriod) (int $node.helper.grace) $between (add1 $ends)) -}}
+  {{- end -}}
+  {{- sub $all $ends -}}
+{{- else -}}
+  {{- $needed := add $ends (int $node.agent.preStopTimeout) -}}
+  {{- if lt $all (int $needed) -}}
+    {{- fail (printf "node.terminationGracePeriodSeconds %d is too short for node.agent.preStopTimeout %d, the agent's gracePeriod %d, the helper's grace %d and %d s between them; give at least %d" $all (int $node.agent.preStopTimeout) (int $node.agent.gracePeriod) (int $node.helper.grace) $between $needed) -}}
+  {{- end -}}
+  {{- int $node.agent.preStopTimeout -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ebs.factsTimeout" -}}
+{{- $node := .node -}}
+{{- if not (kindIs "invalid" $node.agent.factsTimeout) -}}
+  {{- int $node.agent.factsTimeout -}}
+{{- else if and (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) (contains "imds" $node.metadataSources) -}}
+  2
+{{- else -}}
+  60
+{{- end -}}
+{{- end -}}
+
+{{- define "ebs.node" -}}
+{{- $root := .root -}}
+{{- $node := .node -}}
+{{- $name := .name -}}
+{{- $namespace := $node.namespaceOverride | default $root.Release.Namespace -}}
+{{- $kubelet := trimSuffix "/" $node.kubeletPath -}}
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "ebs.labels" $root | nindent 4 }}
+  {{- with $node.daemonSetAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  revisionHistoryLimit: {{ $node.revisionHistoryLimit }}
+  {{- with $node.updateStrategy }}
+  updateStrategy:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  selector:
+    matchLabels:
+      app: {{ $name }}
+      {{- include "ebs.selectorLabels" $root | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "ebs.podLabels" (dict "root" $root "app" $name "labels" $node.podLabels) | nindent 8 }}
+      {{- with $node.podAnnotations }}
+      annotations:
+        {{- tpl (toYaml .) $root | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ $node.serviceAccount.name }}
+      # Nothing on a node speaks to Kubernetes.
+      automountServiceAccountToken: false
+      priorityClassName: {{ $node.priorityClassName }}
+      hostNetwork: {{ $node.hostNetwork }}
+      nodeSelector:
+        kubernetes.io/os: linux
+        {{- with $node.nodeSelector }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      tolerations:
+        {{- if $node.tolerateAllTaints }}
+        - operator: Exists
+        {{- else }}
+        {{- toYaml $node.tolerations | nindent 8 }}
+        {{- end }}
+      {{- with include "ebs.affinity" (list $root $node.affinity) }}
+      affinity:
+        {{- . | nindent 8 }}
+      {{- end }}
+      {{- with $node.dnsConfig }}
+      dnsConfig:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with include "ebs.pullSecrets" $root }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      # The preStop hook, the agent's end and the helper's end, one after the other.
+      terminationGracePeriodSeconds: {{ $node.terminationGracePeriodSeconds }}
+      {{- with $node.securityContext }}
+      securityContext:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if or $node.initContainers $node.helper.enabled }}
+      initContainers:
+        {{- with $node.initContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- if $node.helper.enabled }}
+        # A sidecar: it starts before the agent and ends after it, so that the preStop hook still finds who unmounts.
+        - name: mount-helper
+          image: {{ include "ebs.image" (list $root "mountHelper") }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          restartPolicy: Always
+          args:
+            {{- $args := list "--listen=unix:///run/ebs-csi/helper.sock" }}
+            {{- $args = append $args (printf "--kubelet-root=%s" $kubelet) }}
+            {{- $args = append $args "--paths=kubernetes" }}
+            {{- $args = append $args (printf "--untrusted-images=%s" $node.helper.untrustedImages) }}
+            {{- $args = append $args (printf "--nodev-nosuid=%s" $node.helper.nodevNosuid) }}
+            {{- $args = append $args (printf "--disks-without-serial=%s" $node.helper.disksWithoutSerial) }}
+            {{- with $node.helper.toolDeadline }}
+            {{- $args = append $args (printf "--tool-deadline=%d" (int .)) }}
+            {{- end }}
+            {{- if $node.helper.allowMissingLandlock }}
+            {{- $args = append $args "--allow-missing-landlock" }}
+            {{- end }}
+            {{- $args = append $args (printf "--grace=%d" (int $node.helper.grace)) }}
+            {{- $args = append $args (printf "--log-format=%s" $node.loggingFormat) }}
+            {{- include "ebs.args" (list $args $node.helper.additionalArgs) | nindent 12 }}
+          {{- with $node.helper.resources }}
+          resources:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          terminationMessagePolicy: FallbackToLogsOnError
+          securityContext:
+            {{- /* Kubernetes refuses Bidirectional without privileged. */}}
+            {{- $context := dict "privileged" true "readOnlyRootFilesystem" true "runAsUser" 0 "runAsGroup" 0 "runAsNonRoot" false }}
+            {{- $context = include "ebs.over" (list $context ($node.containerSecurityContext | default dict)) | fromYaml }}
+            {{- $context = include "ebs.over" (list $context ($node.helper.securityContext | default dict)) | fromYaml }}
+            {{- with $node.helper.seLinuxOptions }}{{- $_ := set $context "seLinuxOptions" . }}{{- end }}
+            {{- toYaml $context | nindent 12 }}
+          volumeMounts:
+            - name: kubelet
+              mountPath: {{ $kubelet }}
+              # Mounts are seen by kubelet and by the pods.
+              mountPropagation: Bidirectional
+            - name: devices
+              mountPath: /dev
+            - name: helper-socket
+              mountPath: /run/ebs-csi
+            {{- with $node.helper.volumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+        {{- end }}
+      {{- end }}
+      containers:
+        - name: ebs-plugin
+          image: {{ include "ebs.image" (list $root "nodeAgent") }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          args:
+            {{- $args := list "--endpoint=unix:///csi/csi.sock" }}
+            {{- $args = append $args "--helper=unix:///run/ebs-csi/helper.sock" }}
+            {{- $args = append $args (printf "--kubelet-registration-path=%s/plugins/ebs.csi.aws.com/csi.sock" $kubelet) }}
+            {{- $args = append $args (printf "--metadata-sources=%s" $node.metadataSources) }}
+            {{- $args = append $args "--node-facts-file=/facts/labels" }}
+            {{- $args = append $args "--node-facts-file=/facts/annotations" }}
+            {{- $args = append $args (printf "--node-facts-timeout=%s" (include "ebs.factsTimeout" .)) }}
+            {{- if not (kindIs "invalid" $node.volumeAttachLimit) }}
+            {{- $args = append $args (printf "--volume-attach-limit=%d" (int $node.volumeAttachLimit)) }}
+            {{- end }}
+            {{- if not (kindIs "invalid" $node.reservedVolumeAttachments) }}
+            {{- $args = append $args (printf "--reserved-volume-attachments=%d" (int $node.reservedVolumeAttachments)) }}
+            {{- end }}
+            {{- if $node.legacyXFS }}
+            {{- $args = append $args "--legacy-xfs=true" }}
+            {{- end }}
+            {{- $args = append $args (printf "--http-endpoint=%s" (include "ebs.listen" (list $root 9808))) }}
+            {{- $args = append $args (printf "--grace-period=%d" (int $node.agent.gracePeriod)) }}
+            {{- $args = append $args (printf "--logging-format=%s" $node.loggingFormat) }}
+            {{- $args = append $args (printf "--v=%s" (include "ebs.verbosity" (list $root $node.logLevel))) }}
+            {{- include "ebs.args" (list $args $node.additionalArgs) | nindent 12 }}
+          env:
+            {{- $own := list (dict "name" "CSI_NODE_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "spec.nodeName"))) }}
+            {{- include "ebs.env" (list $own $node.env) | nindent 12 }}
+          {{- with $node.envFrom }}
+          envFrom:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          ports:
+            - name: http
+              containerPort: 9808
+          livenessProbe:
+            httpGet:
+              path: /healthz
+              port: http
+            initialDelaySeconds: 10
+            periodSeconds: 10
+            timeoutSeconds: 3
+            failureThreshold: 5
+          readinessProbe:
+            httpGet:
+              path: /readyz
+              port: http
+            periodSeconds: 5
+            timeoutSeconds: 3
+            failureThreshold: 3
+          lifecycle:
+            preStop:
+              exec:
+                command:
+                  - /usr/bin/ebs-csi-node-agent
+                  - pre-stop-hook
+                  - --helper=unix:///run/ebs-csi/helper.sock
+                  - --node-facts-file=/facts/labels
+                  - --node-facts-file=/facts/annotations
+                  - --timeout={{ include "ebs.preStopTimeout" . }}
+          {{- with $node.resources }}
+          resources:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          terminationMessagePolicy: FallbackToLogsOnError
+          securityContext:
+            {{- /* Root until its sockets stand in kubelet's directories; then it takes its own user, for which it needs the three. */}}
+            {{- $context := dict "runAsUser" 0 "runAsGroup" 0 "runAsNonRoot" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true }}
+            {{- $_ := set $context "capabilities" (dict "drop" (list "ALL") "add" (list "SETUID" "SETGID" "SETPCAP")) }}
+            {{- $_ := set $context "seccompProfile" (dict "type" "RuntimeDefault") }}
+            {{- $context = include "ebs.over" (list $context ($node.agent.securityContext | default dict)) | fromYaml }}
+            {{- with $node.agent.seLinuxOptions }}{{- $_ := set $context "seLinuxOptions" . }}{{- end }}
+            {{- toYaml $context | nindent 12 }}
+          volumeMounts:
+            - name: plugin
+              mountPath: /csi
+            - name: registration
+              mountPath: /registration
+            - name: helper-socket
+              mountPath: /run/ebs-csi
+            - name: facts
+              mountPath: /facts
+              readOnly: true
+            {{- with $node.volumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+      volumes:
+        - name: kubelet
+          hostPath: {path: {{ $kubelet }}, type: Directory}
+        - name: plugin
+          hostPath: {path: {{ $kubelet }}/plugins/ebs.csi.aws.com, type: DirectoryOrCreate}
+        - name: registration
+          hostPath: {path: {{ $kubelet }}/plugins_registry, type: Directory}
+        - name: devices
+          hostPath: {path: {{ $node.helper.devicePath }}, type: Directory}
+        # What the helper remembers of disks without a serial lies there, too.
+        - name: helper-socket
+          hostPath: {path: {{ $node.helper.socketDirectory }}, type: DirectoryOrCreate}
+        # What Kubernetes and the driver's controller say about the node, on the agent's own pod.
+        - name: facts
+          downwardAPI:
+            items:
+              - {path: labels, fieldRef: {fieldPath: metadata.labels}}
+              - {path: annotations, fieldRef: {fieldPath: metadata.annotations}}
+        {{- with $node.volumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+{{- end -}}
