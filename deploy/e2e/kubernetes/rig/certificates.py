@@ -23,6 +23,9 @@ class Certificates:
         self.sign("apiserver-kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
         self._openssl("genrsa", "-out", "sa.key", "2048")
         self._openssl("rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
+        self.kubeconfig("admin", "/O=system:masters/CN=admin")
+        self.kubeconfig("controller-manager", "/CN=system:kube-controller-manager")
+        self.kubeconfig("scheduler", "/CN=system:kube-scheduler")
 
     def _openssl(self, *arguments):
         subprocess.run(["openssl", *arguments], cwd=self.directory, check=True,

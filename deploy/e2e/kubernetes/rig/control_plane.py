@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 from .network import CONTROL
 
@@ -18,12 +19,6 @@ def start(rig):
     state, keys, programs = rig.state, rig.certificates, rig.programs
     audit = state.directory / "audit-policy.json"
     audit.write_text(json.dumps(AUDIT_POLICY))
-    for name, subject in (
-        ("admin", "/O=system:masters/CN=admin"),
-        ("controller-manager", "/CN=system:kube-controller-manager"),
-        ("scheduler", "/CN=system:kube-scheduler"),
-    ):
-        keys.kubeconfig(name, subject)
     start_etcd(rig)
     start_api_server(rig)
     rig.api.wait("API server ready", rig.api.ready, 120)
@@ -94,7 +89,9 @@ def start_snapshot_controller(rig):
     module = "github.com/kubernetes-csi/external-snapshotter/client/v8"
     found = subprocess.run(["go", "list", "-m", "-f", "{{.Dir}}", module], cwd=rig.modules,
                            check=True, capture_output=True, text=True)
-    rig.kubectl("apply", "-f", f"{found.stdout.strip()}/config/crd")
+    definitions = Path(found.stdout.strip()) / "config/crd"
+    for definition in sorted(definitions.glob("*.storage.k8s.io_*.yaml")):
+        rig.kubectl("apply", "-f", definition)
     rig.state.start("snapshot-controller", [
         rig.programs / "snapshot-controller",
         f"--kubeconfig={rig.certificates.path('admin.kubeconfig')}",

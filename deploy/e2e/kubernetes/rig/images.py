@@ -24,6 +24,9 @@ class Images:
             "--output", self.directory, "--repository", "rig.test/ebs-csi", "--tag", "rig",
         ], check=True)
         for sidecar in SIDECARS:
+            program, archive = rig.programs / sidecar, self.directory / f"{sidecar}.tar"
+            if archive.exists() and archive.stat().st_mtime > program.stat().st_mtime:
+                continue
             self._pack(sidecar, f"rig.test/{sidecar}:rig", f"/{sidecar}",
                        files=[(rig.programs / sidecar, f"/{sidecar}")])
         self._pause()
@@ -61,7 +64,7 @@ class Images:
 
     def _pack(self, name, reference, entrypoint, files=(), trees=(), command=()):
         line = [self._packer, "--output", self.directory / f"{name}.tar", "--reference", reference,
-                "--compression", "1", "--directory", "/tmp:1777",
+                "--compression", "0", "--directory", "/tmp:1777",
                 "--env", "PATH=/bin:/usr/bin:/sbin:/usr/sbin"]
         if entrypoint:
             line += ["--entrypoint", entrypoint]
