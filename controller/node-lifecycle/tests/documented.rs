@@ -75,7 +75,12 @@ fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
     assert_eq!(object["metadata"]["name"], ebs_csi_proto::DRIVER_NAME);
     let annotations = json!({ADVERTISED: ADVERTISED_VERSION});
     assert_eq!(object["metadata"]["annotations"], annotations);
-    let spec = json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"});
+    let spec = json!({
+        "attachRequired": true,
+        "podInfoOnMount": false,
+        "fsGroupPolicy": "File",
+        "nodeAllocatableUpdatePeriodSeconds": 10,
+    });
     assert_eq!(object["spec"], spec);
 }
 

@@ -20,10 +20,10 @@
   {{- $env = append $env (dict "name" "AWS_USE_FIPS_ENDPOINT" "value" "true") -}}
 {{- end -}}
 {{- $env = concat $env (include "ebs.proxy" . | fromYamlArray) -}}
-{{- with $controller.otelTracing.otelServiceName -}}
+{{- with ($controller.otelTracing).otelServiceName -}}
   {{- $env = append $env (dict "name" "OTEL_SERVICE_NAME" "value" .) -}}
 {{- end -}}
-{{- with $controller.otelTracing.otelExporterEndpoint -}}
+{{- with ($controller.otelTracing).otelExporterEndpoint -}}
   {{- $env = append $env (dict "name" "OTEL_EXPORTER_OTLP_ENDPOINT" "value" .) -}}
 {{- end -}}
 {{- include "ebs.env" (list $env $controller.env) -}}

@@ -143,6 +143,11 @@ imagePullSecrets:
 {{- if contains ":" $address -}}[{{ $address }}]{{- else -}}{{ $address }}{{- end -}}:{{ index . 1 }}
 {{- end -}}
 
+{{- /* A word that YAML may have read as a boolean: off, on. */ -}}
+{{- define "ebs.word" -}}
+{{- if kindIs "bool" . -}}{{- ternary "on" "off" . -}}{{- else -}}{{- . -}}{{- end -}}
+{{- end -}}
+
 {{- define "ebs.verbosity" -}}
 {{- (index . 0).Values.debugLogs | ternary 7 (index . 1 | int) -}}
 {{- end -}}

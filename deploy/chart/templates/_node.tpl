@@ -1,4 +1,13 @@
-{{- /* A DaemonSet of the node: a dict of root, name and node (the values). */ -}}
+{{- /* The DaemonSets of nodes. */ -}}
+
+{{- /* Their values by their names, as YAML. */ -}}
+{{- define "ebs.nodes" -}}
+{{- $all := dict "ebs-csi-node" .Values.node -}}
+{{- range $name, $own := .Values.additionalDaemonSets -}}
+  {{- $_ := set $all (printf "ebs-csi-node-%s" $name) (include "ebs.over" (list $.Values.node ($own | default dict)) | fromYaml) -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
 
 {{- /* Seconds of the preStop hook: what is asked for, or what the two ends leave of the pod's grace period. */ -}}
 {{- define "ebs.preStopTimeout" -}}
@@ -21,17 +30,40 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Below Kubernetes 1.35 no pod has its node's labels: waiting for them would only delay instance metadata. */ -}}
 {{- define "ebs.factsTimeout" -}}
 {{- $node := .node -}}
 {{- if not (kindIs "invalid" $node.agent.factsTimeout) -}}
   {{- int $node.agent.factsTimeout -}}
-{{- else if and (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) (contains "imds" $node.metadataSources) -}}
+{{- else if and (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) (contains "imds" ($node.metadataSources | default "imds")) -}}
   2
 {{- else -}}
   60
 {{- end -}}
 {{- end -}}
 
+{{- /* Flags that are the helper's where they stand among the agent's. */ -}}
+{{- define "ebs.helperFlags" -}}
+kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadline grace log-format allow-missing-landlock allow-private-mounts sandbox
+{{- end -}}
+
+{{- /* node.additionalArgs, of the helper or of the agent: a list of the values and whose. A word that is
+       no flag belongs to the flag before it. */ -}}
+{{- define "ebs.nodeArgs" -}}
+{{- $whose := index . 1 -}}
+{{- $flags := include "ebs.helperFlags" . | splitList " " -}}
+{{- $to := "agent" -}}
+{{- $all := list -}}
+{{- range (index . 0).additionalArgs -}}
+  {{- if hasPrefix "-" . -}}
+    {{- $to = has (splitList "=" . | first | trimPrefix "-" | trimPrefix "-") $flags | ternary "helper" "agent" -}}
+  {{- end -}}
+  {{- if eq $to $whose -}}{{- $all = append $all . -}}{{- end -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{- /* One: a dict of root, name and node (the values). */ -}}
 {{- define "ebs.node" -}}
 {{- $root := .root -}}
 {{- $node := .node -}}
@@ -88,10 +120,6 @@ spec:
       affinity:
         {{- . | nindent 8 }}
       {{- end }}
-      {{- with $node.dnsConfig }}
-      dnsConfig:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
       {{- with include "ebs.pullSecrets" $root }}
       {{- . | nindent 6 }}
       {{- end }}
@@ -117,7 +145,7 @@ spec:
             {{- $args = append $args (printf "--kubelet-root=%s" $kubelet) }}
             {{- $args = append $args "--paths=kubernetes" }}
             {{- $args = append $args (printf "--untrusted-images=%s" $node.helper.untrustedImages) }}
-            {{- $args = append $args (printf "--nodev-nosuid=%s" $node.helper.nodevNosuid) }}
+            {{- $args = append $args (printf "--nodev-nosuid=%s" (include "ebs.word" $node.helper.nodevNosuid)) }}
             {{- $args = append $args (printf "--disks-without-serial=%s" $node.helper.disksWithoutSerial) }}
             {{- with $node.helper.toolDeadline }}
             {{- $args = append $args (printf "--tool-deadline=%d" (int .)) }}
@@ -127,7 +155,7 @@ spec:
             {{- end }}
             {{- $args = append $args (printf "--grace=%d" (int $node.helper.grace)) }}
             {{- $args = append $args (printf "--log-format=%s" $node.loggingFormat) }}
-            {{- include "ebs.args" (list $args $node.helper.additionalArgs) | nindent 12 }}
+            {{- include "ebs.args" (list $args (concat (include "ebs.nodeArgs" (list $node "helper") | fromYamlArray) ($node.helper.additionalArgs | default list))) | nindent 12 }}
           {{- with $node.helper.resources }}
           resources:
             {{- toYaml . | nindent 12 }}
@@ -162,7 +190,7 @@ spec:
             {{- $args := list "--endpoint=unix:///csi/csi.sock" }}
             {{- $args = append $args "--helper=unix:///run/ebs-csi/helper.sock" }}
             {{- $args = append $args (printf "--kubelet-registration-path=%s/plugins/ebs.csi.aws.com/csi.sock" $kubelet) }}
-            {{- $args = append $args (printf "--metadata-sources=%s" $node.metadataSources) }}
+            {{- $args = append $args (printf "--metadata-sources=%s" ($node.metadataSources | default "kubernetes,imds")) }}
             {{- $args = append $args "--node-facts-file=/facts/labels" }}
             {{- $args = append $args "--node-facts-file=/facts/annotations" }}
             {{- $args = append $args (printf "--node-facts-timeout=%s" (include "ebs.factsTimeout" .)) }}
@@ -179,7 +207,7 @@ spec:
             {{- $args = append $args (printf "--grace-period=%d" (int $node.agent.gracePeriod)) }}
             {{- $args = append $args (printf "--logging-format=%s" $node.loggingFormat) }}
             {{- $args = append $args (printf "--v=%s" (include "ebs.verbosity" (list $root $node.logLevel))) }}
-            {{- include "ebs.args" (list $args $node.additionalArgs) | nindent 12 }}
+            {{- include "ebs.args" (list $args (include "ebs.nodeArgs" (list $node "agent") | fromYamlArray)) | nindent 12 }}
           env:
             {{- $own := list (dict "name" "CSI_NODE_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "spec.nodeName"))) }}
             {{- include "ebs.env" (list $own $node.env) | nindent 12 }}

@@ -1,4 +1,4 @@
-//! The controller's pod as the manifests describe it: taken by the API server, with flags that the programs know.
+//! The pods as the manifests describe them: taken by the API server, with flags that the programs know.
 
 use std::process::{Command, Stdio};
 
@@ -17,7 +17,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 async fn taken(world: &World<'_>) -> Outcome {
-    for file in ["controller.yaml", "sidecars-rbac.yaml"] {
+    for file in ["controller.yaml", "node.yaml", "sidecars-rbac.yaml"] {
         for object in manifests::read(file) {
             manifests::would_create(&world.admin, &object).await?;
         }

@@ -24,6 +24,7 @@ fn collection(object: &Value) -> String {
         "ServiceAccount" => ("api/v1", "serviceaccounts"),
         "ConfigMap" => ("api/v1", "configmaps"),
         "Deployment" => ("apis/apps/v1", "deployments"),
+        "DaemonSet" => ("apis/apps/v1", "daemonsets"),
         "PodDisruptionBudget" => ("apis/policy/v1", "poddisruptionbudgets"),
         "ClusterRole" => ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
         "ClusterRoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),

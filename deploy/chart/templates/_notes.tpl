@@ -1,0 +1,58 @@
+{{- /* Values that were given and have no effect, or another one than in the Go driver's chart: a line for each. */ -}}
+
+{{- define "ebs.notes" -}}
+{{- $values := .Values -}}
+{{- $controller := $values.controller -}}
+{{- $notes := list -}}
+{{- if $values.fullnameOverride -}}{{- $notes = append $notes "fullnameOverride has no effect: names are fixed." -}}{{- end -}}
+{{- if ($values.helmTester).image -}}{{- $notes = append $notes "helmTester.image has no effect: the test pod runs the controller's own image." -}}{{- end -}}
+{{- if not (dig "batching" true $controller) -}}{{- $notes = append $notes "controller.batching has no effect: calls to EC2 are always shared." -}}{{- end -}}
+{{- if $controller.nameOverride -}}{{- $notes = append $notes "controller.nameOverride has no effect." -}}{{- end -}}
+{{- $kept := include "ebs.keptVariables" . | splitList " " -}}
+{{- range $controller.env -}}
+  {{- $name := .name -}}
+  {{- $keeps := "" -}}
+  {{- range $kept -}}{{- if hasPrefix . $name -}}{{- $keeps = "yes" -}}{{- end -}}{{- end -}}
+  {{- if not $keeps -}}{{- $notes = append $notes (printf "controller.env %s has no effect: the controller keeps only variables that begin with %s." $name (join ", " $kept)) -}}{{- end -}}
+{{- end -}}
+{{- if $values.nodeComponentOnly -}}
+  {{- $notes = append $notes "nodeComponentOnly: a controller has to be installed beside it; startup taints stay on the nodes." -}}
+  {{- if or $values.storageClasses $values.volumeSnapshotClasses $values.volumeAttributesClasses $values.defaultStorageClass.enabled -}}
+    {{- $notes = append $notes "nodeComponentOnly: classes are left out, since the release with the controller has them." -}}
+  {{- end -}}
+{{- end -}}
+{{- if and $values.volumeSnapshotClasses (not (include "ebs.hasSnapshots" .)) -}}
+  {{- $notes = append $notes "volumeSnapshotClasses are left out: the cluster has no VolumeSnapshot definitions. Install them, or set sidecars.snapshotter.forceEnable." -}}
+{{- end -}}
+{{- if and $values.prometheusRule.enabled (not (include "ebs.hasMonitors" .)) -}}
+  {{- $notes = append $notes "prometheusRule is left out: the cluster has no PrometheusRule definition." -}}
+{{- end -}}
+{{- range $key := list "livenessProbe" "nodeDriverRegistrar" -}}
+  {{- if get $values.sidecars $key -}}{{- $notes = append $notes (printf "sidecars.%s has no effect: the processes answer probes and register with kubelet by themselves." $key) -}}{{- end -}}
+{{- end -}}
+{{- if ($values.sidecars.metadataLabeler).enabled -}}
+  {{- $notes = append $notes "sidecars.metadataLabeler has no effect: nodes are not labelled; attachments are counted on the node." -}}
+{{- end -}}
+{{- range $path, $node := include "ebs.nodes" . | fromYaml -}}
+  {{- if $node.hostNetwork -}}{{- $notes = append $notes (printf "%s: hostNetwork is not needed: the agent denies itself the network." $path) -}}{{- end -}}
+  {{- if $node.otelTracing -}}{{- $notes = append $notes (printf "%s: otelTracing has no effect: nodes send no traces." $path) -}}{{- end -}}
+  {{- if $node.dnsConfig -}}{{- $notes = append $notes (printf "%s: dnsConfig has no effect: nodes look up no name." $path) -}}{{- end -}}
+  {{- if ne (toJson $node.probeDirVolume) (toJson (dict "emptyDir" dict)) -}}{{- $notes = append $notes (printf "%s: probeDirVolume has no effect: there is no registrar." $path) -}}{{- end -}}
+  {{- if ($node.serviceAccount).disableMutation -}}{{- $notes = append $notes (printf "%s: serviceAccount.disableMutation has no effect: a node never changes its Node." $path) -}}{{- end -}}
+{{- end -}}
+{{- join "\n" $notes -}}
+{{- end -}}
+
+{{- /* As controller/src/confinement.rs has them. */ -}}
+{{- define "ebs.keptVariables" -}}
+AWS_ EC2_ HOME HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy LANG OTEL_ RUST_ SSL_CERT_ TOKIO_ TZ
+{{- end -}}
+
+{{- /* The notes as comments of a rendered object. */ -}}
+{{- define "ebs.notesAsComments" -}}
+{{- range include "ebs.notes" . | splitList "\n" }}
+{{- with . }}
+# Noted: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,162 @@
+{{- /* What cannot be installed as it is asked for ends the rendering, with the next step. */ -}}
+
+{{- define "ebs.refuse" -}}
+{{- $values := .Values -}}
+{{- if and (eq (base $values.image.repository) "aws-ebs-csi-driver") (not $values.image.mirrorOfThisDriver) -}}
+  {{- fail (printf "image.repository %q is the Go driver's image by its name: this chart's arguments are not that program's. Give the prefix of this driver's four images, or set image.mirrorOfThisDriver: true where they stand under this name" $values.image.repository) -}}
+{{- end -}}
+{{- if and $values.fips (not $values.fipsEndpointsOnly) -}}
+  {{- fail "fips: this driver has no validated cryptographic module. Set fipsEndpointsOnly: true, too, if AWS's FIPS endpoints are all that is wanted" -}}
+{{- end -}}
+{{- if ne $values.health "agent" -}}
+  {{- fail (printf "health: %q is not offered: the processes answer /healthz and /readyz themselves. Leave it at agent" $values.health) -}}
+{{- end -}}
+{{- include "ebs.refuseSafeDetach" . -}}
+{{- include "ebs.refuseNotThere" . -}}
+{{- include "ebs.refuseController" . -}}
+{{- range $key, $sidecar := $values.sidecars -}}
+  {{- include "ebs.refusePrivileged" (list (printf "sidecars.%s.securityContext" $key) ($sidecar | default dict).securityContext) -}}
+{{- end -}}
+{{- include "ebs.refuseNode" (dict "root" . "node" $values.node "path" "node") -}}
+{{- range $name, $own := $values.additionalDaemonSets -}}
+  {{- if or (eq $name "windows") (not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name)) -}}
+    {{- fail (printf "additionalDaemonSets.%s: the name becomes part of ebs-csi-node-%s; give lower-case letters, digits and hyphens, and not windows" $name $name) -}}
+  {{- end -}}
+  {{- $node := get (include "ebs.nodes" $ | fromYaml) (printf "ebs-csi-node-%s" $name) -}}
+  {{- include "ebs.refuseNode" (dict "root" $ "node" $node "path" (printf "additionalDaemonSets.%s" $name)) -}}
+{{- end -}}
+{{- range $values.storageClasses -}}
+  {{- if eq (.provisioner | default "ebs.csi.aws.com") "ebs.csi.aws.com" -}}
+    {{- include "ebs.refuseParameters" . -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ebs.refuseSafeDetach" -}}
+{{- $safe := .Values.safeDetach -}}
+{{- $mode := include "ebs.word" $safe.mode -}}
+{{- $failover := include "ebs.word" $safe.failover -}}
+{{- $fence := include "ebs.word" $safe.fence -}}
+{{- if and (ne $mode "off") (not $safe.gate) -}}
+  {{- fail (printf "safeDetach.mode %s needs safeDetach.gate: true (alpha)" $mode) -}}
+{{- end -}}
+{{- if and (ne $failover "off") (eq $mode "off") -}}
+  {{- fail (printf "safeDetach.failover %s needs safeDetach.mode ec2-only or enforce: without it nothing is proved" $failover) -}}
+{{- end -}}
+{{- if and (ne $fence "off") (eq $failover "off") -}}
+  {{- fail (printf "safeDetach.fence %s needs safeDetach.failover: nobody would ask for a fence" $fence) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Keys that other charts, or later versions of this one, have. */ -}}
+{{- define "ebs.refuseNotThere" -}}
+{{- if hasKey .Values "onboarding" -}}
+  {{- fail "onboarding: not there yet; nobody takes the taint ebs.csi.aws.com/agent-not-ready off. Leave the key out, and give nodes no such taint" -}}
+{{- end -}}
+{{- range $key := list "networkPolicy" "dashboards" -}}
+  {{- if (get $.Values $key | default dict).enabled -}}
+    {{- fail (printf "%s.enabled: not there yet; leave it out" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- if .Values.podSecurityLabels -}}
+  {{- fail "podSecurityLabels: not there yet; label the namespace pod-security.kubernetes.io/enforce=privileged yourself" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ebs.refuseController" -}}
+{{- $controller := .Values.controller -}}
+{{- range $key := list "securityContext" "containerSecurityContext" -}}
+  {{- $context := get $controller $key | default dict -}}
+  {{- if and (hasKey $context "runAsUser") (eq (toString $context.runAsUser) "0") -}}
+    {{- fail (printf "controller.%s.runAsUser 0: the controller does not start as root. Give any other user, or leave it out" $key) -}}
+  {{- end -}}
+  {{- include "ebs.refusePrivileged" (list (printf "controller.%s" $key) $context) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A list of a path and a security context. */ -}}
+{{- define "ebs.refusePrivileged" -}}
+{{- $context := index . 1 | default dict -}}
+{{- if or $context.privileged $context.allowPrivilegeEscalation -}}
+  {{- fail (printf "%s: privileged and allowPrivilegeEscalation are the mount-helper's alone. Leave them out" (index . 0)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A dict of root, node (the values) and path. */ -}}
+{{- define "ebs.refuseNode" -}}
+{{- $node := .node -}}
+{{- $path := .path -}}
+{{- if $node.windowsHostProcess -}}
+  {{- fail (printf "%s.windowsHostProcess: Windows nodes are not supported. Keep the Go driver's node part there" $path) -}}
+{{- end -}}
+{{- if ne $node.registration "agent" -}}
+  {{- fail (printf "%s.registration: %q is not offered: the agent registers itself with kubelet. Leave it at agent" $path $node.registration) -}}
+{{- end -}}
+{{- if not (or (kindIs "invalid" $node.reservedVolumeAttachments) (kindIs "invalid" $node.volumeAttachLimit)) -}}
+  {{- fail (printf "%s.reservedVolumeAttachments and %s.volumeAttachLimit exclude each other: the limit is taken as it is. Give one" $path $path) -}}
+{{- end -}}
+{{- range $node.envFrom -}}
+  {{- if .secretRef -}}
+    {{- fail (printf "%s.envFrom: no Secret goes to a node. What the controller needs stands in controller.envFrom" $path) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $node.env -}}
+  {{- if (.valueFrom | default dict).secretKeyRef -}}
+    {{- fail (printf "%s.env %s: no Secret goes to a node. What the controller needs stands in controller.env" $path .name) -}}
+  {{- end -}}
+{{- end -}}
+{{- $account := $node.serviceAccount | default dict -}}
+{{- if not $account.foreign -}}
+  {{- range $key, $_ := $account.annotations -}}
+    {{- if hasSuffix "/role-arn" $key -}}
+      {{- fail (printf "%s.serviceAccount.annotations %s: no AWS role belongs on a node; this driver's nodes use none. Remove it, or set %s.serviceAccount.foreign: true while the Go driver's pods still use the account" $path $key $path) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key, $_ := $node.podAnnotations -}}
+  {{- if hasPrefix "ebs.csi.aws.com/" $key -}}
+    {{- fail (printf "%s.podAnnotations %s: annotations of that prefix tell the agent about its node and are not set by hand. Remove it" $path $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- $roots := dict "securityContext" $node.securityContext "containerSecurityContext" $node.containerSecurityContext -}}
+{{- $_ := set $roots "helper.securityContext" $node.helper.securityContext -}}
+{{- $_ := set $roots "agent.securityContext" $node.agent.securityContext -}}
+{{- range $key, $context := $roots -}}
+  {{- $context = $context | default dict -}}
+  {{- if or $context.runAsNonRoot (and (hasKey $context "runAsUser") (ne (toString $context.runAsUser) "0")) -}}
+    {{- fail (printf "%s.%s: both processes start as root and take their own users by themselves. Leave runAsUser and runAsNonRoot out" $path $key) -}}
+  {{- end -}}
+  {{- if and (hasKey $context "privileged") (not $context.privileged) (ne $key "agent.securityContext") -}}
+    {{- fail (printf "%s.%s.privileged: Kubernetes takes Bidirectional mounts from a privileged container only. Leave it out" $path $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- include "ebs.refusePrivileged" (list (printf "%s.agent.securityContext" $path) $node.agent.securityContext) -}}
+{{- $taken := list (trimSuffix "/" $node.kubeletPath) "/dev" "/run/ebs-csi" -}}
+{{- $mounts := concat ($node.volumeMounts | default list) ($node.helper.volumeMounts | default list) -}}
+{{- range $mount := $mounts -}}
+  {{- $at := trimSuffix "/" $mount.mountPath -}}
+  {{- range $taken -}}
+    {{- if or (eq $at "") (eq $at .) (hasPrefix (printf "%s/" .) $at) (hasPrefix (printf "%s/" $at) .) -}}
+      {{- fail (printf "%s: a mount at %s would lie over %s, where volumes, disks and the helper's socket are. Mount it elsewhere" $path $mount.mountPath .) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- $_ := include "ebs.preStopTimeout" (dict "node" $node) -}}
+{{- end -}}
+
+{{- /* Keys of a StorageClass that the controller knows, in lower case. */ -}}
+{{- define "ebs.parameters" -}}
+type iops iopspergb allowautoiopspergbincrease allowautoiopsincreaseonmodify throughput encrypted kmskeyid
+volumeinitializationrate blockattachuntilinitialized blocksize inodesize bytesperinode numberofinodes ext4bigalloc
+ext4clustersize ext4encryptionsupport fstype blockexpress
+{{- end -}}
+
+{{- define "ebs.refuseParameters" -}}
+{{- $known := include "ebs.parameters" . | splitList "\n" | join " " | splitList " " -}}
+{{- $class := .name -}}
+{{- range $key, $_ := .parameters -}}
+  {{- if not (or (has (lower $key) $known) (hasPrefix "csi.storage.k8s.io/" $key) (hasPrefix "tagSpecification" $key)) -}}
+    {{- fail (printf "storageClasses: %s has the parameter %q, which this driver does not know; every claim of it would fail. Known are: %s, tagSpecification_N" $class $key (join ", " $known)) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
