@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from . import control_plane, network
@@ -76,8 +77,15 @@ class Rig:
         return done.stdout
 
     def execute(self, namespace, pod, script, check=True):
-        """The output of a shell script in a pod."""
-        return self.kubectl("-n", namespace, "exec", pod, "--", "sh", "-c", script, check=check)
+        """The output of a shell script in a pod. Waits for a kubelet that has just started."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return self.kubectl("-n", namespace, "exec", pod, "--", "sh", "-c", script, check=check)
+            except RuntimeError as error:
+                if "unable to upgrade connection" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
 
     def install(self, *values):
         """Installs or upgrades the chart with the rig's values and these."""

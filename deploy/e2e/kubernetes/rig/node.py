@@ -7,6 +7,7 @@ mounts go with them. What kubelet and containerd keep on disk stays, as on a rea
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -59,23 +60,7 @@ class Node:
 
     def kubelet(self):
         """The process id of kubelet, None if it does not run."""
-        return self._find(f"{self._rig.programs}/kubelet")
-
-    def containerd(self):
-        return self._find("containerd")
-
-    def _find(self, program):
-        first = self.first_process()
-        if first is None:
-            return None
-        for pid in children(first):
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if command and command[0].decode() == program:
-                return pid
-        return None
+        return next(iter(self.processes(f"{self._rig.programs}/kubelet")), None)
 
     def kill_kubelet(self):
         pid = self.kubelet()
@@ -88,6 +73,16 @@ class Node:
              str(self.directory / "kubelet.sh")],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True)
+        # The Node object still says Ready of the kubelet before.
+        if not until(self._kubelet_answers, 30):
+            raise RuntimeError(f"kubelet of {self.name} does not answer")
+
+    def _kubelet_answers(self):
+        try:
+            socket.create_connection((node_address(self.number), 10250), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def volume_mounts(self):
         """The lines of the node's mount table that are CSI volumes."""
