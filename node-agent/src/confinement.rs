@@ -1,6 +1,7 @@
 //! What the process gives up between reading its facts and serving.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use ebs_csi_confine::{Enforced, Entering, Fault, Places};
 use ebs_csi_policy::profile;
@@ -53,3 +54,36 @@ pub fn enter<'a>(
         .files(&places)?
         .calls()
 }
+
+/// The process cannot be confined; nothing was given up yet.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unconfinable(String);
+
+/// Lets a child take every step of [`enter`] and end. A process that learns this way that it cannot be confined ends before
+/// it has taken anything from the agent that serves.
+///
+/// # Errors
+/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged: then [`enter`] itself decides.
+pub fn rehearse() -> Result<(), Unconfinable> {
+    let child = Command::new("/proc/self/exe")
+        .arg(REHEARSE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output();
+    match child {
+        Ok(child) if child.status.success() => Ok(()),
+        Ok(child) => {
+            let why = String::from_utf8_lossy(&child.stderr);
+            let why = why.trim().trim_start_matches("ebs-csi-node-agent: ");
+            Err(Unconfinable(format!("{why} ({})", child.status)))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the confinement cannot be tried beforehand");
+            Ok(())
+        }
+    }
+}
+
+/// The job of the child.
+pub const REHEARSE: &str = "enter-profile";

@@ -26,6 +26,9 @@ pub struct CommandLine {
 pub enum Job {
     /// Waits, while the node is being drained, until no volume is staged on it any more.
     PreStopHook(PreStop),
+    /// Confines itself like the service and ends.
+    #[command(name = crate::confinement::REHEARSE, hide = true)]
+    EnterProfile,
 }
 
 /// Flags of the pre-stop hook.

@@ -24,4 +24,5 @@ pub mod registration;
 pub mod request;
 pub mod service;
 pub mod settings;
+pub mod socket_file;
 pub mod topology;

@@ -36,8 +36,15 @@ fn main() -> ExitCode {
         }
         Err(Ended::Misused(why)) => return ended(64, format_args!("{why}")),
     };
-    if let Some(Job::PreStopHook(hook)) = line.job {
-        return pre_stop_hook(hook);
+    match line.job {
+        Some(Job::PreStopHook(hook)) => return pre_stop_hook(hook),
+        Some(Job::EnterProfile) => {
+            return match confinement::enter(None, None, []) {
+                Ok(_) => ExitCode::SUCCESS,
+                Err(fault) => ended(Fault::EXIT, format_args!("{fault}")),
+            };
+        }
+        None => {}
     }
     let settings = match Settings::check(line.serve, &|name| std::env::var(name).ok()) {
         Ok(settings) => settings,

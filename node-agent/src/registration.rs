@@ -2,10 +2,10 @@
 //!
 //! The socket is bound while the process may still enter that directory, which on a node belongs to root alone. Later the
 //! process holds the socket file and sees when it was removed; it then makes another one where the directory's permissions
-//! allow that, and otherwise ends, so that it is started again with the right to make one.
+//! allow that, and otherwise ends, so that it is started again with the right to make one. When another agent has put its
+//! own socket there (a DaemonSet update with surge), this one keeps quiet until it is told to end.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,22 +19,36 @@ use ebs_csi_proto::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 use ebs_csi_proto::{DRIVER_NAME, serve};
-use rustix::fs::{Mode, OFlags};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::metrics::Metrics;
+use crate::socket_file::{Holder, Prepared, SocketFile, remove_socket};
 
-/// Name of the socket beneath the registration directory; the stock registrar uses the same.
-pub const SOCKET: &str = "ebs.csi.aws.com-reg.sock";
+/// Name of the socket beneath the registration directory. It must hold an `@`.
+///
+/// Kubelet dials the socket by its path and sets no authority (`dial` in its
+/// `pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`). grpc-go then sends the percent-encoded path as
+/// `:authority`, and h2 0.4 resets the stream with PROTOCOL_ERROR, because a host may not hold a `%`
+/// (<https://github.com/hyperium/h2/issues/487>). Before an `@` it may: what stands there is user information. grpc-go
+/// leaves the `@` as it is, so that h2 reads the path as the user and `localhost.sock` as the host.
+///
+/// `deploy/e2e/tests/clients.rs` shows both: once a socket without the `@` is answered, this name is no longer needed.
+pub const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
+/// The socket of the stock registrar, which the Go driver uses. One that was left behind would keep kubelet dialing, and
+/// its removal at a later time would unregister this driver, whose name is the same.
+pub const FORMER_SOCKET: &str = "ebs.csi.aws.com-reg.sock";
 /// The kind of plugin, in kubelet's words.
 const KIND: &str = "CSIPlugin";
 /// What a CSI driver says of its interface's version.
 const VERSION: &str = "1.0.0";
-/// Between two looks at the socket file.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Between two looks at a socket file.
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 /// What kubelet's calls get when the process ends; they take no work.
 const GRACE: Duration = Duration::from_secs(1);
+/// Kubelet looks once a second at what it is to register and to unregister, side by side and by the driver's name: the
+/// former socket must be unregistered before the new one appears.
+const UNREGISTERING: Duration = Duration::from_secs(2);
 
 /// Where to register, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,22 +59,38 @@ pub struct Wish {
     pub endpoint: PathBuf,
 }
 
+impl Wish {
+    /// The socket file.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join(SOCKET)
+    }
+
+    /// Removes the socket of a stock registrar and gives kubelet the time to see it. What cannot be removed is logged.
+    pub fn remove_former(&self) {
+        let former = self.directory.join(FORMER_SOCKET);
+        match remove_socket(&former) {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(socket = %former.display(), "removed the registration socket of a stock registrar");
+                std::thread::sleep(UNREGISTERING);
+            }
+            Err(error) => {
+                tracing::warn!(socket = %former.display(), %error, "the registration socket of a stock registrar stays");
+            }
+        }
+    }
+}
+
 /// A socket in the registration directory that is bound.
 #[derive(Debug)]
 pub struct Registration {
-    path: PathBuf,
-    endpoint: String,
-    bound: Bound,
-}
-
-#[derive(Debug)]
-struct Bound {
     listener: UnixListener,
-    /// The socket file itself, whoever may see its directory.
-    file: std::fs::File,
+    file: SocketFile,
+    endpoint: String,
 }
 
-/// The socket was removed and this process may not make another one.
+/// A socket was removed and this process may not make another one.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path} was removed and cannot be made again: {source}; started anew, the process makes it before it gives up its rights"
@@ -70,87 +100,74 @@ pub struct Lost {
     source: io::Error,
 }
 
-impl Registration {
-    /// Binds the socket. One that an earlier process left behind is replaced, and kubelet sees a new one.
-    ///
-    /// # Errors
-    /// As bind(2).
-    pub fn bind(wish: &Wish) -> io::Result<Self> {
-        let path = wish.directory.join(SOCKET);
-        Ok(Self {
-            bound: Bound::at(&path)?,
-            path,
-            endpoint: wish.endpoint.display().to_string(),
-        })
-    }
-
-    /// The socket file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Answers kubelet as long as the socket file is there, and makes another one when it was removed. Returns only when
-    /// that is not possible.
-    pub async fn serve(mut self, metrics: Arc<Metrics>) -> Lost {
-        loop {
-            let answers = Answers {
-                endpoint: self.endpoint.clone(),
-                metrics: Arc::clone(&metrics),
-            };
-            if let Err(source) = self.bound.serve(answers).await {
-                return self.lost(source);
-            }
-            metrics.kubelet_registered(false);
-            match Bound::at(&self.path) {
-                Ok(bound) => {
-                    tracing::warn!(socket = %self.path.display(), "the registration socket was removed; made again");
-                    self.bound = bound;
-                }
-                Err(source) => return self.lost(source),
-            }
-        }
-    }
-
-    fn lost(&self, source: io::Error) -> Lost {
-        Lost {
-            path: self.path.display().to_string(),
+impl Lost {
+    pub(crate) fn new(path: &Path, source: io::Error) -> Self {
+        Self {
+            path: path.display().to_string(),
             source,
         }
     }
 }
 
-impl Bound {
-    fn at(path: &Path) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let listener = UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty())?;
+impl Registration {
+    /// Shows a socket to kubelet. One that an earlier process left behind is replaced, and kubelet sees a new one.
+    ///
+    /// # Errors
+    /// As rename(2).
+    pub fn take_over(prepared: Prepared, wish: &Wish) -> io::Result<Self> {
+        let (listener, file) = prepared.take_over()?;
         Ok(Self {
             listener,
-            file: file.into(),
+            file,
+            endpoint: wish.endpoint.display().to_string(),
         })
     }
 
+    /// Answers kubelet as long as the socket file is there, and makes another one when it was removed. Returns only when
+    /// that is not possible. `csi` is the CSI socket, if that is a file: an agent that takes this one's place takes that
+    /// socket first.
+    pub async fn serve(mut self, csi: Option<&SocketFile>, metrics: Arc<Metrics>) -> Lost {
+        loop {
+            let answers = Answers {
+                endpoint: self.endpoint.clone(),
+                metrics: Arc::clone(&metrics),
+            };
+            if let Err(source) = self.answer(answers).await {
+                return Lost::new(self.file.path(), source);
+            }
+            metrics.kubelet_registered(false);
+            if csi.is_some_and(|csi| csi.holder() != Holder::This) {
+                tracing::warn!("another agent has taken over this node's sockets");
+                return std::future::pending().await;
+            }
+            match SocketFile::bind(self.file.path()) {
+                Ok((listener, file)) => {
+                    tracing::warn!(socket = %file.path().display(), "the registration socket was removed; made again");
+                    self.listener = listener;
+                    self.file = file;
+                }
+                Err(source) => return Lost::new(self.file.path(), source),
+            }
+        }
+    }
+
     /// Serves until nobody can find the socket any more.
-    async fn serve(&self, answers: Answers) -> io::Result<()> {
+    async fn answer(&self, answers: Answers) -> io::Result<()> {
         let routes = Routes::new(RegistrationServer::new(answers));
         let listener = Listener::Unix(self.listener.try_clone()?);
-        let file = self.file.try_clone()?;
-        let removed = async move {
-            // A file that cannot be asked is not known to be gone.
-            while file.metadata().map_or(1, |found| found.nlink()) > 0 {
+        let (told, gone) = tokio::sync::oneshot::channel();
+        let serving = serve::serve(listener, routes, async { drop(gone.await) }, GRACE);
+        let watching = async {
+            while self.file.holder() == Holder::This {
                 tokio::time::sleep(PAUSE).await;
             }
+            let _ = told.send(());
+            std::future::pending().await
         };
-        serve::serve(listener, routes, removed, GRACE)
-            .await
-            .map_err(io::Error::other)
+        tokio::select! {
+            ended = serving => ended.map_err(io::Error::other),
+            never = watching => never,
+        }
     }
 }
 
@@ -184,5 +201,47 @@ impl Service for Answers {
             tracing::error!(reason = status.error, "kubelet refuses the driver");
         }
         Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(directory: &Path) -> Wish {
+        Wish {
+            directory: directory.to_owned(),
+            endpoint: "/csi.sock".into(),
+        }
+    }
+
+    #[test]
+    fn the_socket_of_a_stock_registrar_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let former = dir.path().join(FORMER_SOCKET);
+        drop(UnixListener::bind(&former).unwrap());
+        wish(dir.path()).remove_former();
+        assert!(!former.exists());
+        // Absent, as in most starts.
+        wish(dir.path()).remove_former();
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_keeps_the_registrars_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let former = dir.path().join(FORMER_SOCKET);
+        std::fs::write(&former, "data").unwrap();
+        wish(dir.path()).remove_former();
+        assert!(former.exists());
+    }
+
+    #[test]
+    fn the_name_of_the_socket_is_an_authority() {
+        let authority = |name: &str| {
+            let path = format!("/registration/{name}").replace('/', "%2F");
+            path.parse::<tonic::codegen::http::uri::Authority>().is_ok()
+        };
+        assert!(authority(SOCKET));
+        assert!(!authority(FORMER_SOCKET), "the `@` is no longer needed");
     }
 }

@@ -1,9 +1,10 @@
 //! From settings to a served socket, in the order that keeps every privilege as short as it can be.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ebs_csi_confine::Fault;
 use ebs_csi_policy::variant;
+use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::csi::node_server::NodeServer;
 use ebs_csi_proto::endpoint::Listener;
@@ -20,8 +21,9 @@ use crate::http_endpoint;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::nvme_metrics::Collector;
-use crate::registration::{self, Registration};
+use crate::registration::{self, Lost, Registration};
 use crate::settings::Settings;
+use crate::socket_file::{Holder, Prepared, SocketFile};
 
 /// Why the process ended other than by request.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +44,12 @@ pub enum ServiceError {
     /// The process could not be confined.
     #[error(transparent)]
     Confine(#[from] Fault),
+    /// A trial of the confinement failed.
+    #[error(transparent)]
+    Rehearsal(#[from] confinement::Unconfinable),
     /// Kubelet cannot find the driver any more.
     #[error(transparent)]
-    Registration(#[from] registration::Lost),
+    Registration(#[from] Lost),
     /// The runtime could not be started.
     #[error("the runtime cannot be started")]
     Runtime(#[source] std::io::Error),
@@ -58,7 +63,7 @@ impl ServiceError {
     #[must_use]
     pub const fn exit(&self) -> u8 {
         match self {
-            Self::Confine(_) => Fault::EXIT,
+            Self::Confine(_) | Self::Rehearsal(_) => Fault::EXIT,
             _ => 1,
         }
     }
@@ -84,42 +89,39 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     // Before kubelet knows of the driver: what is attached now, nobody attached for it.
     let attachments = Attachments::new(attachments::SYSFS);
 
-    let listener = settings
-        .endpoint
-        .bind()
-        .map_err(|source| ServiceError::Bind {
-            address: settings.endpoint.to_string(),
-            source,
-        })?;
-    let registration = settings
-        .registration
-        .as_ref()
-        .map(|wish| {
-            Registration::bind(wish).map_err(|source| ServiceError::Bind {
-                address: wish
-                    .directory
-                    .join(registration::SOCKET)
-                    .display()
-                    .to_string(),
-                source,
-            })
-        })
-        .transpose()?;
+    // What can fail comes first: a living agent must not lose its sockets to one that does not come to serve.
     let http = settings
         .http
         .map(|address| {
             std::net::TcpListener::bind(address)
                 .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-                .map_err(|source| ServiceError::Bind {
-                    address: address.to_string(),
-                    source,
-                })
+                .map_err(bind_error(address))
+        })
+        .transpose()?;
+    let csi = Csi::prepare(&settings.endpoint).map_err(bind_error(&settings.endpoint))?;
+    let wish = settings.registration.as_ref();
+    let prepared = wish
+        .map(|wish| {
+            let socket = wish.socket();
+            Prepared::bind(&socket).map_err(bind_error(socket.display()))
+        })
+        .transpose()?;
+    confinement::rehearse()?;
+
+    // A successor's CSI socket appears before its registration: the agent that it replaces relies on the order.
+    if let Some(wish) = wish {
+        wish.remove_former();
+    }
+    let (listener, csi) = csi.take_over().map_err(bind_error(&settings.endpoint))?;
+    let registration = wish
+        .zip(prepared)
+        .map(|(wish, prepared)| {
+            Registration::take_over(prepared, wish).map_err(bind_error(wish.socket().display()))
         })
         .transpose()?;
 
     // The facts are known by now: their files are not opened again.
-    let registry = settings.registration.as_ref();
-    let registry = registry.map(|wish| wish.directory.as_path());
+    let registry = wish.map(|wish| wish.directory.as_path());
     let enforced = confinement::enter(Some(&settings.endpoint), registry, [])?;
     let policy = variant::PRODUCTION.digest;
     tracing::info!(%enforced, policy, "confined");
@@ -137,14 +139,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         Arc::clone(&helper),
         Arc::clone(&metrics),
     );
-    let socket_files = [
-        match &settings.endpoint {
-            ebs_csi_proto::Endpoint::Unix(path) => Some(path.clone()),
-            ebs_csi_proto::Endpoint::Tcp(_) => None,
-        },
-        registration.as_ref().map(|r| r.path().to_owned()),
-    ];
-    let ended: Result<(), ServiceError> = tokio::runtime::Builder::new_current_thread()
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ServiceError::Runtime)?
@@ -154,42 +149,94 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
                 let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
                 tokio::spawn(http_endpoint::serve(http, metrics, helper, collector));
             }
-            let unregistered = Arc::new(Mutex::new(None));
-            let seen = Arc::clone(&unregistered);
-            let lost = async move {
-                match registration {
-                    Some(registration) => {
-                        let lost = registration.serve(metrics).await;
-                        tracing::error!(%lost, "kubelet cannot find the driver");
-                        *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(lost);
-                    }
-                    None => std::future::pending().await,
-                }
+            let (tell, lost) = tokio::sync::oneshot::channel();
+            let csi = csi.as_ref();
+            let watching = async move {
+                let lost = tokio::select! {
+                    lost = removed(csi) => lost,
+                    lost = kept(registration, csi, metrics) => lost,
+                };
+                tracing::error!(%lost, "kubelet cannot find the driver");
+                let _ = tell.send(());
+                lost
             };
             let stop = async move {
                 tokio::select! {
                     () = stop => {}
-                    () = lost => {}
+                    Ok(()) = lost => {}
                 }
             };
             tracing::info!(endpoint = %settings.endpoint, "serving");
-            serve_until(listener, node, stop, settings.grace).await?;
-            let lost = unregistered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            match lost {
-                Some(lost) => Err(ServiceError::Registration(lost)),
-                None => Ok(()),
+            let serving = serve_until(listener, node, stop, settings.grace);
+            tokio::pin!(serving);
+            tokio::select! {
+                ended = &mut serving => ended,
+                lost = watching => {
+                    serving.await?;
+                    Err(ServiceError::Registration(lost))
+                }
             }
-        });
-    // The next process replaces a file where this one may not remove it.
-    for path in socket_files.into_iter().flatten() {
-        let _ = std::fs::remove_file(path);
-    }
-    ended?;
+        })?;
     tracing::info!("ended");
     Ok(())
+}
+
+/// Returns when the file of the CSI socket was removed. One that took its place does not end this process: whoever made it
+/// serves, and this process is told to end.
+async fn removed(csi: Option<&SocketFile>) -> Lost {
+    let Some(csi) = csi else {
+        return std::future::pending().await;
+    };
+    while csi.holder() != Holder::Nobody {
+        tokio::time::sleep(registration::PAUSE).await;
+    }
+    Lost::new(csi.path(), std::io::ErrorKind::NotFound.into())
+}
+
+/// Returns when kubelet can no longer find the driver in its registration directory.
+async fn kept(
+    registration: Option<Registration>,
+    csi: Option<&SocketFile>,
+    metrics: Arc<Metrics>,
+) -> Lost {
+    match registration {
+        Some(registration) => registration.serve(csi, metrics).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The CSI socket before anybody can reach it.
+enum Csi {
+    Unix(Prepared),
+    /// Nobody else can bind the address: there is nothing to take over.
+    Tcp(Listener),
+}
+
+impl Csi {
+    fn prepare(endpoint: &Endpoint) -> std::io::Result<Self> {
+        match endpoint {
+            Endpoint::Unix(path) => Prepared::bind(path).map(Self::Unix),
+            Endpoint::Tcp(_) => endpoint.bind().map(Self::Tcp),
+        }
+    }
+
+    fn take_over(self) -> std::io::Result<(Listener, Option<SocketFile>)> {
+        match self {
+            Self::Unix(prepared) => {
+                let (listener, file) = prepared.take_over()?;
+                Ok((Listener::Unix(listener), Some(file)))
+            }
+            Self::Tcp(listener) => Ok((listener, None)),
+        }
+    }
+}
+
+/// Names what could not be bound.
+fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> ServiceError {
+    move |source| ServiceError::Bind {
+        address: address.to_string(),
+        source,
+    }
 }
 
 /// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper, liveness

@@ -1,5 +1,7 @@
 //! The real program: its command line, what the kernel says of it once it serves, and its end.
 
+#[path = "scripted/agent.rs"]
+mod agent;
 #[path = "scripted/metadata_service.rs"]
 mod metadata_service;
 #[path = "scripted/helper.rs"]
@@ -9,146 +11,16 @@ mod world;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use agent::{Agent, directory, helper, is_root, program};
 use ebs_csi_proto::csi;
-use ebs_csi_proto::pluginregistration::registration_client::RegistrationClient;
-use ebs_csi_proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
 use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, LogPage, Outcome, Staged, VolumeId};
 use metadata_service::{Behaviour, MetadataService};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
-use scripted_helper::{Act, Greeting, ScriptedHelper};
+use rustix::process::Signal;
+use scripted_helper::Act;
 use tonic::Code;
 use world::{publish, stage};
-
-/// A running program; killed when the test ends before it.
-struct Agent {
-    child: Child,
-    socket: std::path::PathBuf,
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"));
-    command.env_clear().stdin(Stdio::null());
-    command
-}
-
-/// A directory that the program's own user may enter.
-fn directory() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    dir
-}
-
-fn helper(dir: &Path) -> ScriptedHelper {
-    let path = dir.join("helper.sock");
-    let helper = ScriptedHelper::start(&path, Greeting::Usual);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    helper
-}
-
-impl Agent {
-    fn start(dir: &Path, metadata: &MetadataService, arguments: &[&str]) -> Self {
-        Self::start_as(None, dir, metadata, arguments)
-    }
-
-    fn start_as(
-        user: Option<u32>,
-        dir: &Path,
-        metadata: &MetadataService,
-        arguments: &[&str],
-    ) -> Self {
-        use std::os::unix::process::CommandExt;
-        let socket = dir.join("csi.sock");
-        let mut command = match user {
-            None => program(),
-            Some(user) => {
-                // Another user may not enter the directory where the program was built.
-                let reachable = dir.join("ebs-csi-node-agent");
-                std::fs::copy(env!("CARGO_BIN_EXE_ebs-csi-node-agent"), &reachable).unwrap();
-                let mut command = Command::new(reachable);
-                command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
-                command
-            }
-        };
-        let child = command
-            .args(["--endpoint", &format!("unix://{}", socket.display())])
-            .args([
-                "--helper",
-                &format!("unix://{}", dir.join("helper.sock").display()),
-            ])
-            .args(arguments)
-            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url())
-            .env("AWS_SECRET_ACCESS_KEY", "must-not-stay")
-            .stderr(std::fs::File::create(dir.join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, socket }
-    }
-
-    /// Waits until it answers; its log is printed when it has ended instead.
-    async fn answers(&mut self, dir: &Path) {
-        let started = Instant::now();
-        loop {
-            let mut identity =
-                csi::identity_client::IdentityClient::new(world::channel(&self.socket));
-            if identity.probe(csi::ProbeRequest {}).await.is_ok() {
-                return;
-            }
-            let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("ended with {status}: {}", log());
-            }
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "no answer: {}",
-                log()
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    fn status(&self) -> String {
-        std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap()
-    }
-
-    fn tell(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    async fn end(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "it does not end"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-fn is_root() -> bool {
-    let root = geteuid().is_root();
-    if !root {
-        println!("skipped: the program can only give up root when it is started as root");
-    }
-    root
-}
 
 #[tokio::test]
 async fn a_program_started_as_root_serves_without_any_privilege() {
@@ -159,7 +31,7 @@ async fn a_program_started_as_root_serves_without_any_privilege() {
     let metadata = MetadataService::usual();
     let mut scripted = helper(dir.path());
     let mut agent = Agent::start(dir.path(), &metadata, &["--http-endpoint=127.0.0.1:0"]);
-    agent.answers(dir.path()).await;
+    agent.answers().await;
 
     let status = agent.status();
     let field = |name: &str| {
@@ -215,7 +87,7 @@ async fn a_program_started_under_its_own_user_needs_no_root() {
     std::os::unix::fs::chown(dir.path(), Some(65532), Some(65532)).unwrap();
     let metadata = MetadataService::usual();
     let mut agent = Agent::start_as(Some(65532), dir.path(), &metadata, &[]);
-    agent.answers(dir.path()).await;
+    agent.answers().await;
     world::node(&agent.socket)
         .node_stage_volume(stage())
         .await
@@ -253,7 +125,7 @@ async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
     let scripted = helper(dir.path());
     let metadata = MetadataService::usual();
     let mut first = Agent::start(dir.path(), &metadata, &[]);
-    first.answers(dir.path()).await;
+    first.answers().await;
     scripted.then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
     let mut node = world::node(&first.socket);
     let cut_off = tokio::spawn(async move { node.node_stage_volume(stage()).await });
@@ -265,7 +137,7 @@ async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
     assert!(cut_off.await.unwrap().is_err());
 
     let mut second = Agent::start(dir.path(), &metadata, &[]);
-    second.answers(dir.path()).await;
+    second.answers().await;
     world::node(&second.socket)
         .node_stage_volume(stage())
         .await
@@ -284,7 +156,7 @@ async fn a_call_that_runs_when_the_program_is_told_to_end_is_finished() {
     let scripted = helper(dir.path());
     let metadata = MetadataService::usual();
     let mut agent = Agent::start(dir.path(), &metadata, &[]);
-    agent.answers(dir.path()).await;
+    agent.answers().await;
     scripted.then([Act::Slowly(
         Duration::from_millis(500),
         Outcome::Staged(Staged::default()),
@@ -314,7 +186,7 @@ async fn the_metrics_page_is_served_by_the_confined_program() {
     let address = format!("127.0.0.1:{port}");
     let flag = format!("--http-endpoint={address}");
     let mut agent = Agent::start(dir.path(), &metadata, &[&flag, "--logging-format=json"]);
-    agent.answers(dir.path()).await;
+    agent.answers().await;
     world::node(&agent.socket)
         .node_stage_volume(stage())
         .await
@@ -371,121 +243,6 @@ fn staged_volume() -> Act {
         operations: Vec::new(),
         more: false,
     }))
-}
-
-/// What kubelet does when it sees a socket in its registration directory; `None` while nobody answers there.
-async fn registered(socket: &Path) -> Option<PluginInfo> {
-    let mut kubelet = RegistrationClient::new(world::channel(socket));
-    let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
-    kubelet
-        .notify_registration_status(RegistrationStatus {
-            plugin_registered: true,
-            error: String::new(),
-        })
-        .await
-        .ok()?;
-    Some(info)
-}
-
-async fn registered_soon(socket: &Path) -> PluginInfo {
-    let started = Instant::now();
-    loop {
-        if let Some(info) = registered(socket).await {
-            return info;
-        }
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "no answer at {}",
-            socket.display()
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-#[tokio::test]
-async fn kubelet_learns_of_the_driver_and_again_when_its_directory_was_emptied() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = dir.path().join("plugins_registry");
-    std::fs::create_dir(&registry).unwrap();
-    std::os::unix::fs::chown(&registry, Some(65532), Some(65532)).unwrap();
-    let socket = registry.join("ebs.csi.aws.com-reg.sock");
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
-    let arguments = [
-        "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock",
-        &format!("--plugin-registration-path={}", registry.display()),
-    ];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
-    let info = registered_soon(&socket).await;
-    assert_eq!(info.r#type, "CSIPlugin");
-    assert_eq!(info.name, "ebs.csi.aws.com");
-    assert_eq!(
-        info.endpoint,
-        "/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock"
-    );
-    assert_eq!(info.supported_versions, ["1.0.0"]);
-    agent.answers(dir.path()).await;
-
-    for _ in 0..2 {
-        std::fs::remove_file(&socket).unwrap();
-        registered_soon(&socket).await;
-    }
-    agent.tell(Signal::TERM);
-    assert!(agent.end().await.success());
-    assert!(!socket.exists(), "it removes its own socket");
-}
-
-#[tokio::test]
-async fn in_a_directory_of_root_the_program_ends_when_its_registration_was_removed() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    // As kubelet makes it.
-    let registry = dir.path().join("plugins_registry");
-    std::fs::create_dir(&registry).unwrap();
-    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
-    let socket = registry.join("ebs.csi.aws.com-reg.sock");
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
-    let arguments = [
-        "--kubelet-registration-path=/csi.sock",
-        &format!("--plugin-registration-path={}", registry.display()),
-    ];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
-    registered_soon(&socket).await;
-    std::fs::remove_file(&socket).unwrap();
-    assert_eq!(agent.end().await.code(), Some(1));
-    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
-    assert!(
-        log.contains("was removed and cannot be made again"),
-        "{log}"
-    );
-    // Kubelet starts it anew; what an earlier process left behind does not matter.
-    let _agent = Agent::start(dir.path(), &metadata, &arguments);
-    registered_soon(&socket).await;
-}
-
-#[tokio::test]
-async fn without_the_flag_the_registrar_beside_it_keeps_its_socket() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let socket = dir.path().join("ebs.csi.aws.com-reg.sock");
-    let _stock = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let before = std::fs::metadata(&socket).unwrap().ino();
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
-    let directory = format!("--plugin-registration-path={}", dir.path().display());
-    let mut agent = Agent::start(dir.path(), &metadata, &[&directory]);
-    agent.answers(dir.path()).await;
-    agent.tell(Signal::TERM);
-    assert!(agent.end().await.success());
-    assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
 }
 
 #[tokio::test]

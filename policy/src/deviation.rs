@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::profile::Profile;
+use crate::profile::{Identity, Profile};
 use crate::status::Status;
 
 /// One difference between what a profile says and what the kernel says of a process.
@@ -27,10 +27,25 @@ impl fmt::Display for Deviation {
     }
 }
 
+impl Identity {
+    /// Those of a process's supplementary groups that are neither among these nor the primary group.
+    #[must_use]
+    pub fn extra_groups(&self, groups: &[u32]) -> Vec<u32> {
+        let known = |group: &u32| self.groups.contains(group) || *group == self.gid;
+        groups.iter().copied().filter(|one| !known(one)).collect()
+    }
+}
+
 impl Profile {
-    /// Every difference between this profile and the status of a process. An optional capability may be absent; none
-    /// beyond the profile's may be present in any set. A capability that may be raised for a call may be effective
-    /// at the moment of the look.
+    /// Every difference between this profile and the status of a process. An optional capability
+    /// may be absent; none beyond the profile's may be present in any set. A capability that may be
+    /// raised for a call may be effective at the moment of the look.
+    ///
+    /// A process that starts without privilege cannot change its user and groups. Profiles with
+    /// `other_unprivileged_uid` keep the ones that they were started with, whichever these are, as
+    /// long as the user is not 0. All other profiles start as user 0 and set theirs. The primary
+    /// group may stand among the supplementary groups of every process: container runtimes repeat
+    /// it there since CVE-2023-25173, and it adds nothing.
     #[must_use]
     pub fn deviations(&self, status: &Status) -> Vec<Deviation> {
         let mut found = Vec::new();
@@ -44,27 +59,25 @@ impl Profile {
             }
         };
         let identity = &self.identity;
-        let user = status.uids[0];
-        let uids = status.uids == [identity.uid; 4]
-            || (identity.other_unprivileged_uid && user != 0 && status.uids == [user; 4]);
+        let (user, group) = (status.uids[0], status.gids[0]);
+        let kept = identity.other_unprivileged_uid && user != 0;
         expect(
             "user",
             identity.uid.to_string(),
             format!("{:?}", status.uids),
-            uids,
+            status.uids == [identity.uid; 4] || (kept && status.uids == [user; 4]),
         );
-        let other_user = uids && user != identity.uid;
         expect(
             "group",
             identity.gid.to_string(),
             format!("{:?}", status.gids),
-            status.gids == [identity.gid; 4] || other_user,
+            status.gids == [identity.gid; 4] || (kept && status.gids == [group; 4]),
         );
         expect(
             "supplementary groups",
             format!("{:?}", identity.groups),
             format!("{:?}", status.groups),
-            status.groups == identity.groups || other_user,
+            kept || identity.extra_groups(&status.groups).is_empty(),
         );
 
         let allowed: u64 = self

@@ -33,7 +33,7 @@ pub struct Identity {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: &'static [u32],
-    /// A process that is started under another uid than 0 may stay under it.
+    /// A process that is started under another uid than 0 may stay under it, with its groups.
     pub other_unprivileged_uid: bool,
     /// Why this identity.
     pub why: &'static str,

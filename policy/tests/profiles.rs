@@ -399,6 +399,10 @@ fn each_thing_that_a_process_holds_too_much_is_a_deviation() {
     ];
     for profile in ALL {
         for (what, change) in changes {
+            // Such a process keeps the groups that it was started with.
+            if what == "supplementary groups" && profile.identity.other_unprivileged_uid {
+                continue;
+            }
             let mut status = exact(profile);
             change(&mut status);
             let deviations = profile.deviations(&status);
@@ -440,4 +444,30 @@ fn another_unprivileged_user_is_accepted_where_the_policy_says_so() {
     assert!(!with_user(CONTROLLER, 0));
     assert!(!with_user(NODE_AGENT, 1000));
     assert!(!with_user(BROKER, 1000));
+}
+
+#[test]
+fn the_primary_group_may_be_repeated_anywhere() {
+    for profile in ALL {
+        let mut status = exact(profile);
+        status.groups.push(profile.identity.gid);
+        let deviations = profile.deviations(&status);
+        assert!(deviations.is_empty(), "{}: {deviations:?}", profile.name);
+    }
+}
+
+#[test]
+fn only_unprivileged_starters_keep_further_groups() {
+    for profile in ALL {
+        let mut status = exact(profile);
+        status.groups.extend([profile.identity.gid, 2000]);
+        let free = ["controller", "node-lifecycle", "launcher", "router"].contains(&profile.name);
+        assert_eq!(
+            profile.deviations(&status).is_empty(),
+            free,
+            "{}",
+            profile.name
+        );
+        assert_eq!(profile.identity.extra_groups(&status.groups), [2000]);
+    }
 }

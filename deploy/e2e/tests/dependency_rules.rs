@@ -87,6 +87,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ebs-csi-sandbox",
         ],
     ),
+    ("ebs-csi-images", &[]),
 ];
 
 /// Crates that these of ours must not link at run time, directly or through others.

@@ -1,5 +1,7 @@
 //! A mount-helper that follows a script: a thread that speaks the protocol's frames on a unix socket and does what it is told.
 
+#![allow(dead_code)]
+
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};

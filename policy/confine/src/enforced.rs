@@ -20,6 +20,8 @@ pub struct Enforced {
     pub landlock: LandlockState,
     /// Optional capabilities that the host does not grant.
     pub missing_capabilities: Vec<&'static str>,
+    /// Supplementary groups beyond the profile's, which a process that starts unprivileged cannot drop.
+    pub extra_groups: Vec<u32>,
 }
 
 /// How much of Landlock is in force.
@@ -79,6 +81,9 @@ impl fmt::Display for Enforced {
         if !self.missing_capabilities.is_empty() {
             write!(f, " not_granted={}", self.missing_capabilities.join(","))?;
         }
+        if !self.extra_groups.is_empty() {
+            write!(f, " extra_groups={:?}", self.extra_groups)?;
+        }
         Ok(())
     }
 }
@@ -111,6 +116,7 @@ pub(crate) fn confirm(
     }
     Ok(Enforced {
         profile: profile.name,
+        extra_groups: profile.identity.extra_groups(&status.groups),
         status,
         landlock,
         missing_capabilities,

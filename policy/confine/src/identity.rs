@@ -85,12 +85,13 @@ fn granted(
 fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
     let wanted = &profile.identity;
     let found = before.uids[0];
-    let same = before.uids == [wanted.uid; 4]
-        && before.gids == [wanted.gid; 4]
-        && before.groups == wanted.groups;
-    // Under its own user already, and without the right to change: nothing to do. A user of the operator's choice is
-    // accepted where the policy says so, as long as it is an ordinary one.
+    // Under its own user already, and without the right to change: nothing to do. A user and groups of the operator's
+    // choice are accepted where the policy says so (`Profile::deviations` has the rule).
     let ordinary = before.uids == [found; 4] && found != 0 && before.permitted == 0;
+    let own = before.uids == [wanted.uid; 4] && before.gids == [wanted.gid; 4];
+    let same = own
+        && (before.groups == wanted.groups
+            || (ordinary && wanted.extra_groups(&before.groups).is_empty()));
     if same || (ordinary && wanted.other_unprivileged_uid) {
         return Ok(());
     }

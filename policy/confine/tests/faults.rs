@@ -64,25 +64,26 @@ const CASES: &[(&str, Case)] = &[
     (
         "a_controller_stays_under_the_ordinary_user_it_was_started_as",
         || {
-            become_user(1000)?;
+            become_user(1000, 1000, &[])?;
             let enforced = enter(profile::CONTROLLER, false).map_err(|fault| fault.to_string())?;
             expect(enforced.status.uids == [1000; 4], &enforced)
         },
     ),
     ("a_node_agent_under_another_user_is_a_fault", || {
-        become_user(1000)?;
+        become_user(1000, 1000, &[])?;
         expect_fault(enter(profile::NODE_AGENT, false), |fault| {
             matches!(
                 fault,
                 Fault::WrongUser {
-                    wanted: 65532,
+                    wanted,
                     found: 1000
-                }
+                } if *wanted == profile::NODE_AGENT.identity.uid
             )
         })
     }),
     ("a_node_agent_started_as_its_own_user_is_confined", || {
-        become_user(65532)?;
+        let own = profile::NODE_AGENT.identity;
+        become_user(own.uid, own.gid, &[])?;
         let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
         expect(
             enforced.status.permitted == 0 && enforced.status.no_new_privs,
@@ -212,15 +213,68 @@ const CASES: &[(&str, Case)] = &[
     }),
 ];
 
+/// Groups of a process whose primary group is given.
+type Groups = fn(u32) -> Vec<u32>;
+
+/// The supplementary groups that a container runtime gives to a process.
+const RUNTIMES: [(&str, Groups); 3] = [
+    ("no groups", |_| Vec::new()),
+    ("its own group", |gid| vec![gid]),
+    ("a pod's groups", |gid| vec![gid, 2000, 2001]),
+];
+
+/// A profile, entered by a process that a runtime has started under the profile's own user.
+fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), String> {
+    let identity = &profile.identity;
+    become_user(identity.uid, identity.gid, groups)?;
+    let entered = enter(profile, false);
+    let extra = groups.iter().any(|group| *group >= 2000 && *group < 3000);
+    match profile.name {
+        // They start as user 0: only so can they hold what they need, and they set their groups.
+        "broker" => expect_fault(entered, |fault| {
+            matches!(fault, Fault::CapabilityMissing("CAP_SYS_ADMIN"))
+        }),
+        "directories" => {
+            let enforced = entered.map_err(|fault| fault.to_string())?;
+            expect(enforced.status.groups == identity.groups, &enforced)
+        }
+        "node-agent" | "supervisor" | "runner" if extra => expect_fault(entered, |fault| {
+            matches!(fault, Fault::Identity { what: "groups", .. })
+        }),
+        _ => {
+            let enforced = entered.map_err(|fault| fault.to_string())?;
+            expect(enforced.status.uids == [identity.uid; 4], &enforced)?;
+            // The kernel sorts them.
+            let mut wanted = groups.to_vec();
+            wanted.sort_unstable();
+            expect(enforced.status.groups == wanted, &enforced)?;
+            let told = enforced.to_string().contains("extra_groups=[2000, 2001]");
+            expect(told == extra, &enforced)
+        }
+    }
+}
+
+fn child(name: &str) -> Result<(), String> {
+    if let Some((profile, groups)) = name.split_once(" with ") {
+        let profile = profile::named(profile).ok_or("no such profile")?;
+        let (_, groups) = RUNTIMES
+            .iter()
+            .find(|(known, _)| *known == groups)
+            .ok_or("no such groups")?;
+        return under_its_own_user(profile, &groups(profile.identity.gid));
+    }
+    match CASES.iter().find(|(known, _)| *known == name) {
+        Some((_, case)) => case(),
+        None => Err("no such case".to_owned()),
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, flag, name] = arguments.as_slice()
         && flag == "--child"
     {
-        let outcome = CASES
-            .iter()
-            .find(|(known, _)| known == name)
-            .map_or_else(|| Err("no such case".to_owned()), |(_, case)| case());
+        let outcome = child(name);
         if let Err(problem) = &outcome {
             println!("    {problem}");
         }
@@ -233,11 +287,16 @@ fn main() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
+    let cases = CASES.iter().map(|(name, _)| (*name).to_owned());
+    // A tool is confined by its runner, under the runner's user.
+    let started = profile::ALL.iter().filter(|one| one.name != "tool");
+    let starts = started
+        .flat_map(|profile| RUNTIMES.map(|(groups, _)| format!("{} with {groups}", profile.name)));
     let mut failed = 0;
-    for (name, _) in CASES {
+    for name in cases.chain(starts) {
         let status = std::env::current_exe().and_then(|program| {
             Command::new(program)
-                .args(["--child", name])
+                .args(["--child", &name])
                 .env("CONFINE_TEST_KEPT", "yes")
                 .env("LD_PRELOAD_NOT", "no")
                 .stdin(Stdio::null())
@@ -254,7 +313,9 @@ fn main() -> ExitCode {
 }
 
 fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
-    let places = Places::new().with("kubelet-root", "/tmp")?;
+    let places = Places::new()
+        .with("kubelet-root", "/tmp")?
+        .with("service-account", "/tmp")?;
     let places = ebs_csi_confine::tool::programs(places)?;
     Entering::begin(profile)?
         .allow_missing_landlock(allow_missing_landlock)
@@ -308,10 +369,11 @@ fn hide_landlock() {
     seccompiler::apply_filter(&program).expect("the kernel takes it");
 }
 
-fn become_user(id: u32) -> Result<(), String> {
+fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), String> {
     let text = |error: rustix::io::Errno| error.to_string();
-    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
-    set_thread_groups(&[]).map_err(text)?;
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    set_thread_groups(&groups).map_err(text)?;
     set_thread_res_gid(gid, gid, gid).map_err(text)?;
     // The kernel clears the capability sets with this change.
     set_thread_res_uid(uid, uid, uid).map_err(text)

@@ -1,0 +1,1 @@
+"""A Kubernetes cluster of two nodes on one machine, with EC2 simulated."""

@@ -1,0 +1,102 @@
+"""Container images: the driver's from `deploy/images/build`, and what pods of the rig run."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter")
+
+
+class Images:
+    """Archives in one directory, which each node imports when it starts."""
+
+    def __init__(self, rig):
+        self._rig = rig
+        self.directory = rig.images
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._packer = rig.built / "ebs-csi-images"
+
+    def build(self):
+        rig = self._rig
+        subprocess.run([
+            rig.source / "deploy/images/build", "--profile", rig.profile,
+            "--output", self.directory, "--repository", "rig.test/ebs-csi", "--tag", "rig",
+        ], check=True)
+        for sidecar in SIDECARS:
+            program, archive = rig.programs / sidecar, self.directory / f"{sidecar}.tar"
+            if archive.exists() and archive.stat().st_mtime > program.stat().st_mtime:
+                continue
+            self._pack(sidecar, f"rig.test/{sidecar}:rig", f"/{sidecar}",
+                       files=[(rig.programs / sidecar, f"/{sidecar}")])
+        self._pause()
+        self._pack("busybox", "rig.test/busybox:1", None, trees=[(self._busybox(), "/")])
+        self._write_digests()
+
+    def _write_digests(self):
+        for archive in self.directory.glob("*.tar"):
+            digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+            Path(f"{archive}.digest").write_text(digest)
+
+    def _pause(self):
+        program = self.directory / "pause"
+        source = self._rig.here / "images/pause.c"
+        subprocess.run(["cc", "-Os", "-static", "-s", "-o", program, source], check=True)
+        self._pack("pause", "rig.test/pause:1", "/pause", files=[(program, "/pause")])
+
+    def _busybox(self, without=()):
+        """A directory tree with busybox's programs but these."""
+        tree = self.directory / "busybox"
+        shutil.rmtree(tree, ignore_errors=True)
+        programs = tree / "bin"
+        programs.mkdir(parents=True)
+        shutil.copy("/bin/busybox", programs / "busybox")
+        names = subprocess.run(["/bin/busybox", "--list"], check=True, capture_output=True, text=True)
+        for name in names.stdout.split():
+            if name != "busybox" and name not in without:
+                (programs / name).symlink_to("busybox")
+        for directory in ("etc", "root", "mnt", "var/log", "usr"):
+            (tree / directory).mkdir(parents=True)
+        (tree / "usr/bin").symlink_to("../bin")
+        (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+        (tree / "etc/group").write_text("root:x:0:\n")
+        return tree
+
+    def _pack(self, name, reference, entrypoint, files=(), trees=(), command=()):
+        line = [self._packer, "--output", self.directory / f"{name}.tar", "--reference", reference,
+                "--compression", "0", "--directory", "/tmp:1777",
+                "--env", "PATH=/bin:/usr/bin:/sbin:/usr/sbin"]
+        if entrypoint:
+            line += ["--entrypoint", entrypoint]
+        for one in command:
+            line += ["--command", one]
+        for source, path in files:
+            line += ["--file", f"{source}:{path}"]
+        for source, path in trees:
+            line += ["--tree", f"{source}:{path}"]
+        subprocess.run(line, check=True)
+
+    def build_for_suite(self):
+        """The images of the upstream suite: its own agnhost, and busybox under the other names."""
+        listed = subprocess.run([self._rig.programs / "e2e.test", "--list-images"], check=True,
+                                capture_output=True, text=True).stdout.split()
+        # busybox's dd does not know oflag=nocache, which one test of the suite uses.
+        tree = self._busybox(without=("dd",))
+        dd = [(shutil.which("dd"), "/bin/dd"), *libraries(shutil.which("dd"))]
+        for reference in listed:
+            name = reference.rpartition("/")[2].partition(":")[0]
+            file = "suite-" + reference.rpartition("/")[2].replace(":", "-")
+            if name == "agnhost":
+                files = [(self._rig.programs / "agnhost", "/agnhost"), *dd]
+                self._pack(file, reference, "/agnhost", files, [(tree, "/")], ["pause"])
+            elif name in ("busybox", "glibc-dns-testing"):
+                self._pack(file, reference, None, dd, [(tree, "/")], ["sh"])
+            elif name == "nginx":
+                self._pack(file, reference, "/bin/sleep", dd, [(tree, "/")], ["100000"])
+        self._write_digests()
+
+
+def libraries(program):
+    """The libraries that a program links, each as its file and its path."""
+    listed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    return [(word, word) for word in listed.split() if word.startswith("/")]

@@ -1,0 +1,114 @@
+"""ec2-sim with loop devices, and the ways on which pods reach it."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+
+from .network import CONTROL, METADATA
+from .state import until
+
+INSTANCES = {"n1": "i-0aaaaaaaaaaaaaaa1", "n2": "i-0aaaaaaaaaaaaaaa2"}
+ZONE = "us-east-1a"
+EC2_PORT = 4599
+
+_SCENARIO = {
+    "seed": 1,
+    "profile": "fast",
+    "account": "111122223333",
+    "region": "us-east-1",
+    "zones": [{"name": ZONE, "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}],
+    "instances": [
+        {"id": instance, "type": "m7i.large", "zone": ZONE, "tags": {"Name": node}}
+        for node, instance in INSTANCES.items()
+    ],
+}
+
+
+class Simulator:
+    """The simulated EC2."""
+
+    def __init__(self, rig):
+        self._rig = rig
+        self.directory = rig.state.directory / "ec2"
+        self._control = self.directory / "control.sock"
+        # A copy: the keeper cleans up with it whatever becomes of the build.
+        self._program = rig.state.directory / "simulator"
+        shutil.copy(rig.built / "ec2-sim", self._program)
+
+    def start(self):
+        state = self._rig.state
+        scenario = state.directory / "ec2.json"
+        scenario.write_text(json.dumps(_SCENARIO))
+        ready = state.directory / "ec2.ready"
+        with open(ready, "wb") as output:
+            state.start("ec2-sim", [
+                self._program, "serve", "--state-dir", self.directory, "--scenario", scenario,
+                "--devices", "loop", "--log-level", "warn",
+            ], "control", stdout=output)
+        if not until(lambda: ready.read_text().endswith("\n"), 20):
+            raise RuntimeError(f"ec2-sim did not start, see {state.log}/ec2-sim.log")
+        addresses = json.loads(ready.read_text())
+        self._forward("control", f"{CONTROL}:{EC2_PORT}", addresses["ec2"])
+        for number, (node, instance) in enumerate(INSTANCES.items(), 1):
+            inner = f"{CONTROL}:{EC2_PORT + number}"
+            self._forward("control", inner, addresses["imds"][instance])
+            self._forward(node, f"{METADATA}:80", inner)
+            self._fill(self.device_directory(node))
+
+    def _forward(self, namespace, listen, to):
+        """The simulator listens on loopback addresses only."""
+        address, port = listen.split(":")
+        to = to.removeprefix("http://")
+        self._rig.state.start(f"forward-{namespace}-{port}", [
+            "socat", f"TCP-LISTEN:{port},bind={address},reuseaddr,fork", f"TCP:{to}",
+        ], namespace)
+
+    def device_directory(self, node):
+        return self.directory / "dev" / INSTANCES[node]
+
+    @staticmethod
+    def _fill(directory):
+        """What else a container needs of /dev, which this directory becomes."""
+        directory.mkdir(parents=True, exist_ok=True)
+        nodes = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8),
+                 "urandom": (1, 9), "tty": (5, 0)}
+        for name, (major, minor) in nodes.items():
+            path = directory / name
+            if not path.exists():
+                os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+                path.chmod(0o666)
+        links = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+                 "stderr": "/proc/self/fd/2"}
+        for name, target in links.items():
+            if not (directory / name).is_symlink():
+                (directory / name).symlink_to(target)
+
+    def request(self, path, method="GET", body=None):
+        command = ["curl", "-sS", "--fail-with-body", "--unix-socket", str(self._control),
+                   "-X", method, f"http://sim{path}"]
+        if body is not None:
+            command += ["-H", "content-type: application/json", "-d", json.dumps(body)]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return json.loads(answer) if answer else None
+
+    def invariants(self):
+        return self.request("/v1/invariants")
+
+    def calls(self, action):
+        """All requests for an action that the simulator has answered."""
+        return self.request(f"/v1/journal?limit=100000&action={action}")["records"]
+
+    def latency(self, **change):
+        self.request("/v1/latency", "PUT", change)
+
+    def power(self, node, verb):
+        """Starts or stops a node's instance."""
+        self.request(f"/v1/instances/{INSTANCES[node]}/{verb}", "POST", {})
+
+    def instance_state(self, node):
+        for instance in self.request("/v1/state")["instances"]:
+            if instance["id"] == INSTANCES[node]:
+                return instance["state"]
+        return None

@@ -1,0 +1,169 @@
+"""Nodes that die or only seem to: workloads move when EC2 proves the death, and never before."""
+
+import time
+
+from rig import network
+from rig.cluster import CONTROLLER, NAMESPACE
+from rig.workload import Space
+
+from .expect import expect
+
+# The pod says what it wrote only once it is on the disk, so each number that its log shows is synced.
+_COUNTING = ("i=$(tail -n 1 /data/log 2>/dev/null || echo 0); echo start $i >>/data/starts; "
+             "while :; do i=$((i+1)); echo $i >>/data/log; sync; echo $i; sleep .1; done")
+_TAINT = "node.kubernetes.io/out-of-service"
+_SAFE_DETACH = {"safeDetach": {"gate": True, "mode": "enforce", "failover": "prove-first"}}
+_READY_ELSEWHERE = 40
+
+
+def play(rig):
+    rig.install(_SAFE_DETACH)
+    rig.wait_installed()
+    space = Space(rig, "dead-node")
+    node = leader(rig)
+    space.step(f"external-attacher and node-lifecycle lead from {node}")
+    space.stateful_set("counter", 1, _COUNTING, prefer=node)
+    space.wait_ready("counter-0")
+    expect(space.node_of("counter-0") == node, "the pod is on the leaders' node")
+    _running_kubelet_dead(rig, space, node)
+    _partitioned(rig, space, node)
+    _power_cut(rig, space, node)
+    _returns(rig, space, node)
+    space.remove()
+    rig.install()
+    rig.wait_installed()
+
+
+def leader(rig):
+    """The node from which node-lifecycle leads, with external-attacher's leader moved there."""
+    rig.api.wait("leaders elected", lambda: all(_holder(rig, lease) for lease in _LEASES), 60)
+    node = _node_of_pod(rig, _holder(rig, _LEASES[0]))
+    if _node_of_pod(rig, _holder(rig, _LEASES[1])) != node:
+        # The other replica takes over once the leader's pod is gone.
+        rig.api.delete("Pod", _holder(rig, _LEASES[1]), NAMESPACE)
+        rig.api.wait("controller ready", rig.controller_ready, 120)
+        rig.api.wait("leaders on one node",
+                     lambda: _node_of_pod(rig, _holder(rig, _LEASES[1])) ==
+                     _node_of_pod(rig, _holder(rig, _LEASES[0])), 60)
+    return _node_of_pod(rig, _holder(rig, _LEASES[0]))
+
+
+_LEASES = ("ebs-csi-node-lifecycle", "external-attacher-leader-ebs-csi-aws-com")
+
+
+def _holder(rig, lease):
+    """The pod that holds a lease; sidecars name the pod, node-lifecycle the pod and more."""
+    found = rig.api.get("Lease", lease, NAMESPACE)
+    holder = (found or {}).get("spec", {}).get("holderIdentity") or ""
+    for pod in rig.driver_pods(CONTROLLER):
+        if holder.startswith(pod["metadata"]["name"]):
+            return pod["metadata"]["name"]
+    return None
+
+
+def _node_of_pod(rig, name):
+    pod = rig.api.get("Pod", name, NAMESPACE) if name else None
+    return pod["spec"].get("nodeName") if pod else None
+
+
+def _detaches(rig):
+    return len(rig.simulator.calls("DetachVolume"))
+
+
+def _stays(rig, space, node, what, seconds=30):
+    """Nothing moves for so long while the instance runs."""
+    rig.wait_node(rig.node(node), ready=False)
+    space.step(f"{what}: node not ready")
+    before = _detaches(rig)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        expect(_detaches(rig) == before, "nothing is detached while the instance runs")
+        expect(not _tainted(rig, node), "a running node gets no out-of-service taint")
+        time.sleep(1)
+    space.step(f"{what}: no detach and no taint for {seconds} s while the instance runs")
+
+
+def _running_kubelet_dead(rig, space, node):
+    count = _last(space)
+    rig.node(node).kill_kubelet()
+    _stays(rig, space, node, "kubelet alone dead")
+    rig.node(node).start_kubelet()
+    rig.wait_node(rig.node(node))
+    _goes_on(rig, space, node, count, "kubelet back")
+
+
+def _partitioned(rig, space, node):
+    count = _last(space)
+    network.cut(rig.node(node).number)
+    _stays(rig, space, node, "partition")
+    network.join(rig.node(node).number)
+    rig.wait_node(rig.node(node))
+    _goes_on(rig, space, node, count, "partition healed")
+
+
+def _goes_on(rig, space, node, count, what):
+    space.wait_ready("counter-0")
+    expect(space.node_of("counter-0") == node, "the pod stayed")
+    space.api.wait("the pod writes on", lambda: _last(space) > count, 30)
+    rig.api.wait("controller ready", rig.controller_ready, 120)
+    space.step(f"{what}: the same pod writes on, controller ready")
+
+
+def _power_cut(rig, space, node):
+    _synced(space)
+    rig.node(node).cut_power()
+    rig.simulator.power(node, "stop")
+    last = _logged(rig, space, node)
+    started = time.monotonic()
+
+    def after():
+        return f"{time.monotonic() - started:.1f} s after the power failure"
+
+    rig.wait_node(rig.node(node), ready=False)
+    space.step(f"node not ready {after()}; last number seen {last}")
+    rig.api.wait("taint", lambda: _tainted(rig, node), 60)
+    space.step(f"out-of-service taint {after()}")
+    other = "n2" if node == "n1" else "n1"
+    rig.api.wait("pod elsewhere", lambda: space.node_of("counter-0") == other, 60)
+    space.step(f"pod scheduled on {other} {after()}")
+    space.wait_ready("counter-0", 60)
+    seconds = time.monotonic() - started
+    space.step(f"pod ready on {other} {after()}")
+    rig.measured["power failure to ready elsewhere"] = seconds
+    numbers = [int(line) for line in space.run("counter-0", "cat /data/log").split()]
+    expect(numbers == list(range(1, len(numbers) + 1)), "the numbers have no gap")
+    expect(len(numbers) >= last, f"no synced number is lost: {len(numbers)} of {last}")
+    expect(seconds <= _READY_ELSEWHERE, f"ready elsewhere within {_READY_ELSEWHERE} s, not {seconds:.1f}")
+
+
+def _returns(rig, space, node):
+    rig.simulator.power(node, "start")
+    rig.api.wait("instance running", lambda: rig.simulator.instance_state(node) == "running", 30)
+    rig.node(node).start()
+    rig.wait_node(rig.node(node))
+    space.step(f"{node} back")
+    rig.api.wait("taint gone", lambda: not _tainted(rig, node), 60)
+    expect(not rig.node(node).volume_mounts(), "no volume is mounted on the node that came back")
+    space.step("taint taken off")
+    rig.wait_installed()
+
+
+def _tainted(rig, node):
+    taints = rig.api.get("Node", node)["spec"].get("taints", [])
+    return any(taint["key"] == _TAINT for taint in taints)
+
+
+def _last(space):
+    return int(space.run("counter-0", "tail -n 1 /data/log"))
+
+
+def _synced(space):
+    space.api.wait("some numbers", lambda: _last(space) > 20, 60)
+
+
+def _logged(rig, space, node):
+    """The last number in the container's log, which lies on the dead node's own disk."""
+    logs = (rig.node(node).directory / "log/pods").glob(f"{space.name}_counter-0_*/main/*.log")
+    numbers = [int(line.split()[-1]) for log in logs for line in log.read_text().splitlines()
+               if line.split() and line.split()[-1].isdigit()]
+    return max(numbers)

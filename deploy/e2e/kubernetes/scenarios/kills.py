@@ -1,0 +1,211 @@
+"""Each process killed with volumes mounted; what was asked for still happens, and no data is lost."""
+
+import os
+import signal
+import time
+
+from rig.workload import SLEEPER, Space
+
+from .expect import expect
+
+
+def play(rig):
+    space = Space(rig, "kills")
+    for kill in (_agent, _helper, _node_processes, _creating, _attaching, _sidecars, _kubelet,
+                 _emptied_registration, _rollout, _reboot):
+        kill(rig, space)
+    space.remove()
+
+
+def _mounted(space, name, node="n1", kind="ebs-ext4"):
+    space.claim(name, kind=kind)
+    space.pod(name, node, name)
+    space.wait_ready(name)
+
+
+def _writes_on(space, name):
+    before = int(space.run(name, "wc -l </data/log"))
+    space.api.wait(f"{name} writes on", lambda: int(space.run(name, "wc -l </data/log")) > before, 20)
+
+
+def _moves(space, name, lines):
+    """Deletes a pod and starts it on the other node with all that it wrote."""
+    space.delete_pod(name)
+    space.pod(name, "n2", name, SLEEPER)
+    space.wait_ready(name)
+    found = int(space.run(name, "wc -l </data/log"))
+    expect(found >= lines, f"{name}: {found} of {lines} lines are on the other node")
+    space.delete_pod(name)
+
+
+def _lines(space, name):
+    return int(space.run(name, "wc -l </data/log"))
+
+
+def _kill(rig, node, program):
+    """kill -9 of all processes of a program on a node; they have at least one."""
+    found = rig.node(node).processes(program)
+    expect(found, f"{program} runs on {node}")
+    for pid in found:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # It ended with another one.
+
+
+def _node_pod_recovers(rig):
+    # The status is older than the kill for a moment.
+    time.sleep(2)
+    rig.api.wait("node pods ready", rig.node_pods_ready, 120)
+
+
+def _agent(rig, space):
+    _mounted(space, "agent")
+    _kill(rig, "n1", "ebs-csi-node-agent")
+    space.claim("after-agent")
+    space.pod("after-agent", "n1", "after-agent")
+    space.wait_ready("after-agent")
+    _writes_on(space, "agent")
+    space.delete_pod("after-agent")
+    _moves(space, "agent", _lines(space, "agent"))
+    _node_pod_recovers(rig)
+    space.step("node-agent killed: mounted volume written on, new pod started, old one moved")
+
+
+def _helper(rig, space):
+    _mounted(space, "helper", kind="ebs-xfs")
+    _kill(rig, "n1", "ebs-csi-mount-helper")
+    _writes_on(space, "helper")
+    space.claim("after-helper")
+    space.pod("after-helper", "n1", "after-helper")
+    space.wait_ready("after-helper")
+    space.delete_pod("after-helper")
+    _moves(space, "helper", _lines(space, "helper"))
+    _node_pod_recovers(rig)
+    space.step("mount-helper killed: mounted volume written on, new pod started, old one moved")
+
+
+def _node_processes(rig, space):
+    _mounted(space, "together")
+    node = rig.node("n1")
+    _kill(rig, "n1", "ebs-csi-mount-helper")
+    _kill(rig, "n1", "ebs-csi-node-agent")
+    node.kill_kubelet()
+    time.sleep(1)
+    node.start_kubelet()
+    rig.wait_node(node)
+    _writes_on(space, "together")
+    _moves(space, "together", _lines(space, "together"))
+    _node_pod_recovers(rig)
+    space.step("kubelet, node-agent and mount-helper killed together: the same")
+
+
+def _kill_controllers(rig):
+    for node in ("n1", "n2"):
+        for pid in rig.node(node).processes("ebs-csi-controller"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _during(rig, action, slow):
+    """Kills all controllers between EC2's acceptance of a call and its end; returns how many calls
+    there were by then."""
+    before = len(rig.simulator.calls(action))
+    rig.simulator.latency(**{slow: {"fixed_ms": 5000}})
+    return before
+
+
+def _creating(rig, space):
+    before = _during(rig, "CreateVolume", "volume_create")
+    space.claim("creating")
+    space.pod("creating", "n1", "creating")
+    rig.api.wait("CreateVolume", lambda: len(rig.simulator.calls("CreateVolume")) > before, 60)
+    _kill_controllers(rig)
+    space.wait_ready("creating", 180)
+    rig.simulator.latency(volume_create={"fixed_ms": 50})
+    live = rig.simulator.invariants()["live"]["volumes"]
+    claims = len(space.api.list("PersistentVolumeClaim", space.name))
+    expect(live == claims, f"one volume for each claim: {live} of {claims}")
+    space.delete_pod("creating")
+    space.step("all controllers killed while EC2 makes a volume: one volume, pod ready")
+
+
+def _attaching(rig, space):
+    before = _during(rig, "AttachVolume", "attach")
+    space.claim("attaching")
+    space.pod("attaching", "n1", "attaching")
+    rig.api.wait("AttachVolume", lambda: len(rig.simulator.calls("AttachVolume")) > before, 60)
+    _kill_controllers(rig)
+    space.wait_ready("attaching", 180)
+    rig.simulator.latency(attach={"fixed_ms": 50})
+    space.delete_pod("attaching")
+    space.step("all controllers killed while EC2 attaches a volume: pod ready")
+
+
+def _sidecars(rig, space):
+    for sidecar in ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"):
+        for node in ("n1", "n2"):
+            for pid in rig.node(node).processes(sidecar):
+                os.kill(pid, signal.SIGKILL)
+    _mounted(space, "sidecars")
+    space.delete_pod("sidecars")
+    rig.api.wait("controller ready", rig.controller_ready, 180)
+    space.step("all sidecars killed: new pod ready")
+
+
+def _kubelet(rig, space):
+    _mounted(space, "kubelet")
+    node = rig.node("n1")
+    node.kill_kubelet()
+    time.sleep(1)
+    node.start_kubelet()
+    rig.wait_node(node)
+    _writes_on(space, "kubelet")
+    rig.api.wait("registered again", lambda: rig.registered("n1"), 30)
+    _moves(space, "kubelet", _lines(space, "kubelet"))
+    space.step("kubelet killed: mounted volume written on, driver registered, pod moved")
+
+
+def _emptied_registration(rig, space):
+    """What happens when somebody empties kubelet's registration directory."""
+    registry = rig.node("n1").directory / "kubelet/plugins_registry"
+    for socket in registry.glob("ebs.csi.aws.com*"):
+        socket.unlink()
+    rig.api.wait("socket made again", lambda: list(registry.glob("ebs.csi.aws.com*")), 90)
+    rig.api.wait("registered again", lambda: rig.registered("n1"), 60)
+    _node_pod_recovers(rig)
+    space.step("registration socket removed: made again, driver registered")
+
+
+def _rollout(rig, space):
+    """A DaemonSet update that starts the new pod before the old one ends."""
+    _mounted(space, "rollout")
+    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    rig.install({"node": {"updateStrategy": surge, "podAnnotations": {"rig.test/rollout": "1"}}})
+    rig.wait_installed(240)
+    _writes_on(space, "rollout")
+    _moves(space, "rollout", _lines(space, "rollout"))
+    rig.install()
+    rig.wait_installed(240)
+    space.step("DaemonSet rolled with surge and back: mounted volume written on, pod moved")
+
+
+def _reboot(rig, space):
+    _mounted(space, "reboot")
+    lines = _lines(space, "reboot")
+    node = rig.node("n1")
+    node.cut_power()
+    node.start()
+    rig.wait_node(node)
+    rig.api.wait("pod runs again", lambda: _restarted(space, "reboot"), 180)
+    found = _lines(space, "reboot")
+    expect(found >= lines, f"no synced line is lost: {found} of {lines}")
+    _node_pod_recovers(rig)
+    rig.wait_installed()
+    _moves(space, "reboot", found)
+    space.step("node rebooted with a volume mounted: pod writes on, no synced line lost")
+
+
+def _restarted(space, name):
+    found = space.get("Pod", name) or {}
+    states = found.get("status", {}).get("containerStatuses", [])
+    return bool(states) and states[0]["restartCount"] > 0 and "running" in states[0]["state"]

@@ -1,0 +1,116 @@
+"""How long a pod with a new claim takes to be ready, and whose time it is."""
+
+import json
+import re
+import statistics
+import time
+
+from rig.cluster import CONTROLLER, NODE
+from rig.workload import SLEEPER, Space
+
+_REPEATS = 7
+# The calls of one pod's start; EC2's own time is taken out of the first two.
+_CONTROLLER_CALLS = ("CreateVolume", "ControllerPublishVolume")
+_NODE_CALLS = ("NodeStageVolume", "NodePublishVolume")
+
+
+def play(rig):
+    space = Space(rig, "timing")
+    rows = []
+    for number in range(_REPEATS):
+        rows.append(_one(rig, space, f"t{number}"))
+    space.remove()
+    parts = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+    print(f"\n  {'part':<34} seconds, median of {_REPEATS}")
+    for name, seconds in parts.items():
+        print(f"  {name:<34} {seconds:7.3f}")
+        rig.measured[name] = seconds
+    memory(rig)
+
+
+def _one(rig, space, name):
+    started = time.monotonic()
+    space.pod(f"plain-{name}", "n1", None, SLEEPER)
+    space.api.wait("plain pod", lambda: space.ready(f"plain-{name}"), 60, pause=0.02)
+    plain = time.monotonic() - started
+    space.delete_pod(f"plain-{name}")
+
+    started = time.monotonic()
+    space.claim(name)
+    space.pod(name, "n1", name, SLEEPER)
+    space.api.wait("bound", lambda: space.volume_of(name), 60, pause=0.02)
+    bound = time.monotonic() - started
+    space.api.wait("attached", lambda: _attached(space, name), 60, pause=0.02)
+    attached = time.monotonic() - started
+    space.api.wait("pod ready", lambda: space.ready(name), 60, pause=0.02)
+    ready = time.monotonic() - started
+    volume = space.volume_of(name)
+    claim = space.get("PersistentVolumeClaim", name)["spec"]["volumeName"]
+    controller = _spent(rig, CONTROLLER, None, _CONTROLLER_CALLS, (volume, claim))
+    node = _spent(rig, NODE, "n1", _NODE_CALLS, (volume,))
+    ec2 = _ec2(rig, volume)
+    space.delete_pod(name)
+    ours = max(controller - ec2, 0.0) + node
+    return {
+        "plain pod ready": plain,
+        "claim bound": bound,
+        "volume attached": attached,
+        "pod with a new claim ready": ready,
+        "of it EC2 (simulated)": ec2,
+        "of it the driver's calls": ours,
+        "of it sidecars and controllers": max(attached - controller, 0.0),
+        "of it kubelet": max(ready - attached - node, 0.0),
+    }
+
+
+def _attached(space, claim):
+    name = space.get("PersistentVolumeClaim", claim)["spec"].get("volumeName")
+    for one in space.api.list("VolumeAttachment"):
+        if one["spec"]["source"].get("persistentVolumeName") == name:
+            return one.get("status", {}).get("attached")
+    return False
+
+
+def _spent(rig, app, node, methods, names):
+    """Seconds in the driver's own calls about one volume, from its logs."""
+    total = 0.0
+    for pod in rig.driver_pods(app, node):
+        for line in rig.log(pod["metadata"]["name"], "ebs-plugin", "--since=2m").splitlines():
+            if any(name in line for name in names) and any(f"/{method}" in line for method in methods):
+                found = re.search(r'milliseconds"?[=:]"?([0-9.]+)', line)
+                total += float(found.group(1)) / 1000 if found else 0.0
+    return total
+
+
+def _ec2(rig, volume):
+    """Seconds from EC2's acceptance of a change to its end, plus the time of the calls themselves."""
+    model = rig.simulator.request("/v1/latency")
+    text = json.dumps(model)
+    total = 0.0
+    for part in ("volume_create", "attach"):
+        found = model.get(part) or {}
+        total += found.get("fixed_ms", found.get("p50_ms", 0)) / 1000
+    return total if text else 0.0
+
+
+def memory(rig):
+    """Resident memory of each container of ours."""
+    print(f"\n  {'container':<34} MiB resident, sum of its processes")
+    for program in ("ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent",
+                    "ebs-csi-mount-helper", "csi-provisioner", "csi-attacher", "csi-resizer",
+                    "csi-snapshotter"):
+        sums = []
+        for node in rig.nodes:
+            found = node.processes(program)
+            if found:
+                sums.append(sum(_resident(pid) for pid in found))
+        if sums:
+            print(f"  {program:<34} {max(sums):7.1f}")
+            rig.measured[f"memory {program}"] = max(sums)
+
+
+def _resident(pid):
+    for line in open(f"/proc/{pid}/status", encoding="utf-8"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

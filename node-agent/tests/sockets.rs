@@ -1,0 +1,247 @@
+//! The sockets of the real program: how kubelet learns of them, and how one agent follows another.
+
+#[path = "scripted/agent.rs"]
+mod agent;
+#[path = "scripted/metadata_service.rs"]
+mod metadata_service;
+#[path = "scripted/helper.rs"]
+mod scripted_helper;
+#[path = "scripted/world.rs"]
+mod world;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use agent::{Agent, directory, helper, is_root, registered_soon};
+use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET};
+use metadata_service::MetadataService;
+use rustix::process::Signal;
+
+#[tokio::test]
+async fn kubelet_learns_of_the_driver_and_again_when_its_directory_was_emptied() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = dir.path().join("plugins_registry");
+    std::fs::create_dir(&registry).unwrap();
+    std::os::unix::fs::chown(&registry, Some(65532), Some(65532)).unwrap();
+    let socket = registry.join(SOCKET);
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let arguments = [
+        "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock",
+        &format!("--plugin-registration-path={}", registry.display()),
+    ];
+    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    let info = registered_soon(&socket).await;
+    assert_eq!(info.r#type, "CSIPlugin");
+    assert_eq!(info.name, "ebs.csi.aws.com");
+    assert_eq!(
+        info.endpoint,
+        "/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock"
+    );
+    assert_eq!(info.supported_versions, ["1.0.0"]);
+    agent.answers().await;
+
+    for _ in 0..2 {
+        std::fs::remove_file(&socket).unwrap();
+        registered_soon(&socket).await;
+    }
+    agent.tell(Signal::TERM);
+    assert!(agent.end().await.success());
+    assert!(!socket.exists(), "it removes its own socket");
+}
+
+#[tokio::test]
+async fn in_a_directory_of_root_the_program_ends_when_its_registration_was_removed() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    // As kubelet makes it.
+    let registry = dir.path().join("plugins_registry");
+    std::fs::create_dir(&registry).unwrap();
+    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let socket = registry.join(SOCKET);
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let arguments = [
+        "--kubelet-registration-path=/csi.sock",
+        &format!("--plugin-registration-path={}", registry.display()),
+    ];
+    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    registered_soon(&socket).await;
+    std::fs::remove_file(&socket).unwrap();
+    assert_eq!(agent.end().await.code(), Some(1));
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(
+        log.contains("was removed and cannot be made again"),
+        "{log}"
+    );
+    // Kubelet starts it anew; what an earlier process left behind does not matter.
+    let _agent = Agent::start(dir.path(), &metadata, &arguments);
+    registered_soon(&socket).await;
+}
+
+#[tokio::test]
+async fn without_the_flag_the_registrar_beside_it_keeps_its_socket() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let socket = dir.path().join(FORMER_SOCKET);
+    let _stock = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let before = std::fs::metadata(&socket).unwrap().ino();
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let directory = format!("--plugin-registration-path={}", dir.path().display());
+    let mut agent = Agent::start(dir.path(), &metadata, &[&directory]);
+    agent.answers().await;
+    agent.tell(Signal::TERM);
+    assert!(agent.end().await.success());
+    assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
+}
+
+/// Kubelet's registration directory, as kubelet makes it.
+fn registry(dir: &Path) -> std::path::PathBuf {
+    let registry = dir.join("plugins_registry");
+    std::fs::create_dir(&registry).unwrap();
+    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
+    registry
+}
+
+fn registering(registry: &Path) -> [String; 2] {
+    [
+        "--kubelet-registration-path=/csi.sock".to_owned(),
+        format!("--plugin-registration-path={}", registry.display()),
+    ]
+}
+
+fn inode(path: &Path) -> u64 {
+    std::fs::symlink_metadata(path).unwrap().ino()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_serve_takes_no_socket() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let [endpoint, directory] = registering(&registry);
+    let mut living = Agent::start(dir.path(), &metadata, &[&endpoint, &directory]);
+    living.answers().await;
+    registered_soon(&registry.join(SOCKET)).await;
+    let sockets = [living.socket.clone(), registry.join(SOCKET)];
+    let before = sockets.each_ref().map(|path| inode(path));
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = format!("--http-endpoint={}", taken.local_addr().unwrap());
+    let absent = "--plugin-registration-path=/nonexistent".to_owned();
+    for more in [http, absent] {
+        let mut arguments = vec![endpoint.as_str(), more.as_str()];
+        if !more.contains("plugin-registration-path") {
+            arguments.push(&directory);
+        }
+        let mut second = Agent::start(dir.path(), &metadata, &arguments);
+        assert_eq!(second.end().await.code(), Some(1), "{}", second.log());
+        assert_eq!(sockets.each_ref().map(|path| inode(path)), before, "{more}");
+        second.forget_log();
+    }
+    // Without the right to change its user it cannot be confined.
+    let mut second = Agent::start_without_setuid(dir.path(), &metadata, &[&endpoint, &directory]);
+    assert_eq!(second.end().await.code(), Some(77), "{}", second.log());
+    assert!(
+        second.log().contains("cannot become user"),
+        "{}",
+        second.log()
+    );
+
+    assert_eq!(sockets.each_ref().map(|path| inode(path)), before);
+    living.answers().await;
+    registered_soon(&registry.join(SOCKET)).await;
+    assert_eq!(names(&registry), [SOCKET]);
+}
+
+#[tokio::test]
+async fn a_successor_takes_both_sockets_and_keeps_them() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let socket = registry.join(SOCKET);
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let arguments = registering(&registry);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut first = Agent::start(dir.path(), &metadata, &arguments);
+    first.answers().await;
+    registered_soon(&socket).await;
+    let before = [inode(&first.socket), inode(&socket)];
+
+    let mut second = Agent::start(dir.path(), &metadata, &arguments);
+    while inode(&socket) == before[1] {
+        assert!(
+            second.child.try_wait().unwrap().is_none(),
+            "{}",
+            second.log()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let taken = [inode(&second.socket), inode(&socket)];
+    assert_ne!(taken[0], before[0]);
+    second.answers().await;
+    registered_soon(&socket).await;
+    // The first sees it and lets go.
+    while !first.log().contains("another agent has taken over") {
+        assert!(first.child.try_wait().unwrap().is_none(), "{}", first.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    first.tell(Signal::TERM);
+    assert!(first.end().await.success(), "{}", first.log());
+
+    assert_eq!([inode(&second.socket), inode(&socket)], taken);
+    second.answers().await;
+    registered_soon(&socket).await;
+}
+
+#[tokio::test]
+async fn an_agent_ends_when_its_successor_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    // As kubelet makes the directory of a hostPath volume; the agent may remove its socket there.
+    let own = ebs_csi_policy::profile::NODE_AGENT.identity;
+    std::os::unix::fs::chown(dir.path(), Some(own.uid), Some(own.gid)).unwrap();
+    let arguments = registering(&registry);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut first = Agent::start(dir.path(), &metadata, &arguments);
+    first.answers().await;
+    let before = inode(&first.socket);
+    let mut second = Agent::start(dir.path(), &metadata, &arguments);
+    while inode(&first.socket) == before {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    second.answers().await;
+    second.tell(Signal::TERM);
+    assert!(second.end().await.success());
+    assert!(!second.socket.exists(), "it removes its own socket");
+    assert_eq!(first.end().await.code(), Some(1), "{}", first.log());
+    assert!(first.log().contains("was removed"), "{}", first.log());
+}
