@@ -108,7 +108,6 @@ class Simulator:
         self.request(f"/v1/instances/{INSTANCES[node]}/{verb}", "POST", {})
 
     def instance_state(self, node):
-        for instance in self.request("/v1/state")["instances"]:
-            if instance["id"] == INSTANCES[node]:
-                return instance["state"]
-        return None
+        (realm,) = self.request("/v1/state")["realms"]
+        states = {one["id"]: one["state"] for one in realm["instances"]}
+        return states[INSTANCES[node]]

@@ -25,10 +25,11 @@ def play(rig):
     space.stateful_set("counter", 1, _COUNTING, prefer=node)
     space.wait_ready("counter-0")
     expect(space.node_of("counter-0") == node, "the pod is on the leaders' node")
-    _running_kubelet_dead(rig, space, node)
-    _partitioned(rig, space, node)
-    _power_cut(rig, space, node)
+    # First, while the leaders are on this node: the other cases move them.
+    other = _power_cut(rig, space, node)
     _returns(rig, space, node)
+    _running_kubelet_dead(rig, space, other)
+    _partitioned(rig, space, other)
     space.remove()
     rig.install()
     rig.wait_installed()
@@ -110,6 +111,7 @@ def _goes_on(rig, space, node, count, what):
 
 
 def _power_cut(rig, space, node):
+    """Cuts the power of the node that the pod and the leaders run on; returns where the pod went."""
     _synced(space)
     rig.node(node).cut_power()
     rig.simulator.power(node, "stop")
@@ -134,6 +136,7 @@ def _power_cut(rig, space, node):
     expect(numbers == list(range(1, len(numbers) + 1)), "the numbers have no gap")
     expect(len(numbers) >= last, f"no synced number is lost: {len(numbers)} of {last}")
     expect(seconds <= _READY_ELSEWHERE, f"ready elsewhere within {_READY_ELSEWHERE} s, not {seconds:.1f}")
+    return other
 
 
 def _returns(rig, space, node):
