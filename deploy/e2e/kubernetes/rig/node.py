@@ -50,6 +50,10 @@ class Node:
         outer = self._rig.state.pid(f"node-{self.name}")
         return None if outer is None else next(iter(children(outer)), None)
 
+    def root(self):
+        """The node's root directory, with the mounts that only the node sees."""
+        return Path(f"/proc/{self.first_process()}/root")
+
     def cut_power(self):
         first = self.first_process()
         outer = self._rig.state.pid(f"node-{self.name}")

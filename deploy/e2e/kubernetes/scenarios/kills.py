@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+from rig.cluster import NAMESPACE, NODE
 from rig.workload import SLEEPER, Space
 
 from .expect import expect
@@ -12,7 +13,7 @@ from .expect import expect
 def play(rig):
     space = Space(rig, "kills")
     for kill in (_agent, _helper, _node_processes, _creating, _attaching, _sidecars, _kubelet,
-                 _emptied_registration, _rollout, _reboot):
+                 _emptied_registration, _drain, _rollout, _reboot):
         kill(rig, space)
     space.remove()
 
@@ -174,6 +175,31 @@ def _emptied_registration(rig, space):
     rig.api.wait("registered again", lambda: rig.registered("n1"), 60)
     _node_pod_recovers(rig)
     space.step("registration socket removed: made again, driver registered")
+
+
+def _drain(rig, space):
+    """The node's pod is deleted during a drain: it stays until the volumes are unmounted."""
+    _mounted(space, "drain")
+    (pod,) = rig.driver_pods(NODE, "n1")
+    name = pod["metadata"]["name"]
+    annotation = {"metadata": {"annotations": {"ebs.csi.aws.com/draining": "true"}}}
+    rig.api.patch("Pod", name, NAMESPACE, annotation)
+    rig.api.wait("the agent sees the annotation", lambda: _annotated(rig, pod), 120)
+    rig.api.delete("Pod", name, NAMESPACE)
+    time.sleep(3)
+    expect(rig.api.get("Pod", name, NAMESPACE), "the node's pod waits for the volume")
+    space.delete_pod("drain")
+    expect(not rig.node("n1").volume_mounts(), "the volume was unmounted")
+    rig.api.wait("node's pod gone", lambda: not rig.api.get("Pod", name, NAMESPACE), 60)
+    _node_pod_recovers(rig)
+    space.step("node's pod deleted during a drain: it waited until the volume was unmounted")
+
+
+def _annotated(rig, pod):
+    """Whether kubelet has written the annotation into the pod's volume."""
+    pods = "var/lib/kubelet/pods"
+    volume = f"{pods}/{pod['metadata']['uid']}/volumes/kubernetes.io~downward-api/facts"
+    return "draining" in (rig.node("n1").root() / volume / "annotations").read_text()
 
 
 def _rollout(rig, space):
