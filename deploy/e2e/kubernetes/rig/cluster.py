@@ -30,7 +30,7 @@ class Rig:
         self.programs = cache / "kubernetes"
         self.helm = cache / "bin" / "helm"
         self.modules = self.source / "deploy/kubernetes/rig"
-        target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
+        target = Path(os.environ.setdefault("CARGO_TARGET_DIR", str(cache / "target")))
         self.profile = profile
         self.built = target / ("release" if profile == "release" else "debug")
         self.images = target / f"rig-images-{profile}"
