@@ -25,4 +25,5 @@ pub mod request;
 pub mod service;
 pub mod settings;
 pub mod socket_file;
+pub mod standing;
 pub mod topology;

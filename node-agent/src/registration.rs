@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::pluginregistration::registration_server::{
@@ -22,8 +22,8 @@ use ebs_csi_proto::{DRIVER_NAME, serve};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::metrics::Metrics;
 use crate::socket_file::{Holder, Prepared, SocketFile, remove_socket};
+use crate::standing::Standing;
 
 /// Name of the socket beneath the registration directory. It must hold an `@`.
 ///
@@ -126,17 +126,18 @@ impl Registration {
     /// Answers kubelet as long as the socket file is there, and makes another one when it was removed. Returns only when
     /// that is not possible. `csi` is the CSI socket, if that is a file: an agent that takes this one's place takes that
     /// socket first.
-    pub async fn serve(mut self, csi: Option<&SocketFile>, metrics: Arc<Metrics>) -> Lost {
+    pub async fn serve(mut self, csi: Option<&SocketFile>, standing: Arc<Standing>) -> Lost {
         loop {
             let answers = Answers {
                 endpoint: self.endpoint.clone(),
-                metrics: Arc::clone(&metrics),
+                standing: Arc::clone(&standing),
             };
             if let Err(source) = self.answer(answers).await {
                 return Lost::new(self.file.path(), source);
             }
-            metrics.kubelet_registered(false);
+            standing.shown(Instant::now());
             if csi.is_some_and(|csi| csi.holder() != Holder::This) {
+                standing.taken_over();
                 tracing::warn!("another agent has taken over this node's sockets");
                 return std::future::pending().await;
             }
@@ -175,7 +176,7 @@ impl Registration {
 #[derive(Debug)]
 struct Answers {
     endpoint: String,
-    metrics: Arc<Metrics>,
+    standing: Arc<Standing>,
 }
 
 #[tonic::async_trait]
@@ -194,7 +195,7 @@ impl Service for Answers {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        self.metrics.kubelet_registered(status.plugin_registered);
+        self.standing.told(status.plugin_registered, &status.error);
         if status.plugin_registered {
             tracing::info!("kubelet has registered the driver");
         } else {
