@@ -19,6 +19,7 @@ pub mod node;
 pub mod nvme;
 pub mod nvme_metrics;
 pub mod pre_stop;
+pub mod preflight;
 pub mod queue;
 pub mod registration;
 pub mod request;

@@ -73,7 +73,8 @@ impl Node {
         }
     }
 
-    /// Whether kubelet knows of the driver and the mount-helper answers, without which nothing can be done here.
+    /// Whether kubelet knows of the driver and the mount-helper answers, without which nothing can
+    /// be done here.
     #[must_use]
     pub fn readiness(&self, standing: Arc<Standing>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);

@@ -91,7 +91,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     // Before kubelet knows of the driver: what is attached now, nobody attached for it.
     let attachments = Attachments::new(attachments::SYSFS);
 
-    // What can fail comes first: a living agent must not lose its sockets to one that does not come to serve.
+    // What can fail comes first: a living agent must not lose its sockets to one that does not come
+    // to serve.
     let http = settings
         .http
         .map(|address| {
@@ -110,7 +111,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .transpose()?;
     confinement::rehearse()?;
 
-    // A successor's CSI socket appears before its registration: the agent that it replaces relies on the order.
+    // A successor's CSI socket appears before its registration: the agent that it replaces relies
+    // on the order.
     if let Some(wish) = wish {
         wish.remove_former();
     }
@@ -192,8 +194,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Returns when the file of the CSI socket was removed. One that took its place does not end this process: whoever made it
-/// serves, and this process is told to end.
+/// Returns when the file of the CSI socket was removed. One that took its place does not end this
+/// process: whoever made it serves, and this process is told to end.
 async fn removed(csi: Option<&SocketFile>) -> Lost {
     let Some(csi) = csi else {
         return std::future::pending().await;
@@ -250,8 +252,8 @@ fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) ->
     }
 }
 
-/// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper and of the
-/// registration, liveness that the process answers.
+/// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper
+/// and of the registration, liveness that the process answers.
 ///
 /// # Errors
 /// [`ServiceError::Serve`].

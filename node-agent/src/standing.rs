@@ -1,6 +1,7 @@
 //! Whether kubelet knows of the driver, for the metric and for readiness.
 //!
-//! A node whose agent runs and that kubelet does not know looks healthy from outside, and no volume is ever mounted there.
+//! A node whose agent runs and that kubelet does not know looks healthy from outside, and no volume
+//! is ever mounted there.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

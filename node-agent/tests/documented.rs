@@ -32,7 +32,8 @@ fn every_flag_is_on_the_page_and_no_other() {
             .expect("the program");
         String::from_utf8(output.stdout).expect("text")
     };
-    let (serve, hook) = (help(&["--help"]), help(&["pre-stop-hook", "--help"]));
+    let serve = help(&["--help"]);
+    let jobs = ["pre-stop-hook", "preflight"].map(|job| help(&[job, "--help"]));
     let page = page();
     let documented = words(&page, "--");
     // Hidden from the help, because they do nothing or are refused.
@@ -48,7 +49,9 @@ fn every_flag_is_on_the_page_and_no_other() {
         "--metrics-key-file",
     ];
     let mut offered = words(&serve, "--");
-    offered.extend(words(&hook, "--"));
+    for job in &jobs {
+        offered.extend(words(job, "--"));
+    }
     offered.extend(hidden);
     for own in ["--help", "--version"] {
         offered.remove(own);

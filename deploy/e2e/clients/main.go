@@ -1,7 +1,7 @@
-// Command clients calls a driver's sockets with the gRPC clients that a cluster has, dialed exactly as
-// they dial. Each prints what it was told on one line; a refusal ends it with status 1.
+// Command clients calls a driver's sockets with the gRPC clients that a cluster has, dialed exactly
+// as they dial. Each prints what it was told on one line; a refusal ends it with status 1.
 //
-//	clients kubelet-registration SOCKET [REASON]   kubelet's plugin manager; a REASON refuses the driver
+//	clients kubelet-registration SOCKET [REASON]   kubelet's plugin manager; REASON refuses
 //	clients kubelet-csi SOCKET                     kubelet's CSI client
 //	clients sidecar SOCKET                         the connection library of the stock sidecars
 package main
@@ -44,7 +44,8 @@ func main() {
 	fmt.Println(told)
 }
 
-// byPath dials as kubelet does: the target is the bare path, and the dialer says that it is a unix socket.
+// byPath dials as kubelet does: the target is the bare path, and the dialer says that it is a unix
+// socket.
 func byPath(ctx context.Context, path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

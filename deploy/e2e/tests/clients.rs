@@ -1,5 +1,6 @@
-//! The gRPC clients of a cluster, which nobody here wrote, dial the driver's sockets as they do there: kubelet's plugin
-//! manager, kubelet's CSI client, the stock sidecars' connection library, and Python's library.
+//! The gRPC clients of a cluster, which nobody here wrote, dial the driver's sockets as they do
+//! there: kubelet's plugin manager, kubelet's CSI client, the stock sidecars' connection library,
+//! and Python's library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,8 +10,8 @@ use ebs_csi_e2e::Setting;
 /// The agent's socket in kubelet's registration directory.
 const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
 
-/// `deploy/e2e/clients` as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// `deploy/e2e/clients` as cargo names it when the test runs. Not `env!`: a target directory kept
+/// between checkouts would carry the folder of another one.
 fn sources() -> PathBuf {
     let crate_directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     Path::new(&crate_directory).join("clients")

@@ -15,7 +15,8 @@ use crate::simulator::Simulator;
 use crate::sys::{self, Birth};
 use crate::world_options::WorldOptions;
 
-/// The uid and gid that the controller's container is given: its profile's, as in the plain manifest.
+/// The uid and gid that the controller's container is given: its profile's, as in the plain
+/// manifest.
 const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
 
 /// The gid by which the node-agent may use the helper's socket.

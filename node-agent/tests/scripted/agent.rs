@@ -180,7 +180,8 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// What kubelet does when it sees a socket in its registration directory; `None` while nobody answers there.
+/// What kubelet does when it sees a socket in its registration directory; `None` while nobody
+/// answers there.
 pub(crate) async fn registered(socket: &Path) -> Option<PluginInfo> {
     let mut kubelet = RegistrationClient::new(world::channel(socket));
     let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
