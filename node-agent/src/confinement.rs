@@ -60,11 +60,12 @@ pub fn enter<'a>(
 #[error("{0}")]
 pub struct Unconfinable(String);
 
-/// Lets a child take every step of [`enter`] and end. A process that learns this way that it cannot be confined ends before
-/// it has taken anything from the agent that serves.
+/// Lets a child take every step of [`enter`] and end. A process that learns this way that it cannot
+/// be confined ends before it has taken anything from the agent that serves.
 ///
 /// # Errors
-/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged: then [`enter`] itself decides.
+/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged: then
+/// [`enter`] itself decides.
 pub fn rehearse() -> Result<(), Unconfinable> {
     let child = Command::new("/proc/self/exe")
         .arg(REHEARSE)

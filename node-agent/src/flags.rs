@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 /// Serves CSI Node and Identity; everything that needs a privilege is asked of the mount-helper.
 #[derive(Debug, Parser)]
@@ -26,6 +26,8 @@ pub struct CommandLine {
 pub enum Job {
     /// Waits, while the node is being drained, until no volume is staged on it any more.
     PreStopHook(PreStop),
+    /// Looks at the node without changing it: what the driver finds there, and what it lacks.
+    Preflight(Preflight),
     /// Confines itself like the service and ends.
     #[command(name = crate::confinement::REHEARSE, hide = true)]
     EnterProfile,
@@ -43,6 +45,29 @@ pub struct PreStop {
     /// The longest wait, in seconds; shorter than the pod's termination grace period.
     #[arg(long, default_value_t = 25)]
     pub timeout: u64,
+}
+
+/// Flags of the look at a node.
+#[derive(Debug, Args)]
+pub struct Preflight {
+    /// Lines of text, or one JSON object.
+    #[arg(long, value_enum, default_value = "text")]
+    pub output: Output,
+    /// Where the node's root directory is.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub host_root: PathBuf,
+    /// Kubelet's root directory on the node.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/kubelet")]
+    pub kubelet_root: PathBuf,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// One line for each check.
+    Text,
+    /// `{"runs": …, "checks": […]}`.
+    Json,
 }
 
 /// Where the mount-helper listens in a pod.

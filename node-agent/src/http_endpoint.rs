@@ -3,7 +3,7 @@
 //! The listener is bound before the process confines itself; afterwards it can bind no other.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +14,7 @@ use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::node::READY_WITHIN;
 use crate::nvme_metrics::Collector;
+use crate::standing::Standing;
 
 /// Connections at a time.
 const AT_ONCE: usize = 8;
@@ -22,16 +23,24 @@ const HEAD_LIMIT: usize = 4096;
 /// A connection ends after this time, whatever it does.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Who knows what the pages say.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// The mount-helper.
+    pub helper: Arc<Helper>,
+    /// The volumes' statistics.
+    pub collector: Arc<Collector>,
+    /// Kubelet's word.
+    pub standing: Arc<Standing>,
+}
+
 /// Serves until the runtime ends.
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub async fn serve(
-    listener: std::net::TcpListener,
-    metrics: Arc<Metrics>,
-    helper: Arc<Helper>,
-    collector: Arc<Collector>,
-) -> std::io::Result<()> {
+pub async fn serve(listener: std::net::TcpListener, asked: Asked) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     loop {
@@ -43,23 +52,16 @@ pub async fn serve(
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
             continue;
         };
-        let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
-        let collector = Arc::clone(&collector);
+        let asked = asked.clone();
         tokio::spawn(async move {
             // A client that leaves or dawdles is no event.
-            let _ =
-                tokio::time::timeout(PATIENCE, answer(stream, &metrics, &helper, &collector)).await;
+            let _ = tokio::time::timeout(PATIENCE, answer(stream, &asked)).await;
             drop(slot);
         });
     }
 }
 
-async fn answer(
-    mut stream: TcpStream,
-    metrics: &Metrics,
-    helper: &Helper,
-    collector: &Collector,
-) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, asked: &Asked) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {
@@ -74,13 +76,13 @@ async fn answer(
     let (status, body) = match (method, path) {
         ("GET" | "HEAD", "/metrics") => {
             // Collecting asks the helper what it holds, which shows in the counters, too.
-            let volumes = collector.page().await;
-            let mut page = metrics.page();
+            let volumes = asked.collector.page().await;
+            let mut page = asked.metrics.page();
             page.push_str(&volumes);
             ("200 OK", page)
         }
         ("GET" | "HEAD", "/healthz") => ("200 OK", "ok\n".to_owned()),
-        ("GET" | "HEAD", "/readyz") => ready(helper).await,
+        ("GET" | "HEAD", "/readyz") => asked.ready().await,
         ("GET" | "HEAD", _) => (
             "404 Not Found",
             "/metrics, /healthz and /readyz are here\n".to_owned(),
@@ -98,9 +100,15 @@ async fn answer(
     stream.shutdown().await
 }
 
-async fn ready(helper: &Helper) -> (&'static str, String) {
-    match helper.greet(Deadline::after(READY_WITHIN)).await {
-        Ok(_) => ("200 OK", "ok\n".to_owned()),
-        Err(error) => ("503 Service Unavailable", format!("{error}\n")),
+impl Asked {
+    async fn ready(&self) -> (&'static str, String) {
+        let fault = match self.standing.fault(Instant::now()) {
+            Some(fault) => fault,
+            None => match self.helper.greet(Deadline::after(READY_WITHIN)).await {
+                Ok(_) => return ("200 OK", "ok\n".to_owned()),
+                Err(error) => error.to_string(),
+            },
+        };
+        ("503 Service Unavailable", format!("{fault}\n"))
     }
 }

@@ -9,6 +9,7 @@ use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_agent::confinement;
 use ebs_csi_node_agent::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::pre_stop::{self, Wait};
+use ebs_csi_node_agent::preflight;
 use ebs_csi_node_agent::service;
 use ebs_csi_node_agent::settings::{self, Settings};
 use ebs_csi_proto::observe::{LogFormat, init_log};
@@ -38,6 +39,11 @@ fn main() -> ExitCode {
     };
     match line.job {
         Some(Job::PreStopHook(hook)) => return pre_stop_hook(hook),
+        Some(Job::Preflight(flags)) => {
+            let (report, runs) = preflight::report(&flags);
+            let _ = std::io::stdout().write_all(report.as_bytes());
+            return ExitCode::from(u8::from(!runs));
+        }
         Some(Job::EnterProfile) => {
             return match confinement::enter(None, None, []) {
                 Ok(_) => ExitCode::SUCCESS,

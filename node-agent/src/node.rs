@@ -17,6 +17,7 @@ use crate::facts::NodeFacts;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::standing::Standing;
 use crate::topology;
 
 mod calls;
@@ -72,13 +73,17 @@ impl Node {
         }
     }
 
-    /// Whether the mount-helper answers, without which nothing can be done here.
+    /// Whether kubelet knows of the driver and the mount-helper answers, without which nothing can
+    /// be done here.
     #[must_use]
-    pub fn readiness(&self) -> ReadyLater {
+    pub fn readiness(&self, standing: Arc<Standing>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);
         Arc::new(move || {
-            let calls = Arc::clone(&calls);
+            let (calls, fault) = (Arc::clone(&calls), standing.fault(Instant::now()));
             Box::pin(async move {
+                if fault.is_some() {
+                    return false;
+                }
                 let answer = calls.helper.greet(Deadline::after(READY_WITHIN)).await;
                 answer.is_ok()
             })

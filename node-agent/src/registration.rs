@@ -1,15 +1,16 @@
 //! The driver makes itself known to kubelet: a socket in kubelet's registration directory, on which kubelet asks who is there.
 //!
-//! The socket is bound while the process may still enter that directory, which on a node belongs to root alone. Later the
-//! process holds the socket file and sees when it was removed; it then makes another one where the directory's permissions
-//! allow that, and otherwise ends, so that it is started again with the right to make one. When another agent has put its
-//! own socket there (a DaemonSet update with surge), this one keeps quiet until it is told to end.
+//! The socket is bound while the process may still enter that directory, which on a node belongs to
+//! root alone. Later the process holds the socket file and sees when it was removed; it then makes
+//! another one where the directory's permissions allow that, and otherwise ends, so that it is
+//! started again with the right to make one. When another agent has put its own socket there (a
+//! DaemonSet update with surge), this one keeps quiet until it is told to end.
 
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::pluginregistration::registration_server::{
@@ -22,21 +23,24 @@ use ebs_csi_proto::{DRIVER_NAME, serve};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::metrics::Metrics;
 use crate::socket_file::{Holder, Prepared, SocketFile, remove_socket};
+use crate::standing::Standing;
 
 /// Name of the socket beneath the registration directory. It must hold an `@`.
 ///
 /// Kubelet dials the socket by its path and sets no authority (`dial` in its
-/// `pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`). grpc-go then sends the percent-encoded path as
-/// `:authority`, and h2 0.4 resets the stream with PROTOCOL_ERROR, because a host may not hold a `%`
-/// (<https://github.com/hyperium/h2/issues/487>). Before an `@` it may: what stands there is user information. grpc-go
-/// leaves the `@` as it is, so that h2 reads the path as the user and `localhost.sock` as the host.
+/// `pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`). grpc-go then sends the
+/// percent-encoded path as `:authority`, and h2 0.4 resets the stream with PROTOCOL_ERROR, because
+/// a host may not hold a `%` (<https://github.com/hyperium/h2/issues/487>). Before an `@` it may:
+/// what stands there is user information. grpc-go leaves the `@` as it is, so that h2 reads the
+/// path as the user and `localhost.sock` as the host.
 ///
-/// `deploy/e2e/tests/clients.rs` shows both: once a socket without the `@` is answered, this name is no longer needed.
+/// `deploy/e2e/tests/clients.rs` shows both: once a socket without the `@` is answered, this name
+/// is no longer needed.
 pub const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
-/// The socket of the stock registrar, which the Go driver uses. One that was left behind would keep kubelet dialing, and
-/// its removal at a later time would unregister this driver, whose name is the same.
+/// The socket of the stock registrar, which the Go driver uses. One that was left behind would keep
+/// kubelet dialing, and its removal at a later time would unregister this driver, whose name is the
+/// same.
 pub const FORMER_SOCKET: &str = "ebs.csi.aws.com-reg.sock";
 /// The kind of plugin, in kubelet's words.
 const KIND: &str = "CSIPlugin";
@@ -46,8 +50,8 @@ const VERSION: &str = "1.0.0";
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 /// What kubelet's calls get when the process ends; they take no work.
 const GRACE: Duration = Duration::from_secs(1);
-/// Kubelet looks once a second at what it is to register and to unregister, side by side and by the driver's name: the
-/// former socket must be unregistered before the new one appears.
+/// Kubelet looks once a second at what it is to register and to unregister, side by side and by the
+/// driver's name: the former socket must be unregistered before the new one appears.
 const UNREGISTERING: Duration = Duration::from_secs(2);
 
 /// Where to register, and what.
@@ -66,7 +70,8 @@ impl Wish {
         self.directory.join(SOCKET)
     }
 
-    /// Removes the socket of a stock registrar and gives kubelet the time to see it. What cannot be removed is logged.
+    /// Removes the socket of a stock registrar and gives kubelet the time to see it. What cannot be
+    /// removed is logged.
     pub fn remove_former(&self) {
         let former = self.directory.join(FORMER_SOCKET);
         match remove_socket(&former) {
@@ -110,7 +115,8 @@ impl Lost {
 }
 
 impl Registration {
-    /// Shows a socket to kubelet. One that an earlier process left behind is replaced, and kubelet sees a new one.
+    /// Shows a socket to kubelet. One that an earlier process left behind is replaced, and kubelet
+    /// sees a new one.
     ///
     /// # Errors
     /// As rename(2).
@@ -123,20 +129,21 @@ impl Registration {
         })
     }
 
-    /// Answers kubelet as long as the socket file is there, and makes another one when it was removed. Returns only when
-    /// that is not possible. `csi` is the CSI socket, if that is a file: an agent that takes this one's place takes that
-    /// socket first.
-    pub async fn serve(mut self, csi: Option<&SocketFile>, metrics: Arc<Metrics>) -> Lost {
+    /// Answers kubelet as long as the socket file is there, and makes another one when it was
+    /// removed. Returns only when that is not possible. `csi` is the CSI socket, if that is a file:
+    /// an agent that takes this one's place takes that socket first.
+    pub async fn serve(mut self, csi: Option<&SocketFile>, standing: Arc<Standing>) -> Lost {
         loop {
             let answers = Answers {
                 endpoint: self.endpoint.clone(),
-                metrics: Arc::clone(&metrics),
+                standing: Arc::clone(&standing),
             };
             if let Err(source) = self.answer(answers).await {
                 return Lost::new(self.file.path(), source);
             }
-            metrics.kubelet_registered(false);
+            standing.shown(Instant::now());
             if csi.is_some_and(|csi| csi.holder() != Holder::This) {
+                standing.taken_over();
                 tracing::warn!("another agent has taken over this node's sockets");
                 return std::future::pending().await;
             }
@@ -175,7 +182,7 @@ impl Registration {
 #[derive(Debug)]
 struct Answers {
     endpoint: String,
-    metrics: Arc<Metrics>,
+    standing: Arc<Standing>,
 }
 
 #[tonic::async_trait]
@@ -194,7 +201,7 @@ impl Service for Answers {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        self.metrics.kubelet_registered(status.plugin_registered);
+        self.standing.told(status.plugin_registered, &status.error);
         if status.plugin_registered {
             tracing::info!("kubelet has registered the driver");
         } else {

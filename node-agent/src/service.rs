@@ -1,6 +1,7 @@
 //! From settings to a served socket, in the order that keeps every privilege as short as it can be.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ebs_csi_confine::Fault;
 use ebs_csi_policy::variant;
@@ -17,13 +18,14 @@ use crate::attachments::{self, Attachments};
 use crate::confinement;
 use crate::facts;
 use crate::helper::Helper;
-use crate::http_endpoint;
+use crate::http_endpoint::{self, Asked};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::nvme_metrics::Collector;
 use crate::registration::{self, Lost, Registration};
 use crate::settings::Settings;
 use crate::socket_file::{Holder, Prepared, SocketFile};
+use crate::standing::Standing;
 
 /// Why the process ended other than by request.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +91,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     // Before kubelet knows of the driver: what is attached now, nobody attached for it.
     let attachments = Attachments::new(attachments::SYSFS);
 
-    // What can fail comes first: a living agent must not lose its sockets to one that does not come to serve.
+    // What can fail comes first: a living agent must not lose its sockets to one that does not come
+    // to serve.
     let http = settings
         .http
         .map(|address| {
@@ -108,7 +111,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .transpose()?;
     confinement::rehearse()?;
 
-    // A successor's CSI socket appears before its registration: the agent that it replaces relies on the order.
+    // A successor's CSI socket appears before its registration: the agent that it replaces relies
+    // on the order.
     if let Some(wish) = wish {
         wish.remove_former();
     }
@@ -130,6 +134,10 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     metrics.info("version", env!("CARGO_PKG_VERSION"));
     metrics.info("policy", policy);
     metrics.info("landlock", enforced.landlock.to_string());
+    let standing = Arc::new(match &registration {
+        Some(_) => Standing::waiting(Arc::clone(&metrics), Instant::now()),
+        None => Standing::elsewhere(Arc::clone(&metrics)),
+    });
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
     let collector = Arc::new(Collector::new(Arc::clone(&helper), facts.instance.clone()));
     let node = Node::new(
@@ -146,15 +154,20 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .block_on(async {
             let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
             if let Some(http) = http {
-                let (metrics, helper) = (Arc::clone(&metrics), Arc::clone(&helper));
-                tokio::spawn(http_endpoint::serve(http, metrics, helper, collector));
+                let asked = Asked {
+                    metrics,
+                    helper,
+                    collector,
+                    standing: Arc::clone(&standing),
+                };
+                tokio::spawn(http_endpoint::serve(http, asked));
             }
             let (tell, lost) = tokio::sync::oneshot::channel();
-            let csi = csi.as_ref();
+            let (csi, seen) = (csi.as_ref(), Arc::clone(&standing));
             let watching = async move {
                 let lost = tokio::select! {
                     lost = removed(csi) => lost,
-                    lost = kept(registration, csi, metrics) => lost,
+                    lost = kept(registration, csi, seen) => lost,
                 };
                 tracing::error!(%lost, "kubelet cannot find the driver");
                 let _ = tell.send(());
@@ -167,7 +180,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
                 }
             };
             tracing::info!(endpoint = %settings.endpoint, "serving");
-            let serving = serve_until(listener, node, stop, settings.grace);
+            let serving = serve_until(listener, node, standing, stop, settings.grace);
             tokio::pin!(serving);
             tokio::select! {
                 ended = &mut serving => ended,
@@ -181,8 +194,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Returns when the file of the CSI socket was removed. One that took its place does not end this process: whoever made it
-/// serves, and this process is told to end.
+/// Returns when the file of the CSI socket was removed. One that took its place does not end this
+/// process: whoever made it serves, and this process is told to end.
 async fn removed(csi: Option<&SocketFile>) -> Lost {
     let Some(csi) = csi else {
         return std::future::pending().await;
@@ -197,10 +210,10 @@ async fn removed(csi: Option<&SocketFile>) -> Lost {
 async fn kept(
     registration: Option<Registration>,
     csi: Option<&SocketFile>,
-    metrics: Arc<Metrics>,
+    standing: Arc<Standing>,
 ) -> Lost {
     match registration {
-        Some(registration) => registration.serve(csi, metrics).await,
+        Some(registration) => registration.serve(csi, standing).await,
         None => std::future::pending().await,
     }
 }
@@ -239,19 +252,20 @@ fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) ->
     }
 }
 
-/// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper, liveness
-/// that the process answers.
+/// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper
+/// and of the registration, liveness that the process answers.
 ///
 /// # Errors
 /// [`ServiceError::Serve`].
 pub async fn serve_until(
     listener: Listener,
     node: Node,
+    standing: Arc<Standing>,
     stop: impl Future<Output = ()> + Send + 'static,
     grace: std::time::Duration,
 ) -> Result<(), ServiceError> {
     let identity = Identity::always_ready(concat!("v", env!("CARGO_PKG_VERSION")));
-    let health = Health::asking(node.readiness());
+    let health = Health::asking(node.readiness(standing));
     let routes = Routes::new(IdentityServer::new(identity))
         .add_service(NodeServer::new(node))
         .add_service(health);

@@ -1,8 +1,9 @@
-//! A unix socket that replaces another process's in one step, and is removed only by the process that it belongs to.
+//! A unix socket that replaces another process's in one step, and is removed only by the process
+//! that it belongs to.
 //!
-//! A second agent on a node (a DaemonSet update with surge) must not take the sockets of the living one before it is sure
-//! to serve, and there must be no moment at which nothing answers. So the socket is bound under a temporary name, and a
-//! rename puts it in place.
+//! A second agent on a node (a DaemonSet update with surge) must not take the sockets of the living
+//! one before it is sure to serve, and there must be no moment at which nothing answers. So the
+//! socket is bound under a temporary name, and a rename puts it in place.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -24,7 +25,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Binds beside `path`. The temporary name begins with a dot: kubelet ignores such files in its directory.
+    /// Binds beside `path`. The temporary name begins with a dot: kubelet ignores such files in its
+    /// directory.
     ///
     /// # Errors
     /// As bind(2); `AlreadyExists` when something other than a socket has one of the two names.
@@ -63,7 +65,8 @@ impl Prepared {
     }
 }
 
-/// The file of a socket that this process has bound. Dropped, it is removed where the process may do that.
+/// The file of a socket that this process has bound. Dropped, it is removed where the process may
+/// do that.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -129,7 +132,8 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.holder() == Holder::This {
-            // In a directory of root's the confined process may not; the next one replaces the file.
+            // In a directory of root's the confined process may not; the next one replaces the
+            // file.
             let _ = std::fs::remove_file(&self.path);
         }
     }

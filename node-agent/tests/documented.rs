@@ -32,7 +32,8 @@ fn every_flag_is_on_the_page_and_no_other() {
             .expect("the program");
         String::from_utf8(output.stdout).expect("text")
     };
-    let (serve, hook) = (help(&["--help"]), help(&["pre-stop-hook", "--help"]));
+    let serve = help(&["--help"]);
+    let jobs = ["pre-stop-hook", "preflight"].map(|job| help(&[job, "--help"]));
     let page = page();
     let documented = words(&page, "--");
     // Hidden from the help, because they do nothing or are refused.
@@ -48,7 +49,9 @@ fn every_flag_is_on_the_page_and_no_other() {
         "--metrics-key-file",
     ];
     let mut offered = words(&serve, "--");
-    offered.extend(words(&hook, "--"));
+    for job in &jobs {
+        offered.extend(words(job, "--"));
+    }
     offered.extend(hidden);
     for own in ["--help", "--version"] {
         offered.remove(own);
@@ -71,4 +74,29 @@ fn every_metric_of_the_agent_is_on_the_page_and_no_other() {
         .collect();
     let page = page();
     assert_eq!(words(&page, "ebs_csi_node_agent_"), served);
+}
+
+#[test]
+fn every_alert_rests_on_what_is_served_and_has_its_paragraph() {
+    let metrics = Metrics::default();
+    metrics.kubelet_registered(false);
+    let served = metrics.page();
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let rules = PathBuf::from(here).join("../deploy/kubernetes/node-alerts.yaml");
+    let rules = std::fs::read_to_string(rules).expect("the rules");
+    let runbook = page();
+    let mut alerts = 0;
+    for rule in rules.split("- alert: ").skip(1) {
+        alerts += 1;
+        let name = rule.lines().next().unwrap_or_default().trim();
+        assert!(runbook.contains(&format!("**{name}**")), "{name}");
+        let expression = rule.split("expr: ").nth(1).expect("an expression");
+        let series = words(expression, "ebs_csi_node_agent_");
+        assert!(!series.is_empty(), "{name}");
+        for series in series {
+            let line = format!("# TYPE {series} ");
+            assert!(served.contains(&line), "{name}: {series} is not served");
+        }
+    }
+    assert_eq!(alerts, 1);
 }

@@ -9,11 +9,10 @@ mod scripted_helper;
 #[path = "scripted/world.rs"]
 mod world;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use agent::{Agent, directory, helper, is_root, program};
+use ebs_csi_policy::profile::NODE_AGENT;
 use ebs_csi_proto::csi;
 use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, LogPage, Outcome, Staged, VolumeId};
 use metadata_service::{Behaviour, MetadataService};
@@ -42,8 +41,9 @@ async fn a_program_started_as_root_serves_without_any_privilege() {
             .trim()
             .to_owned()
     };
-    assert_eq!(field("Uid:"), "65532\t65532\t65532\t65532");
-    assert_eq!(field("Gid:"), "65532\t65532\t65532\t65532");
+    let own = [NODE_AGENT.identity.uid.to_string().as_str(); 4].join("\t");
+    assert_eq!(field("Uid:"), own);
+    assert_eq!(field("Gid:"), own);
     assert_eq!(field("Groups:"), "");
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
         assert_eq!(field(set), "0000000000000000", "{set}");
@@ -84,9 +84,10 @@ async fn a_program_started_under_its_own_user_needs_no_root() {
     }
     let dir = directory();
     let scripted = helper(dir.path());
-    std::os::unix::fs::chown(dir.path(), Some(65532), Some(65532)).unwrap();
+    let own = NODE_AGENT.identity;
+    std::os::unix::fs::chown(dir.path(), Some(own.uid), Some(own.gid)).unwrap();
     let metadata = MetadataService::usual();
-    let mut agent = Agent::start_as(Some(65532), dir.path(), &metadata, &[]);
+    let mut agent = Agent::start_as(Some(own.uid), dir.path(), &metadata, &[]);
     agent.answers().await;
     world::node(&agent.socket)
         .node_stage_volume(stage())
@@ -111,7 +112,7 @@ async fn a_program_that_cannot_be_confined_ends_with_77() {
     assert_eq!(agent.end().await.code(), Some(77));
     let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
     assert!(
-        log.contains("65532"),
+        log.contains(&NODE_AGENT.identity.uid.to_string()),
         "it says which user it should be: {log}"
     );
 }
@@ -191,13 +192,7 @@ async fn the_metrics_page_is_served_by_the_confined_program() {
         .node_stage_volume(stage())
         .await
         .unwrap();
-    let get = |path: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let get = |path: &str| agent::get(&address, path);
     let mut statistics = vec![0; 4096];
     statistics[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
     statistics[8] = 42;

@@ -13,8 +13,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use agent::{Agent, directory, helper, is_root, registered_soon};
+use agent::{Agent, directory, helper, is_root, refused, registered_soon};
 use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET};
+use ebs_csi_policy::profile::NODE_AGENT;
 use metadata_service::MetadataService;
 use rustix::process::Signal;
 
@@ -26,7 +27,8 @@ async fn kubelet_learns_of_the_driver_and_again_when_its_directory_was_emptied()
     let dir = directory();
     let registry = dir.path().join("plugins_registry");
     std::fs::create_dir(&registry).unwrap();
-    std::os::unix::fs::chown(&registry, Some(65532), Some(65532)).unwrap();
+    let own = NODE_AGENT.identity;
+    std::os::unix::fs::chown(&registry, Some(own.uid), Some(own.gid)).unwrap();
     let socket = registry.join(SOCKET);
     let metadata = MetadataService::usual();
     let _helper = helper(dir.path());
@@ -227,7 +229,7 @@ async fn an_agent_ends_when_its_successor_is_gone() {
     let metadata = MetadataService::usual();
     let _helper = helper(dir.path());
     // As kubelet makes the directory of a hostPath volume; the agent may remove its socket there.
-    let own = ebs_csi_policy::profile::NODE_AGENT.identity;
+    let own = NODE_AGENT.identity;
     std::os::unix::fs::chown(dir.path(), Some(own.uid), Some(own.gid)).unwrap();
     let arguments = registering(&registry);
     let arguments = arguments.each_ref().map(String::as_str);
@@ -244,4 +246,39 @@ async fn an_agent_ends_when_its_successor_is_gone() {
     assert!(!second.socket.exists(), "it removes its own socket");
     assert_eq!(first.end().await.code(), Some(1), "{}", first.log());
     assert!(first.log().contains("was removed"), "{}", first.log());
+}
+
+#[tokio::test]
+async fn an_unregistered_node_shows_in_metric_and_readiness() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let http = format!("--http-endpoint={address}");
+    let [endpoint, directory] = registering(&registry);
+    let mut agent = Agent::start(dir.path(), &metadata, &[&endpoint, &directory, &http]);
+    agent.answers().await;
+    let get = |path: &str| agent::get(&address.to_string(), path);
+    let registered = "ebs_csi_node_agent_kubelet_registered";
+    assert!(get("/metrics").contains(&format!("{registered} 0\n")));
+    // Kubelet has had no time yet.
+    assert!(get("/readyz").contains("200 OK"));
+
+    let socket = registry.join(SOCKET);
+    refused(&socket, "the API server is away").await;
+    let page = get("/readyz");
+    assert!(
+        page.contains("503") && page.contains("the API server is away"),
+        "{page}"
+    );
+    assert!(get("/healthz").contains("200 OK"));
+    registered_soon(&socket).await;
+    assert!(get("/readyz").contains("200 OK"));
+    assert!(get("/metrics").contains(&format!("{registered} 1\n")));
 }

@@ -28,7 +28,8 @@ impl fmt::Display for Deviation {
 }
 
 impl Identity {
-    /// Those of a process's supplementary groups that are neither among these nor the primary group.
+    /// Those of a process's supplementary groups that are neither among these nor the primary
+    /// group.
     #[must_use]
     pub fn extra_groups(&self, groups: &[u32]) -> Vec<u32> {
         let known = |group: &u32| self.groups.contains(group) || *group == self.gid;

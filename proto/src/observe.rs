@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 use tower::{Layer, Service};
@@ -160,7 +160,7 @@ where
         Box::pin(
             async move {
                 let answer = answering.await;
-                let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+                let milliseconds = milliseconds(started.elapsed());
                 match &answer {
                     // A unary error is an answer without a body: its status stands in the headers.
                     Ok(response) => match status_of(response.headers()) {
@@ -183,6 +183,11 @@ where
     }
 }
 
+/// To a thousandth: more digits are the noise of binary fractions.
+fn milliseconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}
+
 fn status_of(headers: &http::HeaderMap) -> (Code, String) {
     match tonic::Status::from_header_map(headers) {
         Some(status) => (status.code(), status.message().to_owned()),
@@ -194,7 +199,9 @@ fn status_of(headers: &http::HeaderMap) -> (Code, String) {
 mod tests {
     use tracing::Level;
 
-    use super::filter;
+    use std::time::Duration;
+
+    use super::{filter, milliseconds};
     use crate::csi;
 
     #[test]
@@ -234,6 +241,20 @@ mod tests {
                 written,
                 "{asked:?} {verbosity} {levels} {target} {level}"
             );
+        }
+    }
+
+    #[test]
+    fn durations_are_written_to_a_thousandth_of_a_millisecond() {
+        for (nanoseconds, written) in [
+            (46_219, "0.046"),
+            (320_655, "0.321"),
+            (2_458_696, "2.459"),
+            (1_000_000, "1.0"),
+            (61_234_567_890, "61234.568"),
+        ] {
+            let took = Duration::from_nanos(nanoseconds);
+            assert_eq!(format!("{:?}", milliseconds(took)), written);
         }
     }
 

@@ -254,10 +254,10 @@ fn the_socket_of_safe_detach_needs_its_mode_its_peers_and_a_unix_path() {
     let gate = "--feature-gates=NonGracefulFailover=true";
     let (on, off) = ("--safe-detach=enforce", "--safe-detach=off");
     let socket = "--safe-detach-endpoint=unix:///csi/safe-detach.sock";
-    let peers = "--safe-detach-peers=65532,0";
+    let peers = "--safe-detach-peers=64532,0";
     let config = read(&[gate, on, socket, peers, "--safe-detach-fence=stop"]).unwrap();
     let served = config.safe_detach_socket.clone().unwrap();
-    assert_eq!(served.peers, [65532, 0]);
+    assert_eq!(served.peers, [64532, 0]);
     assert_eq!(config.sockets().len(), 2);
     assert_eq!(config.fence.leave, FenceLeave::Stop);
     assert_eq!(config.fence.limit, 1);

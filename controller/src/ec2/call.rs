@@ -119,14 +119,14 @@ impl Core {
             let error = match result {
                 Ok(value) => {
                     self.metrics.api_call(action.name(), seconds);
-                    tracing::debug!(%action, request_id, milliseconds = seconds * 1e3, "ec2 call");
+                    tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, "ec2 call");
                     return Ok(value);
                 }
                 Err(error) => error.after(unclear),
             };
             unclear = error.may_have_happened();
             self.count(&error);
-            tracing::debug!(%action, request_id, milliseconds = seconds * 1e3, attempt = made, %error, "ec2 call failed");
+            tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, attempt = made, %error, "ec2 call failed");
             if error.kind == Ec2ErrorKind::Throttled {
                 pass.throttled();
             }

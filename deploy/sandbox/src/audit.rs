@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::container::capability;
+use crate::container::{NODE_AGENT_ID, capability};
 use crate::proc;
 use crate::process_status::{mask, numbers, odd_threads};
 use crate::world::World;
@@ -50,7 +50,7 @@ impl Tier {
         };
         match self {
             Self::Controller => nothing(None),
-            Self::NodeAgent => nothing(Some(65532)),
+            Self::NodeAgent => nothing(Some(NODE_AGENT_ID)),
             Self::Supervisor | Self::Runner | Self::Tool => nothing(Some(65533)),
             Self::Directories => nothing(Some(0)),
             Self::Broker => Allowed {

@@ -7,17 +7,20 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ebs_csi_policy::profile;
+
 use crate::node::Node;
 use crate::process::Process;
 use crate::simulator::Simulator;
 use crate::sys::{self, Birth};
 use crate::world_options::WorldOptions;
 
-/// The uid and gid that the controller's container is given, as the driver's chart does.
-pub(crate) const CONTROLLER_ID: u32 = 1000;
+/// The uid and gid that the controller's container is given: its profile's, as in the plain
+/// manifest.
+const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
 
 /// The gid by which the node-agent may use the helper's socket.
-pub(crate) const NODE_AGENT_ID: u32 = 65532;
+pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
 
 /// linux/capability.h.
 pub(crate) mod capability {

@@ -54,8 +54,9 @@ fn enter(birth: &Birth) -> io::Result<()> {
         }
     }
     if let Some((uid, gid)) = birth.identity {
-        // SAFETY: an empty list needs no pointer; the others take numbers only.
-        checked(unsafe { libc::setgroups(0, std::ptr::null()) })?;
+        // A container runtime repeats the primary group among the supplementary groups.
+        // SAFETY: the list has one entry; the others take numbers only.
+        checked(unsafe { libc::setgroups(1, &raw const gid) })?;
         // SAFETY: as above.
         checked(unsafe { libc::setresgid(gid, gid, gid) })?;
         // SAFETY: as above.

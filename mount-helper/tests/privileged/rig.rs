@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The uid that the node-agent runs under.
-pub(crate) const AGENT: u32 = 65532;
+pub(crate) const AGENT: u32 = ebs_csi_policy::profile::NODE_AGENT.identity.uid;
 /// Longer than anything here takes; only a hang reaches it.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -178,7 +180,8 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// What kubelet does when it sees a socket in its registration directory; `None` while nobody answers there.
+/// What kubelet does when it sees a socket in its registration directory; `None` while nobody
+/// answers there.
 pub(crate) async fn registered(socket: &Path) -> Option<PluginInfo> {
     let mut kubelet = RegistrationClient::new(world::channel(socket));
     let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
@@ -205,4 +208,25 @@ pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Kubelet's refusal of the driver.
+pub(crate) async fn refused(socket: &Path, why: &str) {
+    let status = RegistrationStatus {
+        plugin_registered: false,
+        error: why.to_owned(),
+    };
+    RegistrationClient::new(world::channel(socket))
+        .notify_registration_status(status)
+        .await
+        .unwrap();
+}
+
+/// The answer to an HTTP request.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

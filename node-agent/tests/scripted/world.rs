@@ -12,6 +12,7 @@ use ebs_csi_node_agent::helper::Helper;
 use ebs_csi_node_agent::metrics::Metrics;
 use ebs_csi_node_agent::node::{Node, Options};
 use ebs_csi_node_agent::service;
+use ebs_csi_node_agent::standing::Standing;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
@@ -64,11 +65,13 @@ impl World {
         let address = format!("unix://{}", dir.path().join("helper.sock").display());
         let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
         let sysfs = Attachments::new(dir.path().join("sys"));
+        let standing = Arc::new(Standing::elsewhere(Arc::clone(&metrics)));
         let node = Node::new(facts(), options, sysfs, Arc::new(client), metrics);
         let listener = Endpoint::Unix(socket.clone()).bind().unwrap();
         tokio::spawn(service::serve_until(
             listener,
             node,
+            standing,
             std::future::pending(),
             Duration::ZERO,
         ));

@@ -20,7 +20,8 @@ pub struct Enforced {
     pub landlock: LandlockState,
     /// Optional capabilities that the host does not grant.
     pub missing_capabilities: Vec<&'static str>,
-    /// Supplementary groups beyond the profile's, which a process that starts unprivileged cannot drop.
+    /// Supplementary groups beyond the profile's, which a process that starts unprivileged cannot
+    /// drop.
     pub extra_groups: Vec<u32>,
 }
 

@@ -85,8 +85,9 @@ fn granted(
 fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
     let wanted = &profile.identity;
     let found = before.uids[0];
-    // Under its own user already, and without the right to change: nothing to do. A user and groups of the operator's
-    // choice are accepted where the policy says so (`Profile::deviations` has the rule).
+    // Under its own user already, and without the right to change: nothing to do. A user and groups
+    // of the operator's choice are accepted where the policy says so (`Profile::deviations` has the
+    // rule).
     let ordinary = before.uids == [found; 4] && found != 0 && before.permitted == 0;
     let own = before.uids == [wanted.uid; 4] && before.gids == [wanted.gid; 4];
     let same = own

@@ -1,0 +1,192 @@
+//! The gRPC clients of a cluster, which nobody here wrote, dial the driver's sockets as they do
+//! there: kubelet's plugin manager, kubelet's CSI client, the stock sidecars' connection library,
+//! and Python's library.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ebs_csi_e2e::Setting;
+
+/// The agent's socket in kubelet's registration directory.
+const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
+
+/// `deploy/e2e/clients` as cargo names it when the test runs. Not `env!`: a target directory kept
+/// between checkouts would carry the folder of another one.
+fn sources() -> PathBuf {
+    let crate_directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    Path::new(&crate_directory).join("clients")
+}
+
+/// The clients in Go, built; `None`, with the reason printed, where they cannot be had.
+fn go_clients() -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients");
+    let go = |arguments: &[&str]| {
+        Command::new("go")
+            .args(arguments)
+            .current_dir(sources())
+            .env("CGO_ENABLED", "0")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOFLAGS", "-buildvcs=false")
+            .output()
+    };
+    match go(&["mod", "download"]) {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            println!(
+                "skipped: no Go modules: {}",
+                why.lines().last().unwrap_or_default()
+            );
+            return None;
+        }
+        Err(error) => {
+            println!("skipped: the clients are built with Go: {error}");
+            return None;
+        }
+    }
+    let target = program.display().to_string();
+    let built = go(&["build", "-trimpath", "-o", &target, "."]).expect("go runs");
+    let why = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{why}");
+    Some(program)
+}
+
+/// A Python with grpcio; `None`, with the reason printed, where it cannot be had.
+fn python() -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grpcio");
+    let python = directory.join("bin/python3");
+    let run = |program: &Path, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let there = || run(&python, &["-c", "import grpc"]);
+    let directory = directory.display().to_string();
+    let had = there()
+        || (run(Path::new("python3"), &["-m", "venv", "--clear", &directory])
+            && run(
+                &python,
+                &["-m", "pip", "install", "--quiet", "grpcio==1.85.1"],
+            )
+            && there());
+    if !had {
+        println!("skipped: no Python with grpcio 1.85.1");
+    }
+    had.then_some(python)
+}
+
+/// What a client printed, or why it was refused.
+fn ask(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("the client runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
+/// One node that registers itself in a directory of the test's.
+async fn registering(registry: &Path) -> Option<Setting> {
+    Setting::with(|options| {
+        options.nodes.truncate(1);
+        options.agent_arguments = vec![
+            "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock"
+                .to_owned(),
+            format!("--plugin-registration-path={}", registry.display()),
+            "--http-endpoint=127.0.0.1:0".to_owned(),
+        ];
+    })
+    .await
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of this test")
+}
+
+#[tokio::test]
+async fn kubelet_and_the_sidecars_reach_every_socket() {
+    let Some(clients) = go_clients() else { return };
+    let registry = tempfile::tempdir().unwrap();
+    let Some(setting) = registering(registry.path()).await else {
+        return;
+    };
+    let node = &setting.world.nodes[0];
+    let socket = registry.path().join(SOCKET);
+
+    let told = ask(&clients, &["kubelet-registration", text(&socket)]);
+    let want =
+        "CSIPlugin ebs.csi.aws.com /var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock [1.0.0]";
+    assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
+    let told = ask(
+        &clients,
+        &["kubelet-registration", text(&socket), "no reason"],
+    );
+    assert_eq!(told.as_deref(), Ok(want));
+    let log = setting.logs();
+    assert!(log.contains("kubelet has registered the driver"), "{log}");
+    assert!(log.contains("kubelet refuses the driver"), "{log}");
+
+    let told = ask(&clients, &["kubelet-csi", text(&node.csi_socket)]);
+    assert_eq!(told.as_deref(), Ok(node.instance.as_str()));
+    for socket in [node.csi_socket.as_path(), setting.world.controller_socket()] {
+        let told = ask(&clients, &["sidecar", text(socket)]);
+        assert_eq!(
+            told.as_deref(),
+            Ok("ebs.csi.aws.com"),
+            "{}",
+            socket.display()
+        );
+    }
+    setting.finish().await;
+}
+
+/// When this fails because the socket is answered, the name of the socket needs no `@` any more.
+#[tokio::test]
+async fn without_an_at_sign_kubelets_dial_is_refused() {
+    let Some(clients) = go_clients() else { return };
+    let registry = tempfile::tempdir().unwrap();
+    let Some(setting) = registering(registry.path()).await else {
+        return;
+    };
+    let plain = registry.path().join("plain.sock");
+    std::os::unix::fs::symlink(SOCKET, &plain).unwrap();
+    let refused = ask(&clients, &["kubelet-registration", text(&plain)]).unwrap_err();
+    assert!(refused.contains("PROTOCOL_ERROR"), "{refused}");
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn pythons_library_is_answered_when_it_names_an_authority() {
+    let Some(python) = python() else { return };
+    let links = tempfile::tempdir().unwrap();
+    let Some(setting) = registering(links.path()).await else {
+        return;
+    };
+    let script = sources().join("grpcio.py");
+    let sockets = [
+        setting.world.nodes[0].csi_socket.as_path(),
+        setting.world.controller_socket(),
+    ];
+    for socket in sockets {
+        let ask = |path: &Path, more: &[&str]| {
+            ask(
+                &python,
+                &[&["-B", text(&script), text(path)], more].concat(),
+            )
+        };
+        let told = ask(socket, &["grpc.default_authority=localhost"]).unwrap();
+        assert!(told.contains("ebs.csi.aws.com"), "{told}");
+        // It sends the percent-encoded path otherwise, as kubelet does.
+        let refused = ask(socket, &[]).unwrap_err();
+        assert!(refused.contains("RST_STREAM"), "{refused}");
+        let named = links.path().join("csi@localhost.sock");
+        let _ = std::fs::remove_file(&named);
+        std::os::unix::fs::symlink(socket, &named).unwrap();
+        let told = ask(&named, &[]).unwrap();
+        assert!(told.contains("ebs.csi.aws.com"), "{told}");
+    }
+    setting.finish().await;
+}

@@ -1,0 +1,173 @@
+//! `preflight`: what a node has and lacks for this driver, one line each, before anything is
+//! installed.
+//!
+//! It changes nothing and needs no right; what only root may see is said to be unseen.
+//! `--host-root` is where the node's root directory is mounted, so that a container can look at its
+//! node.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::flags::{Output, Preflight};
+
+mod disks;
+mod kernel;
+mod kubelet;
+mod machine;
+mod registered;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// As the driver needs it.
+    Ok,
+    /// The driver runs; somebody should look.
+    Warn,
+    /// The driver does not run like this.
+    Fail,
+}
+
+impl Level {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// How bad it is.
+    pub level: Level,
+    /// What was looked at.
+    pub what: String,
+    /// What is there.
+    pub finding: String,
+    /// What to do; empty where there is nothing.
+    pub next: String,
+}
+
+impl Check {
+    fn ok(what: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self::new(Level::Ok, what, finding, "")
+    }
+
+    fn warn(what: impl Into<String>, finding: impl Into<String>, next: &str) -> Self {
+        Self::new(Level::Warn, what, finding, next)
+    }
+
+    fn fail(what: impl Into<String>, finding: impl Into<String>, next: &str) -> Self {
+        Self::new(Level::Fail, what, finding, next)
+    }
+
+    fn new(level: Level, what: impl Into<String>, finding: impl Into<String>, next: &str) -> Self {
+        Self {
+            level,
+            what: what.into(),
+            finding: finding.into(),
+            next: next.to_owned(),
+        }
+    }
+}
+
+/// The node as this process sees it.
+#[derive(Debug)]
+pub struct Host {
+    root: PathBuf,
+    kubelet: PathBuf,
+}
+
+impl Host {
+    /// A file of the node.
+    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A directory of kubelet's.
+    fn kubelet(&self, name: &str) -> PathBuf {
+        let root = self.path(&self.kubelet);
+        if name.is_empty() {
+            root
+        } else {
+            root.join(name)
+        }
+    }
+
+    /// A short file's text.
+    fn read(&self, path: &str) -> std::io::Result<String> {
+        std::fs::read_to_string(self.path(path)).map(|text| text.trim().to_owned())
+    }
+}
+
+/// Looks at everything.
+#[must_use]
+pub fn look(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
+    let host = Host {
+        root: host_root,
+        kubelet: kubelet_root,
+    };
+    let mut checks = kernel::checks(&host, ebs_csi_confine::landlock_abi());
+    checks.push(disks::check(&host));
+    checks.extend(kubelet::checks(&host));
+    checks.extend(machine::checks(&host));
+    checks.extend(registered::checks(&host));
+    checks
+}
+
+/// The report, and whether the driver can run.
+#[must_use]
+pub fn report(flags: &Preflight) -> (String, bool) {
+    let checks = look(flags.host_root.clone(), flags.kubelet_root.clone());
+    let runs = checks.iter().all(|check| check.level < Level::Fail);
+    let text = match flags.output {
+        Output::Text => as_text(&checks),
+        Output::Json => as_json(&checks, runs),
+    };
+    (text, runs)
+}
+
+fn as_text(checks: &[Check]) -> String {
+    let width = checks.iter().map(|check| check.what.len()).max();
+    let width = width.unwrap_or_default();
+    let mut text = String::new();
+    for check in checks {
+        let (level, what) = (check.level.word(), &check.what);
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{level:<4}  {what:<width$}  {}", check.finding);
+        if !check.next.is_empty() {
+            let _ = write!(text, "; {}", check.next);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn as_json(checks: &[Check], runs: bool) -> String {
+    let checks: Vec<_> = checks
+        .iter()
+        .map(|check| {
+            json!({
+                "level": check.level.word(),
+                "what": check.what,
+                "finding": check.finding,
+                "next": check.next,
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({ "runs": runs, "checks": checks }))
+}
+
+/// What an I/O error means to a reader.
+fn unseen(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "not there".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "this user may not look".to_owned(),
+        _ => error.to_string(),
+    }
+}

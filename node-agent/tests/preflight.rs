@@ -1,0 +1,162 @@
+//! `preflight` as a program, on a node that is made up of files.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET};
+use serde_json::Value;
+
+/// A node that lacks nothing.
+fn node() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/sys/kernel/osrelease", "6.1.0\n");
+    write(
+        "proc/sys/kernel/seccomp/actions_avail",
+        "kill_process kill_thread trap errno user_notif trace log allow\n",
+    );
+    write("proc/sys/kernel/yama/ptrace_scope", "1\n");
+    write(
+        "sys/devices/virtual/dmi/id/board_asset_tag",
+        "i-0123456789abcdef0\n",
+    );
+    write("sys/devices/virtual/dmi/id/product_name", "m7i.large\n");
+    for made in [
+        "dev",
+        "var/lib/kubelet/plugins",
+        "var/lib/kubelet/plugins_registry",
+    ] {
+        std::fs::create_dir_all(dir.path().join(made)).unwrap();
+    }
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    dir
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"));
+    command.env_clear().arg("preflight");
+    command
+}
+
+fn look(mut command: Command, root: &Path) -> (Option<i32>, String) {
+    let output = command
+        .arg(format!("--host-root={}", root.display()))
+        .output()
+        .unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    (
+        output.status.code(),
+        String::from_utf8(output.stdout).unwrap(),
+    )
+}
+
+/// Level and finding of a check.
+fn row(root: &Path, what: &str) -> (String, String) {
+    let mut command = program();
+    command.arg("--output=json");
+    let (status, report) = look(command, root);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["runs"] == true, status == Some(0), "{report:#}");
+    let checks = report["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["what"] == what).unwrap();
+    let text = |key: &str| check[key].as_str().unwrap().to_owned();
+    (text("level"), text("finding"))
+}
+
+#[test]
+fn a_node_that_lacks_nothing_passes() {
+    if ebs_csi_confine::landlock_abi() == 0 {
+        println!("skipped: this kernel has no Landlock");
+        return;
+    }
+    let node = node();
+    let (status, report) = look(program(), node.path());
+    assert_eq!(status, Some(0), "{report}");
+    let lines: Vec<&str> = report.lines().collect();
+    assert_eq!(lines.len(), 14, "{report}");
+    for line in lines {
+        assert!(
+            line.starts_with("ok    ") || line.starts_with("warn  "),
+            "{line}"
+        );
+    }
+    assert!(report.contains("i-0123456789abcdef0"), "{report}");
+}
+
+#[test]
+fn a_node_that_lacks_something_ends_with_1() {
+    let node = node();
+    std::fs::write(node.path().join("proc/sys/kernel/osrelease"), "5.10.1\n").unwrap();
+    std::fs::remove_dir(node.path().join("var/lib/kubelet/plugins_registry")).unwrap();
+    let (status, report) = look(program(), node.path());
+    assert_eq!(status, Some(1), "{report}");
+    let failed = report.lines().filter(|line| line.starts_with("fail  "));
+    assert_eq!(failed.count(), 2, "{report}");
+    assert!(
+        report.contains("use a node image with kernel 5.15"),
+        "{report}"
+    );
+    let elsewhere = node.path().join("var/lib/elsewhere");
+    symlink(node.path().join("var/lib/kubelet"), elsewhere).unwrap();
+    let mut command = program();
+    command.arg("--kubelet-root=/var/lib/elsewhere");
+    assert_eq!(look(command, node.path()).0, Some(1));
+}
+
+#[test]
+fn who_serves_this_drivers_name_is_told() {
+    let node = node();
+    let registry = node.path().join("var/lib/kubelet/plugins_registry");
+    assert_eq!(
+        row(node.path(), "registration"),
+        ("ok".into(), "nobody has this driver's name".into())
+    );
+    for (name, level) in [
+        (SOCKET, "ok"),
+        (FORMER_SOCKET, "warn"),
+        ("ebs.csi.aws.com-other.sock", "warn"),
+    ] {
+        let socket = registry.join(name);
+        let living = UnixListener::bind(&socket).unwrap();
+        let (found, told) = row(node.path(), "registration");
+        assert_eq!(found, level, "{told}");
+        assert!(told.contains(name) && told.contains("serves"), "{told}");
+        drop(living);
+        let (_, told) = row(node.path(), "registration");
+        assert!(told.contains("left behind"), "{told}");
+        std::fs::remove_file(socket).unwrap();
+    }
+}
+
+#[test]
+fn an_unprivileged_user_is_told_what_it_may_not_see() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start it as another user");
+        return;
+    }
+    let node = node();
+    let kubelet = node.path().join("var/lib/kubelet");
+    std::fs::set_permissions(&kubelet, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let reachable = node.path().join("ebs-csi-node-agent");
+    std::fs::copy(env!("CARGO_BIN_EXE_ebs-csi-node-agent"), &reachable).unwrap();
+    let mut command = Command::new(reachable);
+    command.env_clear().arg("preflight").uid(1000).gid(1000);
+    let (status, report) = look(command, node.path());
+    assert_eq!(status, Some(0), "{report}");
+    assert!(report.contains("this user may not look"), "{report}");
+}
+
+#[test]
+fn a_misuse_ends_with_64() {
+    let output = program().arg("--output=xml").output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+}
