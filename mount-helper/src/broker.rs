@@ -36,6 +36,8 @@ pub struct Broker {
     pub digest: &'static str,
     /// Simulated devices are recognised.
     pub sandbox: bool,
+    /// The kernel's version of Landlock, which binds the other processes where it is not 0.
+    pub landlock: u8,
 }
 
 /// Start the pool. The threads wait for work and make no call that the filter forbids.

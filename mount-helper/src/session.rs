@@ -83,6 +83,7 @@ fn greet(broker: &Broker, theirs: Hello) -> Outcome {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             policy_digest: broker.digest.to_owned(),
             sandbox: broker.sandbox,
+            landlock: Some(broker.landlock.into()),
         }),
         None => Refusal::Version.into(),
     }

@@ -220,7 +220,10 @@ mod tests {
     const A: &str = "vol-00000000000000001";
     const B: &str = "vol-00000000000000002";
     const LONG: Duration = Duration::from_secs(30);
-    const DONE: Outcome = Outcome::Done(Done { already: false });
+    const DONE: Outcome = Outcome::Done(Done {
+        already: false,
+        copied: false,
+    });
 
     #[test]
     fn a_repeated_request_joins_the_running_operation() {

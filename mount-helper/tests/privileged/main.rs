@@ -2,6 +2,7 @@
 //! systems, in a mount namespace of its own. Needs root; says so and returns where it has not got it.
 mod checks;
 mod confined;
+mod copied;
 mod elsewhere;
 mod filesystems;
 mod hostile;

@@ -32,6 +32,7 @@ pub(crate) const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~c
 /// The service, its helper, and the directory with both sockets.
 pub(crate) struct World {
     pub(crate) helper: ScriptedHelper,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) socket: PathBuf,
     pub(crate) dir: tempfile::TempDir,
 }
@@ -64,7 +65,13 @@ impl World {
         let address = format!("unix://{}", dir.path().join("helper.sock").display());
         let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
         let sysfs = Attachments::new(dir.path().join("sys"));
-        let node = Node::new(facts(), options, sysfs, Arc::new(client), metrics);
+        let node = Node::new(
+            facts(),
+            options,
+            sysfs,
+            Arc::new(client),
+            Arc::clone(&metrics),
+        );
         let listener = Endpoint::Unix(socket.clone()).bind().unwrap();
         tokio::spawn(service::serve_until(
             listener,
@@ -74,6 +81,7 @@ impl World {
         ));
         Self {
             helper,
+            metrics,
             socket,
             dir,
         }

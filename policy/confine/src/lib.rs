@@ -49,6 +49,12 @@ pub use fault::Fault;
 pub use files::Places;
 pub use raised::{Raised, raise};
 
+/// The version of Landlock that the kernel has; 0 for none.
+#[must_use]
+pub fn landlock_abi() -> u8 {
+    sys::landlock_abi()
+}
+
 /// A process on its way into its profile. Each step is irreversible.
 #[derive(Debug)]
 pub struct Entering {
