@@ -14,7 +14,7 @@ use rustix::net::{SocketFlags, accept_with};
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Threads that hold a connection each. The node-agent bounds its own connections below this.
 const TALKERS: usize = 24;
@@ -157,7 +157,11 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
         return match channel::receive(supervisor) {
             Ok((word, _)) if word == STOP => {
                 journal::info("stopping", &[]);
-                let finished = broker.table.drain(grace);
+                let end = Instant::now() + grace;
+                // On a drain the node-agent waits for kubelet's last unmounts, which come to this process.
+                broker.table.serve_last(grace);
+                let left = end.saturating_duration_since(Instant::now());
+                let finished = broker.table.drain(left);
                 journal::info(
                     "stopped",
                     &[("finished", if finished { "yes" } else { "no" })],

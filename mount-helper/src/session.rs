@@ -37,6 +37,7 @@ pub fn serve(broker: &Broker, socket: &OwnedFd) {
         within_frame: false,
     };
     let mut greeted = false;
+    let _caller = broker.table.caller();
     loop {
         stream.within_frame = false;
         let payload = match frame::read_frame(&mut stream) {

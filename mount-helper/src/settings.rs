@@ -32,7 +32,8 @@ Options:
                              files open: let go of once its file system is read-only for everybody, or held until they
                              are closed [default: release]
   --tool-deadline SECONDS    no tool runs longer, where the policy allows it more
-  --grace SECONDS            time for running operations after SIGTERM [default: 25]
+  --grace SECONDS            time after SIGTERM for the last requests of a connected node-agent and for what runs
+                             [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
   --allow-private-mounts     serve although mounts beneath the kubelet root stay in this mount namespace
@@ -60,7 +61,7 @@ pub struct Settings {
     pub copied_mounts: CopiedMounts,
     /// No tool runs longer; none leaves the policy's own limits.
     pub tool_deadline: Option<Duration>,
-    /// Time for running operations after SIGTERM.
+    /// Time after SIGTERM for a connected node-agent's last requests and for running operations.
     pub grace: Duration,
     /// Journal as JSON.
     pub json: bool,

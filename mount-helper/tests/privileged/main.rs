@@ -4,6 +4,7 @@ mod checks;
 mod confined;
 mod copied;
 mod elsewhere;
+mod ending;
 mod filesystems;
 mod hostile;
 mod hostile_disks;
