@@ -34,6 +34,7 @@ pub mod safe_detach;
 pub mod service;
 pub mod signal;
 pub mod snapshot;
+pub mod source;
 pub mod tags;
 pub mod tally;
 pub mod template;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::attach::Attached;
+use crate::source::{Origin, Writer};
 
 /// The device name that EC2 was told; on Nitro a hint.
 pub const DEVICE_PATH: &str = "devicePath";
@@ -10,20 +11,23 @@ pub const DEVICE_PATH: &str = "devicePath";
 pub const VOLUME_ID: &str = "volumeID";
 /// The size at attach in bytes: a device that is smaller is another one.
 pub const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
-/// `blank`, `snapshot` or `volume`: one with a source holds data and is never formatted.
+/// `blank`, or what it is a copy of, which holds data and is never formatted: `snapshot` or `volume`, with `own-` before it where the
+/// source bears the tags of this driver and cluster, and `unseen-` where EC2 does not show it any more.
 pub const ORIGIN: &str = "ebs.csi.aws.com/origin";
 /// When the attach was accepted, RFC 3339.
 pub const ATTACHED_AT: &str = "ebs.csi.aws.com/attached-at";
 
 /// The publish context of an attachment. Nodes of the Go driver read the device name alone.
-pub fn of(attached: &Attached) -> HashMap<String, String> {
+pub fn of(attached: &Attached, origin: Origin) -> HashMap<String, String> {
     let volume = &attached.volume;
-    let origin = if volume.snapshot.is_some() {
-        "snapshot"
-    } else if volume.source_volume.is_some() {
-        "volume"
-    } else {
-        "blank"
+    let origin = match origin {
+        Origin::Blank => "blank",
+        Origin::Snapshot(Writer::Own) => "own-snapshot",
+        Origin::Snapshot(Writer::Another) => "snapshot",
+        Origin::Snapshot(Writer::Unseen) => "unseen-snapshot",
+        Origin::Volume(Writer::Own) => "own-volume",
+        Origin::Volume(Writer::Another) => "volume",
+        Origin::Volume(Writer::Unseen) => "unseen-volume",
     };
     let mut context = HashMap::from([
         (DEVICE_PATH.to_owned(), attached.device.clone()),

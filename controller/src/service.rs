@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::safe_detach::{self, FenceSettings, Mode, Testimony};
 use crate::snapshot::Snapshots;
+use crate::source::Sources;
 use crate::tags::{TagSettings, Tags};
 use crate::tally::Tally;
 use crate::volume::Volumes;
@@ -97,6 +98,7 @@ pub struct Controller {
     attachments: Attachments,
     modifications: Modifications,
     snapshots: Snapshots,
+    sources: Sources,
     tags: Arc<TagSettings>,
     node_local_volumes: bool,
     volume_health: bool,
@@ -139,6 +141,7 @@ impl Controller {
                 settings.snapshot_takeover,
                 &tally,
             ),
+            sources: Sources::new(ec2.clone(), Arc::clone(&tags)),
             tags,
             node_local_volumes: settings.node_local_volumes,
             volume_health: settings.volume_health,

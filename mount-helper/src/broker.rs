@@ -14,7 +14,7 @@ use rustix::net::{SocketFlags, accept_with};
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Threads that hold a connection each. The node-agent bounds its own connections below this.
 const TALKERS: usize = 24;
@@ -36,6 +36,8 @@ pub struct Broker {
     pub digest: &'static str,
     /// Simulated devices are recognised.
     pub sandbox: bool,
+    /// The kernel's version of Landlock, which binds the other processes where it is not 0.
+    pub landlock: u8,
 }
 
 /// Start the pool. The threads wait for work and make no call that the filter forbids.
@@ -155,7 +157,11 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
         return match channel::receive(supervisor) {
             Ok((word, _)) if word == STOP => {
                 journal::info("stopping", &[]);
-                let finished = broker.table.drain(grace);
+                let end = Instant::now() + grace;
+                // On a drain the node-agent waits for kubelet's last unmounts, which come to this process.
+                broker.table.serve_last(grace);
+                let left = end.saturating_duration_since(Instant::now());
+                let finished = broker.table.drain(left);
                 journal::info(
                     "stopped",
                     &[("finished", if finished { "yes" } else { "no" })],

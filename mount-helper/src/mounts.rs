@@ -12,8 +12,8 @@ use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
-    open_tree, unmount,
+    fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+    move_mount, open_tree, unmount,
 };
 
 /// One parameter of a file system's mount context (fsconfig(2)).
@@ -100,6 +100,81 @@ pub fn create(
         return Err(Refusal::DeviceMismatch.into());
     }
     Ok(Detached(mount))
+}
+
+/// A further mount of a file system that is mounted somewhere already, and the context that can change it for everybody.
+#[derive(Debug)]
+pub struct Joined {
+    context: OwnedFd,
+    mount: Detached,
+}
+
+/// Join the live file system of this disk. `EBUSY` when the disk is held by anything else, or the file system is not as read-only as
+/// `read_only` says.
+pub fn join(
+    _permit: &Authorized<Withdraw>,
+    fs: FsType,
+    device: &Device,
+    read_only: bool,
+) -> Result<Joined, Errno> {
+    joined(fs, device, read_only)
+}
+
+/// The same for a stage.
+pub fn join_staged(
+    _permit: &Authorized<StageDisk>,
+    fs: FsType,
+    device: &Device,
+    read_only: bool,
+) -> Result<Joined, Errno> {
+    joined(fs, device, read_only)
+}
+
+fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno> {
+    let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", device.path())?;
+    if read_only {
+        fsconfig_set_flag(context.as_fd(), "ro")?;
+    }
+    if fs == FsType::Xfs {
+        fsconfig_set_flag(context.as_fd(), "nouuid")?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let mount = fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )?;
+    if fstat(&mount)?.st_dev != device.number() {
+        return Err(Errno::NODEV);
+    }
+    Ok(Joined {
+        context,
+        mount: Detached(mount),
+    })
+}
+
+impl Joined {
+    /// Write back and take no more writes, by whichever mount. `EBUSY` while a file is open for writing.
+    pub fn make_read_only(&self) -> Result<(), Errno> {
+        self.reconfigure("ro")
+    }
+
+    /// Take writes again.
+    pub fn make_writable(&self) -> Result<(), Errno> {
+        self.reconfigure("rw")
+    }
+
+    /// A context that has made its mount changes the file system from then on (fsmount(2)).
+    fn reconfigure(&self, word: &str) -> Result<(), Errno> {
+        fsconfig_set_flag(self.context.as_fd(), word)?;
+        fsconfig_reconfigure(self.context.as_fd())
+    }
+
+    /// The mount alone.
+    pub fn into_mount(self) -> Detached {
+        self.mount
+    }
 }
 
 /// Copy the mount that stands at a held path, without what is mounted beneath it.

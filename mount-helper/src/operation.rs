@@ -1,5 +1,6 @@
 //! The operations behind the requests: each looks for itself, has the facts judged, and acts on what was allowed.
 mod by_name;
+mod copied;
 mod examine;
 mod expand;
 mod grow;
@@ -17,6 +18,7 @@ use crate::world::World;
 use ebs_csi_policy::place;
 use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
 
+pub use copied::CopiedMounts;
 pub use inspect::inventory;
 
 /// Carry out one operation on a volume.

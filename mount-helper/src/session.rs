@@ -37,6 +37,7 @@ pub fn serve(broker: &Broker, socket: &OwnedFd) {
         within_frame: false,
     };
     let mut greeted = false;
+    let _caller = broker.table.caller();
     loop {
         stream.within_frame = false;
         let payload = match frame::read_frame(&mut stream) {
@@ -83,6 +84,7 @@ fn greet(broker: &Broker, theirs: Hello) -> Outcome {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             policy_digest: broker.digest.to_owned(),
             sandbox: broker.sandbox,
+            landlock: Some(broker.landlock.into()),
         }),
         None => Refusal::Version.into(),
     }

@@ -1,4 +1,5 @@
 //! The command line.
+use crate::operation::CopiedMounts;
 use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
@@ -26,8 +27,13 @@ Options:
   --disks-without-serial refuse|by-name
                              disks that do not say whose they are, as on instance types that are built on Xen: refused, or
                              taken by the name that EC2 was told, as long as nothing speaks against it [default: by-name]
+  --copied-mounts release|refuse
+                             a volume of which a container that mounts / of the node without mount propagation keeps
+                             files open: let go of once its file system is read-only for everybody, or held until they
+                             are closed [default: release]
   --tool-deadline SECONDS    no tool runs longer, where the policy allows it more
-  --grace SECONDS            time for running operations after SIGTERM [default: 25]
+  --grace SECONDS            time after SIGTERM for the last requests of a connected node-agent and for what runs
+                             [default: 25]
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
   --allow-private-mounts     serve although mounts beneath the kubelet root stay in this mount namespace
@@ -51,9 +57,11 @@ pub struct Settings {
     pub nodev_nosuid: NodevNosuid,
     /// What is done with disks that have no serial.
     pub disks_without_serial: DisksWithoutSerial,
+    /// What is done about copies of mounts in other mount namespaces.
+    pub copied_mounts: CopiedMounts,
     /// No tool runs longer; none leaves the policy's own limits.
     pub tool_deadline: Option<Duration>,
-    /// Time for running operations after SIGTERM.
+    /// Time after SIGTERM for a connected node-agent's last requests and for running operations.
     pub grace: Duration,
     /// Journal as JSON.
     pub json: bool,
@@ -87,6 +95,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         untrusted_images: UntrustedImages::default(),
         nodev_nosuid: NodevNosuid::default(),
         disks_without_serial: DisksWithoutSerial::default(),
+        copied_mounts: CopiedMounts::default(),
         tool_deadline: None,
         grace: Duration::from_secs(25),
         json: false,
@@ -130,6 +139,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                 | "--untrusted-images"
                 | "--nodev-nosuid"
                 | "--disks-without-serial"
+                | "--copied-mounts"
                 | "--tool-deadline"
                 | "--grace"
                 | "--log-format"
@@ -175,6 +185,11 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
                     DisksWithoutSerial::parse(&value).ok_or_else(|| {
                         format!("--disks-without-serial {value:?} must be refuse or by-name")
                     })?;
+            }
+            "--copied-mounts" => {
+                settings.copied_mounts = CopiedMounts::parse(&value).ok_or_else(|| {
+                    format!("--copied-mounts {value:?} must be release or refuse")
+                })?;
             }
             "--tool-deadline" => {
                 settings.tool_deadline = match value.parse() {
@@ -237,6 +252,7 @@ mod tests {
             "--untrusted-images=deny",
             "--nodev-nosuid=untrusted",
             "--disks-without-serial=refuse",
+            "--copied-mounts=refuse",
             "--sandbox",
             "--allow-private-mounts",
         ];
@@ -249,6 +265,7 @@ mod tests {
         assert_eq!(settings.untrusted_images, UntrustedImages::Deny);
         assert_eq!(settings.nodev_nosuid, NodevNosuid::Untrusted);
         assert_eq!(settings.disks_without_serial, DisksWithoutSerial::Refuse);
+        assert_eq!(settings.copied_mounts, CopiedMounts::Refuse);
     }
 
     #[test]
@@ -265,6 +282,7 @@ mod tests {
             (&["--untrusted-images", "no"][..], "deny, check or allow"),
             (&["--nodev-nosuid", "yes"][..], "off, untrusted or on"),
             (&["--disks-without-serial", "no"][..], "refuse or by-name"),
+            (&["--copied-mounts", "keep"][..], "release or refuse"),
             (&["--sandbox=yes"][..], "takes no value"),
             (&["serve"][..], "unknown argument"),
         ] {

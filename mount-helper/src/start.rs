@@ -307,12 +307,14 @@ fn be_broker(
             runners: Runners::new(jobs),
             rules: opened.rules,
             examined: Examined::default(),
+            copied_mounts: settings.copied_mounts,
             taken: opened.taken,
         },
         table: Table::default(),
         peer_uid: profile::NODE_AGENT.identity.uid,
         digest: policy.digest,
         sandbox: policy.simulated_devices,
+        landlock: ebs_csi_confine::landlock_abi(),
     });
     if let Err(e) = broker::start(&broker, &Arc::new(opened.listener)) {
         journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
@@ -333,6 +335,7 @@ fn be_broker(
                 "disks-without-serial",
                 settings.disks_without_serial.as_str(),
             ),
+            ("copied-mounts", settings.copied_mounts.as_str()),
         ],
     );
     if channel::send(&life, READY, &[]).is_err() {

@@ -40,6 +40,8 @@ struct Run {
 struct State {
     running: HashMap<Lane, Arc<Run>>,
     waiting: VecDeque<Arc<Run>>,
+    callers: usize,
+    ending: bool,
     closed: bool,
 }
 
@@ -84,6 +86,7 @@ impl Table {
             }
             match state.running.get(&lane) {
                 Some(run) if run.operation == operation => break Arc::clone(run),
+                _ if state.ending && takes_long(&operation) => return Some(Refusal::Busy.into()),
                 None if !too_many_looks(&state, &lane) => {
                     let run = Arc::new(Run {
                         lane: lane.clone(),
@@ -148,6 +151,25 @@ impl Table {
             .collect()
     }
 
+    /// A caller has connected; it has left when the answer is dropped.
+    pub fn caller(&self) -> Caller<'_> {
+        self.lock().callers += 1;
+        Caller(self)
+    }
+
+    /// Begin nothing any more that may take long, and serve what else is asked until no caller is connected, at most `patience`.
+    pub fn serve_last(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let mut state = self.lock();
+        state.ending = true;
+        while state.callers > 0 {
+            match self.wait(state, end) {
+                Ok(again) => state = again,
+                Err(()) => return,
+            }
+        }
+    }
+
     /// Take no more work and wait until what runs has ended, at most `patience`. True when all of it has.
     pub fn drain(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
@@ -190,6 +212,22 @@ impl Table {
     }
 }
 
+/// A connection whose caller may ask again.
+#[derive(Debug)]
+pub struct Caller<'t>(&'t Table);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.lock().callers -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+/// Formats, checks and growth of large volumes take minutes.
+fn takes_long(operation: &Operation) -> bool {
+    matches!(operation, Operation::Stage(_) | Operation::Expand(_))
+}
+
 fn too_many_looks(state: &State, lane: &Lane) -> bool {
     matches!(lane, Lane::Look(_))
         && state
@@ -207,7 +245,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::{Done, KubeletPath, Stats, Unpublish, Usage};
+    use ebs_csi_wire::{Done, Expand, KubeletPath, Stats, Unpublish, Usage};
     use std::thread;
 
     fn unpublish(volume: &str, target: &str) -> Operation {
@@ -220,7 +258,10 @@ mod tests {
     const A: &str = "vol-00000000000000001";
     const B: &str = "vol-00000000000000002";
     const LONG: Duration = Duration::from_secs(30);
-    const DONE: Outcome = Outcome::Done(Done { already: false });
+    const DONE: Outcome = Outcome::Done(Done {
+        already: false,
+        copied: false,
+    });
 
     #[test]
     fn a_repeated_request_joins_the_running_operation() {
@@ -298,6 +339,37 @@ mod tests {
             };
             assert_eq!(table.submit(stats, Duration::ZERO), Some(expected), "{n}");
         }
+    }
+
+    #[test]
+    fn the_end_waits_for_callers_and_begins_nothing_long() {
+        let table = Arc::new(Table::default());
+        let caller = table.caller();
+        let serving = thread::spawn({
+            let table = Arc::clone(&table);
+            move || table.serve_last(LONG)
+        });
+        while !table.lock().ending {
+            thread::yield_now();
+        }
+        let expand = Operation::Expand(Expand {
+            volume: VolumeId::parse(B).expect("id"),
+            path: KubeletPath::parse("/k/b").expect("path"),
+            required_bytes: None,
+            limit_bytes: None,
+        });
+        assert_eq!(table.submit(expand, LONG), Some(Refusal::Busy.into()));
+        assert_eq!(
+            table.submit(unpublish(A, "/k/a"), Duration::ZERO),
+            Some(Outcome::Pending)
+        );
+        assert!(!serving.is_finished());
+        drop(caller);
+        serving.join().expect("join");
+        // Nobody is connected, or nobody leaves in time.
+        table.serve_last(LONG);
+        let _caller = table.caller();
+        table.serve_last(Duration::ZERO);
     }
 
     #[test]

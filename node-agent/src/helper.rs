@@ -259,8 +259,10 @@ impl Helper {
                 version = welcome.version,
                 policy = %welcome.policy_digest,
                 sandbox = welcome.sandbox,
+                landlock = ?welcome.landlock,
                 "the mount-helper answers"
             );
+            self.metrics.helper_landlock(welcome.landlock);
             *known = Some(welcome.clone());
         }
         Ok(connection)

@@ -27,6 +27,9 @@ struct Counted {
     damaged: BTreeSet<String>,
     by_name: BTreeSet<String>,
     unanswered: u64,
+    untold: u64,
+    beside_copy: u64,
+    landlock: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +95,21 @@ impl Metrics {
     pub fn disks_by_name(&self, held: &[HeldVolume]) {
         let by_name = held.iter().filter(|entry| entry.by_name);
         self.counted().by_name = by_name.map(|entry| entry.volume.to_string()).collect();
+    }
+
+    /// A file system was mounted unchecked because nobody said where it was made.
+    pub fn staged_untold(&self) {
+        self.counted().untold += 1;
+    }
+
+    /// A volume was released while another mount namespace keeps its file system.
+    pub fn released_beside_copy(&self) {
+        self.counted().beside_copy += 1;
+    }
+
+    /// The version of Landlock that binds the mount-helper's tools; 0 for none.
+    pub fn helper_landlock(&self, version: Option<u32>) {
+        self.counted().landlock = version;
     }
 
     /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
@@ -186,6 +204,26 @@ impl Counted {
         head(page, name, "counter", help)?;
         writeln!(page, "{name} {}", self.unanswered)?;
 
+        let name = "ebs_csi_node_agent_staged_origin_untold_total";
+        let help = "File systems mounted without a full check because the controller did not say where they were made.";
+        head(page, name, "counter", help)?;
+        writeln!(page, "{name} {}", self.untold)?;
+
+        let name = "ebs_csi_node_agent_released_beside_copy_total";
+        let help =
+            "Volumes released read-only while another mount namespace keeps their file system.";
+        head(page, name, "counter", help)?;
+        writeln!(page, "{name} {}", self.beside_copy)?;
+
+        // Absent until a helper has said it.
+        if let Some(version) = self.landlock {
+            let name = "ebs_csi_node_agent_helper_landlock";
+            let help =
+                "Version of Landlock that binds the mount-helper's tools; 0: they run without.";
+            head(page, name, "gauge", help)?;
+            writeln!(page, "{name} {version}")?;
+        }
+
         let name = "ebs_csi_node_agent_helper_requests_total";
         head(page, name, "counter", "Questions to the mount-helper.")?;
         for ((operation, outcome), count) in &self.helper {
@@ -218,6 +256,10 @@ mod tests {
         metrics.helper_answered("stage", "ok");
         assert!(!metrics.page().contains("kubelet_registered"));
         metrics.kubelet_registered(true);
+        metrics.staged_untold();
+        metrics.released_beside_copy();
+        assert!(!metrics.page().contains("landlock"));
+        metrics.helper_landlock(Some(0));
         metrics.filesystem_hangs("vol-1");
         metrics.filesystem_hangs("vol-2");
         metrics.filesystem_answers("vol-2");
@@ -232,6 +274,9 @@ mod tests {
             r#"ebs_csi_node_agent_filesystem_hung{volume_id="vol-1"} 1"#,
             r#"ebs_csi_node_agent_filesystem_damaged{volume_id="vol-3"} 1"#,
             "ebs_csi_node_agent_usage_unanswered_total 2",
+            "ebs_csi_node_agent_staged_origin_untold_total 1",
+            "ebs_csi_node_agent_released_beside_copy_total 1",
+            "ebs_csi_node_agent_helper_landlock 0",
             r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.001"} 0"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.005"} 1"#,

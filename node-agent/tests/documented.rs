@@ -67,6 +67,7 @@ fn every_metric_of_the_agent_is_on_the_page_and_no_other() {
     metrics.rpc_answered("NodeStageVolume", "OK", Duration::ZERO);
     metrics.helper_answered("stage", "ok");
     metrics.filesystem_hangs("vol-1");
+    metrics.helper_landlock(Some(7));
     let served = metrics.page();
     let served: BTreeSet<_> = served
         .lines()

@@ -228,6 +228,37 @@ async fn a_busy_volume_is_asked_about_again_while_the_caller_waits() {
 }
 
 #[tokio::test]
+async fn what_the_helper_did_out_of_the_ordinary_is_counted() {
+    let world = World::start().await;
+    let untold = Staged {
+        untold: true,
+        ..Staged::default()
+    };
+    let copied = Done {
+        copied: true,
+        ..Done::default()
+    };
+    world.helper.then([
+        Act::Answer(Outcome::Staged(untold)),
+        Act::Answer(Outcome::Done(copied)),
+    ]);
+    let mut node = world.node();
+    // Each once out of the ordinary, and once not.
+    for _ in 0..2 {
+        node.node_stage_volume(stage()).await.unwrap();
+        node.node_unstage_volume(world::unstage()).await.unwrap();
+    }
+    let page = world.metrics.page();
+    for line in [
+        "ebs_csi_node_agent_staged_origin_untold_total 1",
+        "ebs_csi_node_agent_released_beside_copy_total 1",
+        "ebs_csi_node_agent_helper_landlock 7",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_gives_up_does_not_stop_the_work() {
     let world = World::start().await;
     world.helper.then([Act::Slowly(

@@ -5,7 +5,8 @@ use crate::facts::{
 };
 use crate::images::UntrustedImages;
 use ebs_csi_wire::{
-    Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Stage,
+    Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Source,
+    Stage,
 };
 
 /// An act that the policy allows.
@@ -45,8 +46,10 @@ pub struct StageDisk {
     pub no_replay: bool,
     /// The file system ends before the disk does, and may grow before it is mounted.
     pub grow_first: bool,
-    /// The file system is ours: made here, or on a volume that began blank.
+    /// The file system is ours: made here, on a volume that began blank, or a copy of what this driver keeps for this cluster.
     pub ours: bool,
+    /// It is not known to be ours, and nobody said that it was made elsewhere: it is mounted without the check of what was.
+    pub untold: bool,
     /// Its superblock asks for a panic of the kernel when an error is met; the mount must ask for something else.
     pub panics: bool,
 }
@@ -150,11 +153,16 @@ pub fn stage_disk(
     // Nothing stays of what a format replaces.
     act.ours = act.preparation == Preparation::Format
         || asked.disk.origin == Origin::Blank
+        || (asked.disk.origin == Origin::Copy && asked.disk.source == Source::Own)
         || uuid == evidence.uuid;
+    let untold = asked.disk.origin == Origin::Unknown
+        || (asked.disk.origin == Origin::Copy && asked.disk.source == Source::Untold);
     match images {
         _ if act.ours => {}
         UntrustedImages::Deny => return Err(Refusal::UntrustedImage),
         UntrustedImages::Allow => {}
+        // As the driver does that attached it: a check of every such volume would take a node's first start from minutes to hours.
+        UntrustedImages::Check if untold => act.untold = true,
         UntrustedImages::Check if evidence.examined => {}
         // No checker can judge an ext before its journal is replayed, which writes.
         UntrustedImages::Check if act.no_replay && matches!(content, Content::Ext(_)) => {
@@ -182,6 +190,7 @@ fn by_content(
                 no_replay: false,
                 grow_first: false,
                 ours: true,
+                untold: false,
                 panics: false,
             })
         }
@@ -225,6 +234,7 @@ fn by_content(
                     no_replay: asked.read_only,
                     grow_first: false,
                     ours: false,
+                    untold: false,
                     panics: false,
                 })
             }
@@ -263,6 +273,7 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
         no_replay: asked.read_only && facts.needs_recovery,
         grow_first: !asked.read_only && room > 0 && room >= group,
         ours: false,
+        untold: false,
         panics: facts.panics,
     })
 }

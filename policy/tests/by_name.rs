@@ -1,7 +1,7 @@
 //! Disks without a serial: each thing that speaks against a name is a refusal of its own.
 
 use ebs_csi_policy::by_name::{Before, DisksWithoutSerial, Mark, NameFacts, Use, judge};
-use ebs_csi_wire::{Disk, Origin, Refusal, VolumeId};
+use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
 /// Nothing is known of the disk, and nobody has it.
 const FRESH: NameFacts = NameFacts {
@@ -18,6 +18,7 @@ fn asked(origin: Origin) -> Disk {
         partition: None,
         size_at_attach: None,
         origin,
+        source: Source::Elsewhere,
     }
 }
 

@@ -7,7 +7,7 @@ use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
     ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock,
-    PublishFilesystem, Refusal, Seen, Signature, Stage, VolumeId,
+    PublishFilesystem, Refusal, Seen, Signature, Source, Stage, VolumeId,
 };
 use proptest::prelude::*;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -32,6 +32,7 @@ fn asked_disk() -> Disk {
         partition: None,
         size_at_attach: None,
         origin: Origin::Unknown,
+        source: Source::Elsewhere,
     }
 }
 
@@ -241,6 +242,7 @@ const AS_IT_IS: StageDisk = StageDisk {
     no_replay: false,
     grow_first: false,
     ours: true,
+    untold: false,
     panics: false,
 };
 const FORMAT: StageDisk = StageDisk {
@@ -582,15 +584,24 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
             e.needs_recovery = true;
         })
     };
+    let copied = |change: &dyn Fn(&mut Stage)| {
+        stage(|s| {
+            s.disk.origin = Origin::Copy;
+            change(s);
+        })
+    };
     let ext4 = stage(|_| ());
-    let on_xfs = stage(|s| s.fs = FsType::Xfs);
-    let reader = stage(|s| s.read_only = true);
-    let xfs_reader = stage(|s| {
+    let copy = copied(&|_| ());
+    let on_xfs = copied(&|s| s.fs = FsType::Xfs);
+    let reader = copied(&|s| s.read_only = true);
+    let xfs_reader = copied(&|s| {
         s.fs = FsType::Xfs;
         s.read_only = true;
     });
     let blank = stage(|s| s.disk.origin = Origin::Blank);
-    let copy = stage(|s| s.disk.origin = Origin::Copy);
+    let own_copy = copied(&|s| s.disk.source = Source::Own);
+    let untold_copy = copied(&|s| s.disk.source = Source::Untold);
+    let untold_reader = stage(|s| s.read_only = true);
     let theirs = StageDisk {
         ours: false,
         ..AS_IT_IS
@@ -599,20 +610,60 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
         preparation: Preparation::Examine,
         ..theirs
     };
+    let untold = StageDisk {
+        untold: true,
+        ..theirs
+    };
     let refused = Err(Refusal::UntrustedImage);
     for (asked, content, examined, rule, expected) in [
-        (&ext4, foreign_ext(), false, Check, Ok(examine)),
-        (&ext4, dirty(), false, Check, Ok(examine)),
-        (&ext4, foreign_ext(), true, Check, Ok(theirs)),
+        (&copy, foreign_ext(), false, Check, Ok(examine)),
+        (&copy, dirty(), false, Check, Ok(examine)),
+        (&copy, foreign_ext(), true, Check, Ok(theirs)),
+        (&copy, foreign_ext(), false, Allow, Ok(theirs)),
+        (&copy, foreign_ext(), false, Deny, refused),
+        (&copy, foreign_ext(), true, Deny, refused),
+        // Nobody said where it was made: as the Go driver does.
+        (&ext4, foreign_ext(), false, Check, Ok(untold)),
+        (
+            &ext4,
+            dirty(),
+            false,
+            Check,
+            Ok(StageDisk {
+                preparation: Preparation::Check,
+                ..untold
+            }),
+        ),
+        (&untold_copy, foreign_ext(), false, Check, Ok(untold)),
+        (
+            &untold_reader,
+            dirty(),
+            false,
+            Check,
+            Ok(StageDisk {
+                no_replay: true,
+                ..untold
+            }),
+        ),
+        (&ext4, ext(|_| ()), false, Check, Ok(AS_IT_IS)),
         (&ext4, foreign_ext(), false, Allow, Ok(theirs)),
         (&ext4, foreign_ext(), false, Deny, refused),
-        (&ext4, foreign_ext(), true, Deny, refused),
-        (&copy, foreign_ext(), false, Check, Ok(examine)),
+        (&untold_copy, foreign_ext(), false, Deny, refused),
+        // A copy of what this driver keeps for this cluster.
+        (&own_copy, foreign_ext(), false, Check, Ok(AS_IT_IS)),
+        (&own_copy, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
         (&copy, ext(|_| ()), false, Deny, Ok(AS_IT_IS)),
         // Nothing but mounts of this volume ever wrote to a volume that began blank.
         (&blank, foreign_ext(), false, Check, Ok(AS_IT_IS)),
         (&blank, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
         (&ext4, Content::Blank, false, Deny, Ok(FORMAT)),
+        (
+            &own_copy,
+            Content::Blank,
+            false,
+            Check,
+            Err(Refusal::CopyWithoutFilesystem),
+        ),
         (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
         (&on_xfs, foreign_xfs(), false, Deny, refused),
         // Read-only: looked at when that needs no replay.

@@ -3,7 +3,7 @@
 use ebs_csi_policy::place::{self, PLACES, Part, PlaceClass, PlaceFor, allowed};
 use ebs_csi_wire::{
     Disk, Expand, FormatOptions, FsType, KubeletPath, Operation, Origin, PublishBlock,
-    PublishFilesystem, Refusal, Stage, Stats, Unpublish, Unstage, VolumeId,
+    PublishFilesystem, Refusal, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
 use proptest::prelude::*;
 
@@ -144,6 +144,7 @@ fn disk() -> Disk {
         partition: None,
         size_at_attach: None,
         origin: Origin::Blank,
+        source: Source::Elsewhere,
     }
 }
 

@@ -137,9 +137,11 @@ impl fmt::Display for Ec2Error {
         if let Some(code) = &self.code {
             write!(f, "{code}: ")?;
         }
-        f.write_str(bounded(self.message.trim()))?;
-        if let Some(step) = next_step::of(self.kind, self.code.as_deref()) {
-            write!(f, "; {step}")?;
+        let message = bounded(self.message.trim());
+        match next_step::of(self.kind, self.code.as_deref()) {
+            // EC2 ends its sentences.
+            Some(step) => write!(f, "{}; {step}", message.trim_end_matches('.'))?,
+            None => f.write_str(message)?,
         }
         if let Some(id) = &self.request_id {
             write!(f, " (request id {id})")?;
@@ -183,12 +185,20 @@ mod tests {
         for part in [
             "ec2:CreateVolume",
             "Code",
-            "You are not authorized.",
+            "You are not authorized;",
             "IAM policy",
             "id-1",
         ] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn a_next_step_follows_without_two_marks() {
+        let text = error(Ec2ErrorKind::IncorrectState, "The volume is being copied. ").to_string();
+        assert!(text.contains("being copied; it is retried"), "{text}");
+        let text = error(Ec2ErrorKind::DryRun, "It would have succeeded.").to_string();
+        assert!(text.contains("succeeded. ("), "{text}");
     }
 
     #[test]
@@ -203,7 +213,7 @@ mod tests {
             let mut refused = error(Ec2ErrorKind::of(code, ""), "No.");
             refused.code = Some(code.to_owned());
             let text = refused.to_string();
-            for part in [code, word, "No.", "id-1"] {
+            for part in [code, word, "No;", "id-1"] {
                 assert!(text.contains(part), "{code}: {text}");
             }
         }
@@ -216,6 +226,6 @@ mod tests {
             "x".repeat(5000)
         );
         let text = error(Ec2ErrorKind::Unauthorized, &long).to_string();
-        assert!(text.contains("Denied.") && text.len() < 300, "{text}");
+        assert!(text.contains("Denied;") && text.len() < 300, "{text}");
     }
 }

@@ -29,8 +29,9 @@ pub(super) async fn publish(
         .attachments
         .attach(Publish::parse(wire)?, patience)
         .await?;
+    let origin = this.sources.of(&attached.volume).await;
     Ok(Response::new(csi::ControllerPublishVolumeResponse {
-        publish_context: publish_context::of(&attached),
+        publish_context: publish_context::of(&attached, origin),
     }))
 }
 

@@ -53,7 +53,7 @@ async fn a_volume_lives_from_create_to_delete() {
         Some(from_snapshot(&snapshot.snapshot_id))
     );
     let context = driver.publish(&restored.volume_id, NODE_1).await.unwrap();
-    assert_eq!(context["ebs.csi.aws.com/origin"], "snapshot");
+    assert_eq!(context["ebs.csi.aws.com/origin"], "own-snapshot");
     driver.unpublish(&restored.volume_id, NODE_1).await.unwrap();
 
     let copied = driver
@@ -64,7 +64,7 @@ async fn a_volume_lives_from_create_to_delete() {
         .await
         .unwrap();
     let context = driver.publish(&copied.volume_id, NODE_1).await.unwrap();
-    assert_eq!(context["ebs.csi.aws.com/origin"], "volume");
+    assert_eq!(context["ebs.csi.aws.com/origin"], "own-volume");
     driver.unpublish(&copied.volume_id, NODE_1).await.unwrap();
 
     let grown = driver.expand(id, 6).await.unwrap();

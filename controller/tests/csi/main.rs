@@ -19,5 +19,6 @@ mod safe_detach;
 mod safe_detach_socket;
 mod slow;
 mod snapshot;
+mod source;
 #[path = "../world/mod.rs"]
 mod world;

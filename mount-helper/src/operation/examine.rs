@@ -5,6 +5,7 @@ use crate::mounts::{self, Parameter};
 use crate::outcome::{At, Done};
 use crate::tools;
 use crate::world::World;
+use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Stage, Step};
@@ -22,6 +23,7 @@ pub(super) fn all_of_it(
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
+    content: &Content,
     claim: OwnedFd,
 ) -> Done<(OwnedFd, bool)> {
     match asked.fs {
@@ -34,6 +36,11 @@ pub(super) fn all_of_it(
         FsType::Ext3 | FsType::Ext4 => {
             // What a repair leaves may need another one: it counts when a whole pass finds nothing.
             let mut repaired = false;
+            // A full check that replays a journal itself corrects the counters in the superblock, which a running kernel keeps in
+            // memory alone, and tells that as a repair.
+            if prepare::to_replay(content) {
+                repaired = tools::check(world, permit, asked.fs, &claim, false)?;
+            }
             for _ in 0..PASSES {
                 if !tools::check(world, permit, asked.fs, &claim, true)? {
                     return Ok((claim, repaired));

@@ -27,8 +27,24 @@ pub(super) struct Prepared {
     pub(super) checked: bool,
     /// It repaired something.
     pub(super) repaired: bool,
+    /// It replayed a journal.
+    pub(super) replayed: bool,
     /// The file system was grown.
     pub(super) grown: bool,
+}
+
+impl Prepared {
+    /// Nothing was done.
+    pub(super) fn as_it_is(permit: Authorized<StageDisk>) -> Self {
+        Self {
+            permit,
+            formatted: false,
+            checked: false,
+            repaired: false,
+            replayed: false,
+            grown: false,
+        }
+    }
 }
 
 /// Look at the disk and do what the policy allows.
@@ -53,13 +69,8 @@ pub(super) fn prepare(
     })?;
     let evidence = evidence(world, asked, device, &content, &claim)?;
     fault_point::reached("stage-looked");
-    let mut prepared = Prepared {
-        permit: judged(world, asked, facts, &content, evidence)?,
-        formatted: false,
-        checked: false,
-        repaired: false,
-        grown: false,
-    };
+    let permit = judged(world, asked, facts, &content, evidence)?;
+    let mut prepared = Prepared::as_it_is(permit);
     by_name::remember(world, &asked.disk, device)?;
     let preparation = prepared.permit.act().preparation;
     match preparation {
@@ -81,11 +92,12 @@ pub(super) fn prepare(
         Preparation::Examine => {
             world.verify(device)?;
             (claim, prepared.repaired) =
-                examine::all_of_it(world, asked, device, &prepared.permit, claim)?;
+                examine::all_of_it(world, asked, device, &prepared.permit, &content, claim)?;
         }
     }
     if matches!(preparation, Preparation::Check | Preparation::Examine) {
         prepared.checked = true;
+        prepared.replayed = !asked.read_only && to_replay(&content);
         finish(world, device)?;
         fault_point::reached("stage-checked");
         // A check may have replayed a journal that held a newer superblock.
@@ -113,7 +125,12 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-fn judged(
+/// An ext journal holds what the file system lacks.
+pub(super) fn to_replay(content: &Content) -> bool {
+    matches!(content, Content::Ext(facts) if facts.needs_recovery)
+}
+
+pub(super) fn judged(
     world: &World,
     asked: &Stage,
     facts: &DiskFacts,
@@ -146,7 +163,7 @@ fn look(claim: &OwnedFd) -> Done<Content> {
 }
 
 /// Seconds since 1970.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())

@@ -43,7 +43,10 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
     by_name::remember(world, &asked.disk, &device)?;
     let Publish::Bind { make } = *permit.act() else {
-        return Ok(wire::Done { already: true });
+        return Ok(wire::Done {
+            already: true,
+            ..wire::Done::default()
+        });
     };
     if make {
         world
@@ -63,7 +66,10 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-attached");
-    Ok(wire::Done { already: false })
+    Ok(wire::Done {
+        already: false,
+        ..wire::Done::default()
+    })
 }
 
 /// Bind the disk's node onto the target file.
@@ -104,7 +110,10 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.
     raw::switch(&device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
-        return Ok(wire::Done { already: true });
+        return Ok(wire::Done {
+            already: true,
+            ..wire::Done::default()
+        });
     };
     if make {
         world.root.make_file(target_path, &world.directories)?;
@@ -126,7 +135,10 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-block-attached");
-    Ok(wire::Done { already: false })
+    Ok(wire::Done {
+        already: false,
+        ..wire::Done::default()
+    })
 }
 
 /// What the flags come to on a bind. The request does not say which file system is staged, and only attributes have

@@ -1,10 +1,11 @@
 //! Stage: find the volume's disk, make it fit to be mounted, mount it at the staging path.
 use super::by_name;
-use super::grow;
 use super::prepare::{self, Prepared};
 use super::raw;
+use super::{copied, grow};
 use crate::device::{Access, Device};
 use crate::fault_point;
+use crate::journal;
 use crate::mounts::{self, Parameter};
 use crate::outcome::{At, Done};
 use crate::world::World;
@@ -82,13 +83,35 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     if !asked.read_only {
         raw::writable(world, &device)?;
     }
+    let (prepared, joined) = match prepare::prepare(world, asked, &device, &facts) {
+        Err(stop) if copied::may_be(world, &stop) => {
+            let (permit, joined) = copied::beside(world, asked, &device, &facts, stop)?;
+            (Prepared::as_it_is(permit), Some(joined))
+        }
+        other => (other?, None),
+    };
     let Prepared {
         permit,
         formatted,
         checked,
         repaired,
+        replayed,
         grown,
-    } = prepare::prepare(world, asked, &device, &facts)?;
+    } = prepared;
+    let untold = permit.act().untold;
+    if untold {
+        journal::warn(
+            "origin-untold",
+            &[
+                ("volume", asked.disk.volume.as_str()),
+                (
+                    "meaning",
+                    "the controller did not say where this file system was made, so it is mounted without the full check of what was \
+                     made elsewhere; a volume that this driver's controller attaches again is told apart",
+                ),
+            ],
+        );
+    }
     fault_point::reached("stage-prepared");
 
     if make {
@@ -109,7 +132,10 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     }
     let restricted = world.rules.nodev_nosuid().staged(permit.act().ours);
     let attributes = plan.set | restricted;
-    let mount = mounts::create(&permit, asked.fs, &device, &parameters, attributes)?;
+    let mount = match joined {
+        Some(joined) => copied::mount(joined, attributes)?,
+        None => mounts::create(&permit, asked.fs, &device, &parameters, attributes)?,
+    };
     by_name::verify_mounted(world, &device)?;
     let grown = if asked.fs == FsType::Xfs && !asked.read_only {
         grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?
@@ -127,6 +153,8 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         repaired,
         grown,
         device_bytes: device.bytes(),
+        untold,
+        replayed,
     })
 }
 

@@ -1,5 +1,5 @@
 //! Unstage and unpublish: unmount what is the volume's, remove the empty target, leave everything else alone.
-use super::raw;
+use super::{copied, raw};
 use crate::beneath;
 use crate::device::{Access, DeviceError, XenDisk};
 use crate::directories::Act;
@@ -10,9 +10,10 @@ use crate::outcome::{At, Done, failed};
 use crate::world::World;
 use ebs_csi_policy::facts::{Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
-use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
+use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// Mounts may lie on one another where another driver stacked them; each is looked at before it goes.
@@ -21,10 +22,13 @@ const DEEPEST_STACK: usize = 8;
 /// Times that a busy mount, or a busy disk, is tried again, 20 ms apart.
 const PASSERS_BY: usize = 10;
 
+/// Further looks at a disk that was unmounted here, half a second each: containers that start have a copy of every mount for a moment.
+const COPIES: usize = 3;
+
 /// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
 pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     let relative = world.relative(&asked.staging)?;
-    let (mut already, mut unproved) = (true, None);
+    let (mut already, mut unproved, mut partition) = (true, None, None);
     for _ in 0..DEEPEST_STACK {
         let place = world.look(relative)?;
         let owner = world.owner(&place, &asked.volume)?;
@@ -42,22 +46,25 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                     }
                 }
                 already = false;
+                partition = world.partition_at(&place);
                 write_back(world, relative, &place, owner)?;
                 fault_point::reached("unstage-synced");
                 unmount(world, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
-                released(world, &asked.volume, unproved, relative)?;
+                // The kernel takes away what other mount namespaces have mounted on a directory that is removed.
                 world
                     .root
                     .remove(Act::RemoveDirectory, relative, &world.directories)?;
-                return Ok(wire::Done { already });
+                fault_point::reached("unstage-removed");
+                let copied = released(world, &permit, asked, unproved, partition)?;
+                return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
-                released(world, &asked.volume, unproved, relative)?;
-                return Ok(wire::Done { already });
+                let copied = released(world, &permit, asked, unproved, partition)?;
+                return Ok(wire::Done { already, copied });
             }
         }
     }
@@ -86,11 +93,17 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
                 raw::released(world, &asked.volume)?;
                 Act::RemoveFile
             }
-            Withdraw::Already => return Ok(wire::Done { already }),
+            Withdraw::Already => {
+                return Ok(wire::Done {
+                    already,
+                    copied: false,
+                });
+            }
         };
         let removed = world.root.remove(act, relative, &world.directories)?;
         return Ok(wire::Done {
             already: already && !removed,
+            copied: false,
         });
     }
     Err(Refusal::MountedDifferently.into())
@@ -168,14 +181,17 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
 }
 
 /// Nobody holds the disk: no mount in this namespace, of a file system or of the disk itself, and the exclusive claim succeeds, which
-/// no mount in any other namespace and no opener that claimed it would allow. A disk that has left the node is held by nobody. `unproved`
-/// is what was mounted there, where nothing else tells.
+/// no mount in any other namespace and no opener that claimed it would allow; or else what holds it is a file system in another
+/// namespace that takes no more writes, which the answer tells. A disk that has left the node is held by nobody. `unproved` is what was
+/// mounted there, where nothing else tells.
 fn released(
     world: &World,
-    volume: &VolumeId,
+    permit: &Authorized<Withdraw>,
+    asked: &Unstage,
     unproved: Option<XenDisk>,
-    relative: &str,
-) -> Done<()> {
+    partition: Option<NonZeroU32>,
+) -> Done<bool> {
+    let (volume, relative) = (&asked.volume, world.relative(&asked.staging)?);
     let found = match (world.find_known(volume, None, Access::ReadOnly), unproved) {
         (Err(DeviceError::Absent), Some(disk)) => {
             world.disks.open_known(disk, None, Access::ReadOnly)
@@ -184,7 +200,7 @@ fn released(
     };
     let device = match found {
         Ok(device) => device,
-        Err(DeviceError::Absent) => return Ok(()),
+        Err(DeviceError::Absent) => return Ok(false),
         other => other.at(Step::FindDevice)?,
     };
     let mounts = world.table.read().at(Step::ReadMountTable)?;
@@ -199,14 +215,24 @@ fn released(
     let mut tries = 0;
     loop {
         match device.claim(&world.disks, Access::ReadOnly) {
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(false),
             // A mount namespace that was copied a moment ago, or a program that looks at disks, holds it for that moment.
-            Err(DeviceError::Os(Errno::BUSY)) if tries < PASSERS_BY => {
+            Err(DeviceError::Os(Errno::BUSY)) if tries < COPIES => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(DeviceError::Os(Errno::BUSY)) => return Err(Refusal::StillHeld.into()),
-            Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(()),
+            Err(DeviceError::Os(Errno::BUSY)) => {
+                let mounted = match (partition, unproved) {
+                    (None, _) => Ok(device),
+                    (Some(_), Some(disk)) => {
+                        world.disks.open_known(disk, partition, Access::ReadOnly)
+                    }
+                    (Some(_), None) => world.find_known(volume, partition, Access::ReadOnly),
+                };
+                copied::let_go(world, permit, &mounted.at(Step::FindDevice)?)?;
+                return Ok(true);
+            }
+            Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(false),
             Err(e) => return Err(e).at(Step::ClaimDevice),
         }
     }

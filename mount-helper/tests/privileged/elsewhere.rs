@@ -1,6 +1,8 @@
 //! File systems that were made elsewhere: refused, examined or trusted by the rule; what their mounts may do.
 use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
-use ebs_csi_wire::{FsType, MountFlag, Operation, Origin, Outcome, Refusal, VolumeId};
+use ebs_csi_wire::{
+    FsType, MountFlag, Operation, Origin, Outcome, Refusal, Source, Stage, VolumeId,
+};
 use std::fs;
 use std::os::unix::fs::FileExt;
 
@@ -15,6 +17,17 @@ fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
         _ => shell("mke2fs", &["-q", "-F", "-t", fs.as_str(), &attached.path()]),
     };
     (volume, attached)
+}
+
+/// The request for a copy of something that is not this cluster's.
+fn foreign(rig: &Rig, volume: &VolumeId, fs: FsType) -> Stage {
+    let mut asked = rig.staging(volume, fs);
+    asked.disk.origin = Origin::Copy;
+    asked
+}
+
+fn stage_foreign(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
+    rig.ask(Operation::Stage(foreign(rig, volume, fs)))
 }
 
 fn write_at(attached: &Attached, at: u64, bytes: &[u8]) {
@@ -57,29 +70,56 @@ fn what_was_made_elsewhere_is_examined_once_for_each_attachment() {
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         let mut rig = Rig::start();
         let (volume, attached) = made_by_hand(&rig, fs);
-        let first = staged(rig.stage(&volume, fs));
+        let first = staged(stage_foreign(&rig, &volume, fs));
         assert!(first.checked && !first.formatted, "{fs}: {first:?}");
         done(rig.unstage(&volume));
-        let again = staged(rig.stage(&volume, fs));
+        let again = staged(stage_foreign(&rig, &volume, fs));
         assert!(!again.checked, "{fs}: {again:?}");
         done(rig.unstage(&volume));
         // A container that had the raw device may have written anything.
         done(rig.publish_block(&volume, "p"));
         done(rig.unpublish(&volume, &crate::rig::block_target(&volume, "p")));
-        assert!(staged(rig.stage(&volume, fs)).checked, "{fs}");
+        assert!(staged(stage_foreign(&rig, &volume, fs)).checked, "{fs}");
         done(rig.unstage(&volume));
         let image = attached.image.clone();
         drop(attached);
         let attached = rig.attach_image(image);
-        assert!(staged(rig.stage(&volume, fs)).checked, "{fs}");
+        assert!(staged(stage_foreign(&rig, &volume, fs)).checked, "{fs}");
         done(rig.unstage(&volume));
         // A new helper remembers nothing.
         rig.stop();
         rig.run(&[]);
-        assert!(staged(rig.stage(&volume, fs)).checked, "{fs}");
+        assert!(staged(stage_foreign(&rig, &volume, fs)).checked, "{fs}");
         done(rig.unstage(&volume));
         drop(attached);
     }
+}
+
+#[test]
+fn what_nobody_called_foreign_is_mounted_unchecked_and_said() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
+        let (volume, _attached) = made_by_hand(&rig, fs);
+        for (origin, source, untold) in [
+            (Origin::Unknown, Source::Elsewhere, true),
+            (Origin::Copy, Source::Untold, true),
+            (Origin::Copy, Source::Own, false),
+            (Origin::Blank, Source::Elsewhere, false),
+        ] {
+            let mut asked = rig.staging(&volume, fs);
+            asked.disk.origin = origin;
+            asked.disk.source = source;
+            let result = staged(rig.ask(Operation::Stage(asked)));
+            assert!(!result.checked && !result.formatted, "{fs}: {result:?}");
+            assert_eq!(result.untold, untold, "{fs} {origin} {source}");
+            done(rig.unstage(&volume));
+        }
+    }
+    rig.stop();
+    assert_eq!(rig.journal().matches("origin-untold").count(), 6);
 }
 
 #[test]
@@ -92,7 +132,7 @@ fn damage_behind_a_sound_superblock_is_found_before_the_mount() {
         let (volume, attached) = made_by_hand(&rig, fs);
         damage(&attached, fs);
         for read_only in [false, true] {
-            let mut asked = rig.staging(&volume, fs);
+            let mut asked = foreign(&rig, &volume, fs);
             asked.read_only = read_only;
             // A log that was not replayed looks like damage to who may not replay it.
             let expected = match (fs, read_only) {
@@ -149,7 +189,7 @@ fn an_xfs_log_is_replayed_out_of_sight_before_it_is_examined() {
     asked.read_only = false;
     let result = staged(rig.ask(Operation::Stage(asked.clone())));
     assert!(result.checked, "{result:?}");
-    assert_eq!(rig.journal().matches("tool tool=xfs-repair").count(), 4);
+    assert_eq!(rig.journal().matches("tool tool=xfs-repair").count(), 3);
     let found = rig.inside(&rig.kubelet(&staging(&copy))).join("file-199");
     assert_eq!(fs::read_to_string(found).expect("read"), "kept");
     assert_eq!(rig.mounts(&second), 1);
@@ -168,7 +208,13 @@ fn the_switch_refuses_or_trusts_them() {
     for fs in [FsType::Ext4, FsType::Xfs] {
         let rig = Rig::start_with(&["--untrusted-images", "deny"]);
         let (volume, attached) = made_by_hand(&rig, fs);
-        assert_eq!(refused(rig.stage(&volume, fs)), Refusal::UntrustedImage);
+        for outcome in [
+            stage_foreign(&rig, &volume, fs),
+            // Nobody said where it was made.
+            rig.stage(&volume, fs),
+        ] {
+            assert_eq!(refused(outcome), Refusal::UntrustedImage);
+        }
         assert_eq!(rig.mounts(&attached), 0);
         // Its own are not concerned.
         let own = crate::rig::volume();
@@ -179,7 +225,8 @@ fn the_switch_refuses_or_trusts_them() {
         done(rig.unstage(&own));
         let rig = Rig::start_with(&["--untrusted-images=allow"]);
         let (volume, _attached) = made_by_hand(&rig, fs);
-        assert!(!staged(rig.stage(&volume, fs)).checked);
+        let result = staged(stage_foreign(&rig, &volume, fs));
+        assert!(!result.checked && !result.untold, "{result:?}");
         done(rig.unstage(&volume));
     }
 }

@@ -51,6 +51,7 @@ fn an_ext4_that_was_cut_off_is_checked_and_keeps_what_was_synced() {
     let (copy, _second) = snapshot(&rig, &attached);
     let result = staged(rig.stage(&copy, FsType::Ext4));
     assert!(result.checked && !result.formatted, "{result:?}");
+    assert!(result.replayed && !result.repaired, "{result:?}");
     let kept = rig.inside(&rig.kubelet(&staging(&copy))).join("kept");
     assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
     done(rig.unstage(&copy));
@@ -74,6 +75,39 @@ fn an_xfs_copy_stands_beside_its_origin() {
     assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
     done(rig.unstage(&copy));
     done(rig.unstage(&origin));
+}
+
+#[test]
+fn a_replayed_journal_is_no_repair_and_costs_one_full_check() {
+    if !able() {
+        return;
+    }
+    for larger in [false, true] {
+        let mut rig = Rig::start();
+        let (origin, attached) = in_use(&rig, FsType::Ext4);
+        let root = rig.inside(&rig.kubelet(&staging(&origin)));
+        for n in 0..200 {
+            fs::write(root.join(format!("file-{n}")), "kept").expect("write");
+        }
+        rustix::fs::syncfs(fs::File::open(&root).expect("open")).expect("sync");
+        let (copy, second) = snapshot(&rig, &attached);
+        if larger {
+            second.resize(1024 * MIB);
+        }
+        let mut asked = rig.staging(&copy, FsType::Ext4);
+        asked.disk.origin = Origin::Copy;
+        let result = staged(rig.ask(Operation::Stage(asked)));
+        assert!(
+            result.checked && result.replayed && !result.repaired,
+            "{result:?}"
+        );
+        assert_eq!(result.grown, larger);
+        done(rig.unstage(&copy));
+        done(rig.unstage(&origin));
+        rig.stop();
+        let full = rig.journal().matches("tool tool=e2fsck-full").count();
+        assert_eq!(full, 1, "larger: {larger}");
+    }
 }
 
 fn damaged(signature: Signature) -> Refused {

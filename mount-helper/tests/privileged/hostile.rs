@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn cut_off(client: &mut Client) {
     let mut byte = [0];
@@ -337,32 +337,4 @@ fn a_file_that_a_pod_keeps_open_keeps_its_mount() {
     drop(file);
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
-}
-
-#[test]
-fn a_mount_in_another_namespace_keeps_the_volume_staged() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
-    // As a container that was started while the volume was mounted, without propagation.
-    let other = rig.copy_of_mounts();
-    assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
-    drop(other);
-    // The kernel takes a namespace apart in its own time.
-    let end = Instant::now() + LONG;
-    loop {
-        match rig.unstage(&volume) {
-            Outcome::Refused(refused)
-                if refused.reason == Refusal::StillHeld && Instant::now() < end => {}
-            other => {
-                done(other);
-                break;
-            }
-        }
-    }
-    attached.detach();
 }

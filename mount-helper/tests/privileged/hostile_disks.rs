@@ -7,7 +7,7 @@ mod image;
 mod mutation;
 
 use crate::rig::{Rig, able, done, staged, volume};
-use ebs_csi_wire::{FsType, Outcome};
+use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal};
 use image::{Base, Image};
 use mutation::{Dice, Mutation};
 use std::collections::BTreeMap;
@@ -16,6 +16,15 @@ use std::process::{Command, Stdio};
 
 /// What was kept because it went another way than its neighbours, or because it is the plain case of a rule.
 const CORPUS: &str = include_str!("hostile_disks/corpus.txt");
+
+/// Refusals that come before any question of where a file system was made.
+const BY_CONTENT: [Refusal; 5] = [
+    Refusal::CopyWithoutFilesystem,
+    Refusal::UnknownContent,
+    Refusal::ForeignContent,
+    Refusal::PartitionTable,
+    Refusal::DeviceTooSmall,
+];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Recipe {
@@ -124,7 +133,13 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     image.write(&file);
     let attached = rig.attach_image(file);
     let fs = recipe.base.asked();
-    let outcome = rig.stage(&volume, fs);
+    let mut asked = rig.staging(&volume, fs);
+    asked.disk.origin = Origin::Copy;
+    let mut outcome = rig.ask(Operation::Stage(asked));
+    // A copy is never formatted. What is refused for what stands there is refused for every volume: nothing here is mounted unchecked.
+    if matches!(&outcome, Outcome::Refused(refused) if BY_CONTENT.contains(&refused.reason)) {
+        outcome = rig.stage(&volume, fs);
+    }
     let how = match &outcome {
         Outcome::Refused(refused) => refused.reason.as_str(),
         // Asked again, it is tried again: nothing was mounted.

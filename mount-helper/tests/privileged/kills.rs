@@ -192,7 +192,7 @@ const STAGE: Ask = Ask::Stage(FsType::Ext4);
 const XFS: Ask = Ask::Stage(FsType::Xfs);
 
 /// Every fault point of `src`, with an operation that comes by it.
-const STEPS: [(Ask, &str); 25] = [
+const STEPS: [(Ask, &str); 26] = [
     (STAGE, "stage-found"),
     (STAGE, "stage-looked"),
     (STAGE, "runner-started"),
@@ -218,6 +218,7 @@ const STEPS: [(Ask, &str); 25] = [
     (Ask::Unpublish, "unpublish-unmounted"),
     (Ask::Unstage, "unstage-synced"),
     (Ask::Unstage, "unstage-unmounted"),
+    (Ask::Unstage, "unstage-removed"),
 ];
 
 /// Whoever is killed at whatever step, asking again ends where it would have ended.

@@ -2,7 +2,9 @@
 //! systems, in a mount namespace of its own. Needs root; says so and returns where it has not got it.
 mod checks;
 mod confined;
+mod copied;
 mod elsewhere;
+mod ending;
 mod filesystems;
 mod hostile;
 mod hostile_disks;

@@ -8,7 +8,7 @@ mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use loop_device::Attached;
-pub(crate) use outcome::{done, refused, staged, told};
+pub(crate) use outcome::{done, refused, staged, told, unstaged};
 pub(crate) use parts::{children, role, status};
 pub(crate) use requests::{block_target, disk, staging, target};
 
@@ -393,6 +393,12 @@ impl Rig {
 
 /// The process of [`Rig::copy_of_mounts`].
 pub(crate) struct MountsKept(Child);
+
+impl MountsKept {
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
 
 impl Drop for MountsKept {
     fn drop(&mut self) {

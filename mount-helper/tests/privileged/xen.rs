@@ -1,7 +1,8 @@
 //! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2 was told, unless something speaks
 //! against it. The helper runs with the policy of a node; `/sys` is made up, the disks are loop devices.
 use crate::rig::{
-    LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target, volume,
+    LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target, unstaged,
+    volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, Expanded, FsType, HeldVolume, Inspect, NvmeStatistics, Operation, Origin,
@@ -381,9 +382,11 @@ fn a_memory_that_was_lost_is_made_again_by_who_names_the_disk() {
     // And nothing that is lost keeps a node from being emptied.
     lose(&mut rig);
     done(rig.unpublish(&raw, &block_target(&raw, "p")));
-    let kept = rig.copy_of_mounts();
-    assert_eq!(refused(rig.unstage(&mounted)), Refusal::StillHeld);
-    drop(kept);
+    let copy = rig.copy_of_mounts();
+    let path = rig.kubelet(&staging(&mounted));
+    let open = fs::File::open(format!("/proc/{}/root{path}", copy.pid())).expect("the copy");
+    assert!(unstaged(rig.unstage(&mounted)).copied);
+    drop((open, copy));
     done(rig.unstage(&mounted));
     assert_eq!(rig.mounts(&one.attached), 0);
 }
@@ -517,9 +520,13 @@ fn what_stands_on_a_disk_is_judged_as_on_any_other() {
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "foreign.img", SIZE);
     shell("mke2fs", &["-q", "-t", "ext4", &xen.attached.path()]);
+    let foreign = Disk {
+        origin: Origin::Copy,
+        ..told(&volume, "/dev/xvdba")
+    };
     let Staged {
         formatted, checked, ..
-    } = staged(stage(&rig, &volume, "/dev/xvdba", FsType::Ext4));
+    } = staged(stage_of(&rig, foreign, FsType::Ext4));
     assert!(checked && !formatted);
     done(rig.unstage(&volume));
     // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the volume's.

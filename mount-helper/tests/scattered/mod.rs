@@ -7,7 +7,7 @@ use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
 use ebs_csi_policy::images::UntrustedImages;
 use ebs_csi_policy::judge::{self, Preparation};
-use ebs_csi_wire::{Disk, FormatOptions, FsType, KubeletPath, Origin, Stage, VolumeId};
+use ebs_csi_wire::{Disk, FormatOptions, FsType, KubeletPath, Origin, Source, Stage, VolumeId};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::pwrite;
 use std::collections::BTreeMap;
@@ -114,6 +114,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
             partition: None,
             size_at_attach: None,
             origin,
+            source: Source::Elsewhere,
         },
         staging: KubeletPath::parse("/k/plugins/s").expect("a path"),
         fs,

@@ -50,6 +50,7 @@ impl Connection {
                 release: String::new(),
                 policy_digest: String::new(),
                 sandbox: false,
+                landlock: None,
             },
         };
         let hello = Request {

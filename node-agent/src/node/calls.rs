@@ -54,6 +54,7 @@ impl Calls {
             already = staged.already,
             formatted = staged.formatted,
             checked = staged.checked,
+            replayed = staged.replayed,
             repaired = staged.repaired,
             grown = staged.grown,
             device_bytes = staged.device_bytes,
@@ -61,6 +62,14 @@ impl Calls {
         );
         if staged.repaired {
             tracing::warn!(volume.id = %volume, "the file system had errors, which were repaired");
+        }
+        if staged.untold {
+            self.metrics.staged_untold();
+            tracing::warn!(
+                volume.id = %volume,
+                "the controller did not say where the file system was made (another driver attached the volume, or its snapshot is gone): \
+                 it was mounted without the full check of what was made elsewhere"
+            );
         }
         Ok(done)
     }
@@ -81,8 +90,17 @@ impl Calls {
             volume: volume.clone(),
             staging: place.path.clone(),
         });
-        self.perform(Asked::Unstage, operation, &volume, &place.path, deadline)
+        let released = self
+            .perform(Asked::Unstage, operation, &volume, &place.path, deadline)
             .await?;
+        if released.copied {
+            self.metrics.released_beside_copy();
+            tracing::warn!(
+                volume.id = %volume,
+                "files of the volume are open in another mount namespace (a container that mounts / or /var/lib of the node without \
+                 mount propagation): the file system was written back and made read-only there, and the volume is released"
+            );
+        }
         if self.known.gone(&volume) {
             self.metrics.filesystem_answers(volume.as_str());
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use ebs_csi_proto::Failure;
-use ebs_csi_wire::{DeviceName, Disk, Origin, VolumeId};
+use ebs_csi_wire::{DeviceName, Disk, Origin, Source, VolumeId};
 
 /// The device name that EC2 was told.
 const DEVICE_PATH: &str = "devicePath";
@@ -53,12 +53,14 @@ pub(super) fn read(
     partition: Option<NonZeroU32>,
     publish_context: &Context,
 ) -> Result<Disk, Failure> {
+    let (origin, source) = origin(publish_context);
     Ok(Disk {
         volume,
         device_hint: device_hint(publish_context)?,
         partition,
         size_at_attach: size_at_attach(publish_context)?,
-        origin: origin(publish_context),
+        origin,
+        source,
     })
 }
 
@@ -100,11 +102,13 @@ fn size_at_attach(publish_context: &Context) -> Result<Option<NonZeroU64>, Failu
     })
 }
 
-/// A word that this release does not know counts as a copy, which is never formatted.
-fn origin(publish_context: &Context) -> Origin {
+/// A word that this release does not know counts as a copy of something made elsewhere: it is never formatted, and checked in full.
+fn origin(publish_context: &Context) -> (Origin, Source) {
     match publish_context.get(ORIGIN).map(String::as_str) {
-        None | Some("") => Origin::Unknown,
-        Some("blank") => Origin::Blank,
-        Some(_) => Origin::Copy,
+        None | Some("") => (Origin::Unknown, Source::Elsewhere),
+        Some("blank") => (Origin::Blank, Source::Elsewhere),
+        Some("own-snapshot" | "own-volume") => (Origin::Copy, Source::Own),
+        Some("unseen-snapshot" | "unseen-volume") => (Origin::Copy, Source::Untold),
+        Some(_) => (Origin::Copy, Source::Elsewhere),
     }
 }

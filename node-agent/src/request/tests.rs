@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ebs_csi_proto::csi::volume_capability::{
     AccessMode as WireMode, AccessType as WireType, BlockVolume, MountVolume, access_mode::Mode,
 };
-use ebs_csi_wire::{Operation, Origin};
+use ebs_csi_wire::{Operation, Origin, Source};
 use proptest::prelude::*;
 
 use super::*;
@@ -374,18 +374,24 @@ fn a_migrated_volume_with_partition_zero_is_the_whole_disk() {
 
 #[test]
 fn a_first_content_of_an_unheard_of_kind_counts_as_a_copy() {
-    for (word, want) in [
-        ("blank", Origin::Blank),
-        ("snapshot", Origin::Copy),
-        ("volume", Origin::Copy),
-        ("archive", Origin::Copy),
-        ("", Origin::Unknown),
+    use Source::{Elsewhere, Own, Untold};
+    for (word, want, source) in [
+        ("blank", Origin::Blank, Elsewhere),
+        ("snapshot", Origin::Copy, Elsewhere),
+        ("volume", Origin::Copy, Elsewhere),
+        ("own-snapshot", Origin::Copy, Own),
+        ("own-volume", Origin::Copy, Own),
+        ("unseen-snapshot", Origin::Copy, Untold),
+        ("unseen-volume", Origin::Copy, Untold),
+        ("archive", Origin::Copy, Elsewhere),
+        ("", Origin::Unknown, Elsewhere),
     ] {
         let mut request = good_stage();
         request
             .publish_context
             .insert("ebs.csi.aws.com/origin".to_owned(), word.to_owned());
-        assert_eq!(staged(&request).disk.origin, want, "{word}");
+        let disk = staged(&request).disk;
+        assert_eq!((disk.origin, disk.source), (want, source), "{word}");
     }
 }
 

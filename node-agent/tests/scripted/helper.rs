@@ -176,6 +176,7 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
             release: "0.0.1-scripted".to_owned(),
             policy_digest: "0".repeat(64),
             sandbox: true,
+            landlock: Some(7),
         })),
         _ => Act::Answer(Refusal::Version.into()),
     }

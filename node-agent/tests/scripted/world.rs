@@ -33,6 +33,7 @@ pub(crate) const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~c
 /// The service, its helper, and the directory with both sockets.
 pub(crate) struct World {
     pub(crate) helper: ScriptedHelper,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) socket: PathBuf,
     pub(crate) dir: tempfile::TempDir,
 }
@@ -66,7 +67,13 @@ impl World {
         let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
         let sysfs = Attachments::new(dir.path().join("sys"));
         let standing = Arc::new(Standing::elsewhere(Arc::clone(&metrics)));
-        let node = Node::new(facts(), options, sysfs, Arc::new(client), metrics);
+        let node = Node::new(
+            facts(),
+            options,
+            sysfs,
+            Arc::new(client),
+            Arc::clone(&metrics),
+        );
         let listener = Endpoint::Unix(socket.clone()).bind().unwrap();
         tokio::spawn(service::serve_until(
             listener,
@@ -77,6 +84,7 @@ impl World {
         ));
         Self {
             helper,
+            metrics,
             socket,
             dir,
         }

@@ -59,7 +59,9 @@ pub(crate) use closed_enum;
 
 #[cfg(test)]
 mod tests {
-    use crate::{ContentState, FsType, OperationKind, Origin, Refusal, Signature, Step, pb};
+    use crate::{
+        ContentState, FsType, OperationKind, Origin, Refusal, Signature, Source, Step, pb,
+    };
 
     /// A number that the generated enum knows must be known to the checked one, zero aside.
     macro_rules! mirrors {
@@ -87,11 +89,15 @@ mod tests {
         mirrors!(Signature, Signature);
         mirrors!(ContentState, ContentState);
         mirrors!(OperationKind, OperationKind);
-        // Zero is a value here: the controller did not say.
+        // Zero is a value here: a caller of the release before says nothing else.
         for number in -2..1000 {
             assert_eq!(
                 Origin::from_wire(number).is_ok(),
                 pb::Origin::try_from(number).is_ok()
+            );
+            assert_eq!(
+                Source::from_wire(number).is_ok(),
+                pb::Source::try_from(number).is_ok()
             );
         }
     }

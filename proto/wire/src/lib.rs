@@ -51,7 +51,7 @@ pub use reply::{
 };
 pub use request::{
     Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
-    PublishFilesystem, Request, Stage, Stats, Unpublish, Unstage,
+    PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
 };
 pub use signature::{ContentState, Signature};
 pub use step::Step;

@@ -33,6 +33,8 @@ pub enum Seen {
     MountedAt(KubeletPath),
     /// The size of the disk, in bytes.
     DiskBytes(u64),
+    /// Files of the volume are open in another mount namespace.
+    Copied,
 }
 
 impl Refused {
@@ -73,6 +75,10 @@ impl fmt::Display for Seen {
             }
             Self::MountedAt(path) => write!(f, "found a mount at {path}"),
             Self::DiskBytes(bytes) => write!(f, "found a disk of {bytes} bytes"),
+            Self::Copied => f.write_str(
+                "found files of the volume open in another mount namespace: a container that mounts / or /var/lib of the node \
+                 without mount propagation has a copy of its mount, which lasts until the files are closed or the container ends",
+            ),
         }
     }
 }
@@ -91,6 +97,7 @@ impl TryFrom<pb::Refused> for Refused {
             Some(Wire::UnknownAt(at)) => Some(Seen::UnknownBytes { at }),
             Some(Wire::MountedAt(path)) => Some(Seen::MountedAt(KubeletPath::parse(&path)?)),
             Some(Wire::DiskBytes(bytes)) => Some(Seen::DiskBytes(bytes)),
+            Some(Wire::Copied(_)) => Some(Seen::Copied),
         };
         Ok(Self {
             reason: Refusal::from_wire(wire.reason)?,
@@ -112,6 +119,7 @@ impl From<Refused> for pb::Refused {
                 Seen::UnknownBytes { at } => Wire::UnknownAt(at),
                 Seen::MountedAt(path) => Wire::MountedAt(path.to_string()),
                 Seen::DiskBytes(bytes) => Wire::DiskBytes(bytes),
+                Seen::Copied => Wire::Copied(true),
             }),
         }
     }

@@ -60,6 +60,8 @@ pub struct Welcome {
     pub policy_digest: String,
     /// The policy recognises simulated devices.
     pub sandbox: bool,
+    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the release before.
+    pub landlock: Option<u32>,
 }
 
 /// To Stage: what was done.
@@ -77,6 +79,10 @@ pub struct Staged {
     pub grown: bool,
     /// Size of the disk, in bytes.
     pub device_bytes: u64,
+    /// Mounted without the check of what was made elsewhere, because nobody said where it was made.
+    pub untold: bool,
+    /// The journal was replayed before the mount.
+    pub replayed: bool,
 }
 
 /// An operation without further result.
@@ -84,6 +90,8 @@ pub struct Staged {
 pub struct Done {
     /// It had been done before.
     pub already: bool,
+    /// Unstage alone: files that are open in another mount namespace keep the file system; it was written back and made read-only.
+    pub copied: bool,
 }
 
 /// To Expand.

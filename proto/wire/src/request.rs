@@ -22,6 +22,18 @@ closed_enum! {
     }
 }
 
+closed_enum! {
+    /// Who wrote what a volume is a copy of. Means something only beside [`Origin::Copy`].
+    Source mirrors Source, "source" {
+        /// Somebody else, or a controller of the release before.
+        Elsewhere => "elsewhere",
+        /// This driver, for this cluster.
+        Own => "own",
+        /// The controller could not see the source any more.
+        Untold => "untold",
+    }
+}
+
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -96,6 +108,8 @@ pub struct Disk {
     pub size_at_attach: Option<NonZeroU64>,
     /// What the controller said of the first content.
     pub origin: Origin,
+    /// What it said of the source of a copy.
+    pub source: Source,
 }
 
 /// Make the volume's file system ready at the staging path: format when blank, check, mount, grow.

@@ -88,6 +88,7 @@ fn unknown_numbers_of_closed_lists_are_refused() {
         );
     }
     assert!(staged(|stage| stage.disk.as_mut().unwrap().origin = 3).is_err());
+    assert!(staged(|stage| stage.disk.as_mut().unwrap().source = 3).is_err());
     for number in [0, 28, -1] {
         let refused = pb::Refused {
             reason: number,
@@ -264,6 +265,7 @@ fn replies_have_limits_too() {
             release: release.to_owned(),
             policy_digest: digest.to_owned(),
             sandbox: false,
+            landlock: Some(6),
         }))
     };
     let digest = "0123456789abcdef".repeat(4);

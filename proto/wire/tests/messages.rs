@@ -59,13 +59,15 @@ fn disk() -> impl Strategy<Value = Disk> {
         0..=255_u32,
         any::<u64>(),
         select(Origin::ALL),
+        select(Source::ALL),
     )
-        .prop_map(|(volume, hint, partition, size, origin)| Disk {
+        .prop_map(|(volume, hint, partition, size, origin, source)| Disk {
             volume,
             device_hint: hint.map(|hint| DeviceName::parse(&hint).expect("of a name's shape")),
             partition: NonZeroU32::new(partition),
             size_at_attach: NonZeroU64::new(size),
             origin,
+            source,
         })
 }
 
@@ -178,15 +180,23 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         },
     );
     prop_oneof![
-        (1..=u32::MAX, "[!-~]{1,64}", "[0-9a-f]{64}", any::<bool>()).prop_map(
-            |(version, release, policy_digest, sandbox)| Outcome::Welcome(Welcome {
-                version,
-                release,
-                policy_digest,
-                sandbox,
-            })
-        ),
-        (any::<[bool; 5]>(), any::<u64>()).prop_map(|(did, device_bytes)| Outcome::Staged(
+        (
+            1..=u32::MAX,
+            "[!-~]{1,64}",
+            "[0-9a-f]{64}",
+            any::<bool>(),
+            any::<Option<u32>>()
+        )
+            .prop_map(|(version, release, policy_digest, sandbox, landlock)| {
+                Outcome::Welcome(Welcome {
+                    version,
+                    release,
+                    policy_digest,
+                    sandbox,
+                    landlock,
+                })
+            }),
+        (any::<[bool; 7]>(), any::<u64>()).prop_map(|(did, device_bytes)| Outcome::Staged(
             Staged {
                 already: did[0],
                 formatted: did[1],
@@ -194,9 +204,14 @@ fn outcome() -> impl Strategy<Value = Outcome> {
                 repaired: did[3],
                 grown: did[4],
                 device_bytes,
+                untold: did[5],
+                replayed: did[6],
             }
         )),
-        any::<bool>().prop_map(|already| Outcome::Done(Done { already })),
+        any::<[bool; 2]>().prop_map(|did| Outcome::Done(Done {
+            already: did[0],
+            copied: did[1],
+        })),
         any::<[u64; 2]>().prop_map(|sizes| Outcome::Expanded(Expanded {
             device_bytes: sizes[0],
             filesystem_bytes: sizes[1],
@@ -354,6 +369,7 @@ fn the_longest_request_fits_a_frame() {
                 partition: NonZeroU32::new(255),
                 size_at_attach: NonZeroU64::new(u64::MAX),
                 origin: Origin::Copy,
+                source: Source::Untold,
             },
             staging: longest.clone(),
             target: longest,

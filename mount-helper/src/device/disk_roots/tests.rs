@@ -1,6 +1,6 @@
 //! Disks of a made-up sysfs.
 use super::*;
-use ebs_csi_wire::{DeviceName, Origin, VolumeId};
+use ebs_csi_wire::{DeviceName, Origin, Source, VolumeId};
 use std::fs;
 use std::path::Path;
 
@@ -124,6 +124,7 @@ fn a_xen_disk_at_the_name_that_ec2_was_told_is_told_apart_from_none() {
             partition: None,
             size_at_attach: None,
             origin: Origin::Unknown,
+            source: Source::Elsewhere,
         };
         let found = roots.find_asked(&asked, Access::ReadOnly, Duration::ZERO);
         assert_eq!(found.err(), Some(error), "{told:?}");

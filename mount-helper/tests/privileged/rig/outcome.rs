@@ -9,6 +9,15 @@ pub(crate) fn done(outcome: Outcome) -> bool {
     }
 }
 
+/// The whole answer to an unstage.
+#[track_caller]
+pub(crate) fn unstaged(outcome: Outcome) -> ebs_csi_wire::Done {
+    match outcome {
+        Outcome::Done(done) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[track_caller]
 pub(crate) fn staged(outcome: Outcome) -> ebs_csi_wire::Staged {
     match outcome {

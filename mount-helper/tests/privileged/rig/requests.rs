@@ -2,7 +2,7 @@
 use super::{AGENT, Client, LONG, Rig, connect};
 use ebs_csi_wire::{
     Disk, Expand, FormatOptions, FsType, Operation, Origin, Outcome, PublishBlock,
-    PublishFilesystem, Stage, Stats, Unpublish, Unstage, VolumeId,
+    PublishFilesystem, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
 
 impl Rig {
@@ -103,5 +103,6 @@ pub(crate) fn disk(volume: &VolumeId) -> Disk {
         partition: None,
         size_at_attach: None,
         origin: Origin::Unknown,
+        source: Source::Elsewhere,
     }
 }

@@ -94,6 +94,9 @@ pub struct Disk {
     pub size_at_attach: u64,
     #[prost(enumeration = "Origin", tag = "5")]
     pub origin: i32,
+    /// Means something only for ORIGIN_COPY. A helper of the release before takes every copy for one of something made elsewhere.
+    #[prost(enumeration = "Source", tag = "6")]
+    pub source: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stage {
@@ -225,6 +228,9 @@ pub struct Welcome {
     /// The policy recognises simulated devices.
     #[prost(bool, tag = "4")]
     pub sandbox: bool,
+    /// Landlock's version in this kernel; 0: it has none, and tools run without. A helper of the release before does not say.
+    #[prost(uint32, optional, tag = "5")]
+    pub landlock: ::core::option::Option<u32>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Staged {
@@ -242,11 +248,20 @@ pub struct Staged {
     pub grown: bool,
     #[prost(uint64, tag = "6")]
     pub device_bytes: u64,
+    /// Mounted without the check of what was made elsewhere, because nobody said where it was made.
+    #[prost(bool, tag = "7")]
+    pub untold: bool,
+    /// The journal was replayed before the mount.
+    #[prost(bool, tag = "8")]
+    pub replayed: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Done {
     #[prost(bool, tag = "1")]
     pub already: bool,
+    /// Unstage alone: files that are open in another mount namespace keep the file system; it was written back and made read-only.
+    #[prost(bool, tag = "2")]
+    pub copied: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Expanded {
@@ -329,7 +344,7 @@ pub struct Refused {
     #[prost(enumeration = "Refusal", tag = "1")]
     pub reason: i32,
     /// What the helper saw that the reason rests on; a helper of the release before sends none.
-    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5, 6")]
     pub seen: ::core::option::Option<refused::Seen>,
 }
 /// Nested message and enum types in `Refused`.
@@ -348,6 +363,9 @@ pub mod refused {
         /// Size of the disk, in bytes.
         #[prost(uint64, tag = "5")]
         DiskBytes(u64),
+        /// Files of the volume are open in another mount namespace, through a copy of its mount.
+        #[prost(bool, tag = "6")]
+        Copied(bool),
     }
 }
 /// What a disk holds.
@@ -435,6 +453,39 @@ impl Origin {
             "ORIGIN_UNKNOWN" => Some(Self::Unknown),
             "ORIGIN_BLANK" => Some(Self::Blank),
             "ORIGIN_COPY" => Some(Self::Copy),
+            _ => None,
+        }
+    }
+}
+/// Who wrote what the volume is a copy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Source {
+    /// Somebody else, or a controller of the release before.
+    Elsewhere = 0,
+    /// This driver, for this cluster.
+    Own = 1,
+    /// The controller could not see the source any more.
+    Untold = 2,
+}
+impl Source {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Elsewhere => "SOURCE_ELSEWHERE",
+            Self::Own => "SOURCE_OWN",
+            Self::Untold => "SOURCE_UNTOLD",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SOURCE_ELSEWHERE" => Some(Self::Elsewhere),
+            "SOURCE_OWN" => Some(Self::Own),
+            "SOURCE_UNTOLD" => Some(Self::Untold),
             _ => None,
         }
     }

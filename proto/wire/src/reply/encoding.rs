@@ -32,9 +32,12 @@ impl TryFrom<pb::Reply> for Reply {
                 repaired: answer.repaired,
                 grown: answer.grown,
                 device_bytes: answer.device_bytes,
+                untold: answer.untold,
+                replayed: answer.replayed,
             }),
             Wire::Done(answer) => Outcome::Done(Done {
                 already: answer.already,
+                copied: answer.copied,
             }),
             Wire::Expanded(answer) => Outcome::Expanded(Expanded {
                 device_bytes: answer.device_bytes,
@@ -77,6 +80,7 @@ impl From<Reply> for pb::Reply {
                 release: answer.release,
                 policy_digest: answer.policy_digest,
                 sandbox: answer.sandbox,
+                landlock: answer.landlock,
             }),
             Outcome::Staged(answer) => Wire::Staged(pb::Staged {
                 already: answer.already,
@@ -85,9 +89,12 @@ impl From<Reply> for pb::Reply {
                 repaired: answer.repaired,
                 grown: answer.grown,
                 device_bytes: answer.device_bytes,
+                untold: answer.untold,
+                replayed: answer.replayed,
             }),
             Outcome::Done(answer) => Wire::Done(pb::Done {
                 already: answer.already,
+                copied: answer.copied,
             }),
             Outcome::Expanded(answer) => Wire::Expanded(pb::Expanded {
                 device_bytes: answer.device_bytes,
@@ -141,6 +148,7 @@ impl TryFrom<pb::Welcome> for Welcome {
             release: wire.release,
             policy_digest: wire.policy_digest,
             sandbox: wire.sandbox,
+            landlock: wire.landlock,
         })
     }
 }

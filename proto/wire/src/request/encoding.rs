@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
-    PublishFilesystem, Request, Stage, Stats, Unpublish, Unstage,
+    PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
 };
 use crate::format::{FormatOptions, UncheckedFormatOptions};
 use crate::malformed::{Malformed, required};
@@ -147,6 +147,7 @@ impl TryFrom<pb::Disk> for Disk {
             partition: NonZeroU32::new(wire.partition),
             size_at_attach: NonZeroU64::new(wire.size_at_attach),
             origin: Origin::from_wire(wire.origin)?,
+            source: Source::from_wire(wire.source)?,
         })
     }
 }
@@ -162,6 +163,7 @@ impl From<Disk> for pb::Disk {
             partition: disk.partition.map_or(0, NonZeroU32::get),
             size_at_attach: number(disk.size_at_attach),
             origin: disk.origin.to_wire(),
+            source: disk.source.to_wire(),
         }
     }
 }

@@ -1,0 +1,104 @@
+//! Who wrote what a volume is a copy of, told by the tags of its snapshot or source volume. EC2 shows an account its own tags alone: a
+//! snapshot that another account shares bears none of ours.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ec2::{Ec2, Seen, Volume};
+use crate::remembered::Remembered;
+use crate::tags::TagSettings;
+
+/// How long the look may hold an attach up.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer is remembered.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Where a volume's first content came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It was made empty.
+    Blank,
+    /// It was restored from a snapshot.
+    Snapshot(Writer),
+    /// It was copied from a volume.
+    Volume(Writer),
+}
+
+/// Whose the source of a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// It bears the tags of this driver and cluster.
+    Own,
+    /// It bears others, or none.
+    Another,
+    /// EC2 does not show it: it is gone, or the look failed.
+    Unseen,
+}
+
+/// Looks at the sources of volumes.
+#[derive(Clone, Debug)]
+pub(crate) struct Sources {
+    ec2: Ec2,
+    tags: Arc<TagSettings>,
+    known: Remembered<Writer>,
+}
+
+impl Sources {
+    /// With nothing known.
+    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
+        Self {
+            ec2,
+            tags,
+            known: Remembered::default(),
+        }
+    }
+
+    /// Where the volume's first content came from. A look that fails does not fail the attach.
+    pub(crate) async fn of(&self, volume: &Volume) -> Origin {
+        let ec2 = self.ec2.by(Instant::now() + PATIENCE);
+        if let Some(snapshot) = &volume.snapshot {
+            let look = async { writer(&self.tags, ec2.look_snapshot(snapshot).await, |s| s.tags) };
+            return Origin::Snapshot(self.known_or(snapshot.as_str(), look).await);
+        }
+        if let Some(source) = &volume.source_volume {
+            let look = async { writer(&self.tags, ec2.look_volume(source).await, |v| v.tags) };
+            return Origin::Volume(self.known_or(source.as_str(), look).await);
+        }
+        Origin::Blank
+    }
+
+    async fn known_or(&self, id: &str, look: impl Future<Output = Option<Writer>>) -> Writer {
+        if let Some(known) = self.known.get(id) {
+            return known;
+        }
+        match look.await {
+            Some(seen) => {
+                self.known.put(id, seen, REMEMBERED);
+                seen
+            }
+            None => Writer::Unseen,
+        }
+    }
+}
+
+/// None when the look failed, which says nothing for the next one.
+fn writer<T>(
+    settings: &TagSettings,
+    seen: Seen<T>,
+    tags: impl FnOnce(T) -> BTreeMap<String, String>,
+) -> Option<Writer> {
+    match seen {
+        Seen::Present(source) => Some(match settings.are_own(&tags(source)) {
+            true => Writer::Own,
+            false => Writer::Another,
+        }),
+        Seen::Absent => Some(Writer::Unseen),
+        Seen::Unknown(error) => {
+            tracing::warn!(%error, "the source of a volume cannot be seen; the node is told so, and mounts the copy as one of its own cluster");
+            None
+        }
+    }
+}

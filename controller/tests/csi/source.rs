@@ -1,0 +1,90 @@
+//! A node is told whose the source of a copy is, so that it checks in full what was made elsewhere and nothing else.
+
+use ebs_csi_controller::service::Settings;
+use ebs_csi_controller::tags::TagSettings;
+use ebs_csi_proto::csi;
+
+use crate::driver::{Driver, NODE_1, from_snapshot, from_volume, settings, volume};
+
+const ORIGIN: &str = "ebs.csi.aws.com/origin";
+
+/// The driver of another cluster of the same account.
+async fn other_cluster(driver: &Driver) -> Driver {
+    driver
+        .another_with(Settings {
+            tags: TagSettings {
+                cluster_id: Some("other".to_owned()),
+                ..Default::default()
+            },
+            ..settings()
+        })
+        .await
+}
+
+async fn made_of(driver: &Driver, name: &str, source: csi::VolumeContentSource) -> String {
+    let request = csi::CreateVolumeRequest {
+        volume_content_source: Some(source),
+        ..volume(name, 4)
+    };
+    driver.create(request).await.unwrap().volume_id
+}
+
+/// What a node is told of the volume.
+async fn origin(driver: &Driver, id: &str) -> String {
+    let context = driver.publish(id, NODE_1).await.unwrap();
+    driver.unpublish(id, NODE_1).await.unwrap();
+    context[ORIGIN].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_another_cluster_are_told_from_own() {
+    let driver = Driver::new().await;
+    let other = other_cluster(&driver).await;
+    for (maker, by_snapshot, by_volume) in [
+        (&driver, "own-snapshot", "own-volume"),
+        (&other, "snapshot", "volume"),
+    ] {
+        let source = maker.create(volume(by_volume, 4)).await.unwrap().volume_id;
+        let snapshot = maker.ready_snapshot(by_snapshot, &source).await.snapshot_id;
+        let restored = made_of(
+            &driver,
+            &format!("{by_snapshot}-r"),
+            from_snapshot(&snapshot),
+        )
+        .await;
+        let copied = made_of(&driver, &format!("{by_volume}-c"), from_volume(&source)).await;
+        assert_eq!(origin(&driver, &restored).await, by_snapshot);
+        assert_eq!(origin(&driver, &copied).await, by_volume);
+        // The answer is remembered.
+        let asked = driver.world.calls("DescribeSnapshots");
+        assert_eq!(origin(&driver, &restored).await, by_snapshot);
+        assert_eq!(driver.world.calls("DescribeSnapshots"), asked);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_is_gone_is_told_as_unseen() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
+    let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
+    let restored = made_of(&driver, "pvc-2", from_snapshot(&snapshot)).await;
+    let copied = made_of(&driver, "pvc-3", from_volume(&source)).await;
+    driver.delete_snapshot(&snapshot).await.unwrap();
+    driver.delete(&source).await.unwrap();
+    assert_eq!(origin(&driver, &restored).await, "unseen-snapshot");
+    assert_eq!(origin(&driver, &copied).await, "unseen-volume");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_look_at_the_source_does_not_fail_the_attach() {
+    let driver = Driver::new().await;
+    let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
+    let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
+    let restored = made_of(&driver, "pvc-2", from_snapshot(&snapshot)).await;
+    let refused = serde_json::json!({ "match": { "action": "DescribeSnapshots" },
+        "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } });
+    driver.world.fault(refused);
+    assert_eq!(origin(&driver, &restored).await, "unseen-snapshot");
+    driver.world.no_faults();
+    assert_eq!(origin(&driver, &restored).await, "own-snapshot");
+}

@@ -1,0 +1,208 @@
+//! Mounts that another mount namespace has copied, as a container that mounts `/` of the node without mount propagation does.
+use crate::rig::{
+    Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
+};
+use ebs_csi_wire::{Done, FsType, Operation, Origin, Refusal, Refused, Seen, VolumeId};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const MIB: u64 = 1 << 20;
+
+/// A directory that is open in the namespace with the copy.
+struct Open {
+    directory: fs::File,
+    _copy: MountsKept,
+}
+
+impl Open {
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
+    }
+}
+
+fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: MountsKept) -> Open {
+    let path = rig.kubelet(&staging(volume));
+    let there = PathBuf::from(format!("/proc/{}/root{path}", copy.pid()));
+    Open {
+        directory: fs::File::open(there).expect("the copy"),
+        _copy: copy,
+    }
+}
+
+/// A staged volume that holds data, written and not synced, and a namespace that has a copy of its mount.
+fn staged_and_copied(rig: &Rig, fs: FsType) -> (VolumeId, Attached, MountsKept) {
+    let volume = volume();
+    let attached = rig.attach(&volume, 512 * MIB);
+    staged(rig.stage(&volume, fs));
+    let copy = rig.copy_of_mounts();
+    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    for n in 0..100 {
+        fs::write(root.join(format!("file-{n}")), format!("data {n}")).expect("write");
+    }
+    (volume, attached, copy)
+}
+
+fn holds_its_data(root: &Path) {
+    for n in 0..100 {
+        let text = fs::read_to_string(root.join(format!("file-{n}"))).expect("read");
+        assert_eq!(text, format!("data {n}"));
+    }
+}
+
+/// The same volume on another machine: a second disk of the same image, under another helper.
+fn on_another_node(volume: &VolumeId, attached: &Attached, fs: FsType) {
+    let other = Rig::start();
+    let image = other.path("volumes").join(format!("{volume}.img"));
+    shell_copy(&attached.image, &image);
+    let _attached = other.attach_image(image);
+    let mut asked = other.staging(volume, fs);
+    asked.disk.origin = Origin::Blank;
+    let result = staged(other.ask(Operation::Stage(asked)));
+    assert!(
+        !result.formatted && !result.checked && !result.replayed,
+        "{fs}: {result:?}"
+    );
+    holds_its_data(&other.inside(&other.kubelet(&staging(volume))));
+    done(other.unstage(volume));
+}
+
+fn shell_copy(from: &Path, to: &Path) {
+    let (from, to) = (from.to_str().expect("utf-8"), to.to_str().expect("utf-8"));
+    crate::rig::shell("cp", &["--sparse=always", from, to]);
+}
+
+const RELEASED: Done = Done {
+    already: false,
+    copied: true,
+};
+
+#[test]
+fn a_copy_without_open_files_goes_with_the_directory() {
+    if !able() {
+        return;
+    }
+    for fs in [FsType::Ext4, FsType::Xfs] {
+        let mut rig = Rig::start();
+        let (volume, attached, copy) = staged_and_copied(&rig, fs);
+        let released = unstaged(rig.unstage(&volume));
+        assert!(!released.copied, "{fs}: {released:?}");
+        on_another_node(&volume, &attached, fs);
+        drop(copy);
+        rig.stop();
+        assert!(!rig.journal().contains("released-beside-copy"));
+    }
+}
+
+#[test]
+fn a_copied_mount_is_read_only_and_whole_after_the_release() {
+    if !able() {
+        return;
+    }
+    for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
+        let mut rig = Rig::start();
+        let (volume, attached, copy) = staged_and_copied(&rig, fs);
+        let open = open_in_copy(&rig, &volume, copy);
+        assert_eq!(unstaged(rig.unstage(&volume)), RELEASED, "{fs}");
+        assert!(!rig.inside(&rig.kubelet(&staging(&volume))).exists());
+        // Nothing can be written by the copy any more, and its reads go on.
+        let root = open.path();
+        let error = fs::write(root.join("late"), "x").expect_err("read-only");
+        assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{fs}");
+        holds_its_data(&root);
+        // Kubelet asks again when the first answer was lost.
+        let again = unstaged(rig.unstage(&volume));
+        assert!(again.already && again.copied, "{fs}: {again:?}");
+        on_another_node(&volume, &attached, fs);
+        drop(open);
+        rig.stop();
+        assert!(rig.journal().contains("released-beside-copy"));
+    }
+}
+
+#[test]
+fn a_release_is_finished_by_the_next_helper() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let (volume, attached, copy) = staged_and_copied(&rig, FsType::Ext4);
+    let open = open_in_copy(&rig, &volume, copy);
+    rig.stop();
+    // Killed between the unmount and the release.
+    rig.forget_mounts(&attached);
+    rig.run(&[]);
+    let released = unstaged(rig.unstage(&volume));
+    assert!(released.already && released.copied, "{released:?}");
+    on_another_node(&volume, &attached, FsType::Ext4);
+    drop(open);
+}
+
+#[test]
+fn a_copy_that_is_written_to_keeps_the_volume() {
+    if !able() {
+        return;
+    }
+    for fs in [FsType::Ext4, FsType::Xfs] {
+        let rig = Rig::start();
+        let (volume, _attached, copy) = staged_and_copied(&rig, fs);
+        let open = open_in_copy(&rig, &volume, copy);
+        let mut file = fs::File::create(open.path().join("open")).expect("create");
+        let held = Refused::because(Refusal::StillHeld, Seen::Copied);
+        assert_eq!(told(rig.unstage(&volume)), held, "{fs}");
+        // It is not harmed by the refusal.
+        std::io::Write::write_all(&mut file, b"more").expect("write");
+        drop(file);
+        let released = unstaged(rig.unstage(&volume));
+        assert!(released.copied, "{fs}: {released:?}");
+    }
+}
+
+#[test]
+fn the_switch_keeps_the_volume_until_the_copy_is_gone() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_with(&["--copied-mounts", "refuse"]);
+    let (volume, _attached, copy) = staged_and_copied(&rig, FsType::Ext4);
+    let open = open_in_copy(&rig, &volume, copy);
+    let held = Refused::because(Refusal::StillHeld, Seen::Copied);
+    assert_eq!(told(rig.unstage(&volume)), held);
+    fs::write(open.path().join("still"), "writable").expect("write");
+    drop(open);
+    // The kernel takes a namespace apart in its own time.
+    let end = Instant::now() + LONG;
+    while let ebs_csi_wire::Outcome::Refused(refused) = rig.unstage(&volume) {
+        assert!(Instant::now() < end, "{refused:?}");
+    }
+}
+
+#[test]
+fn a_volume_returns_to_its_node_beside_the_copy() {
+    if !able() {
+        return;
+    }
+    for fs in [FsType::Ext4, FsType::Xfs] {
+        let rig = Rig::start();
+        let (volume, attached, copy) = staged_and_copied(&rig, fs);
+        let open = open_in_copy(&rig, &volume, copy);
+        assert!(unstaged(rig.unstage(&volume)).copied);
+        // Read-only first: it must not become writable for that.
+        let mut reader = rig.staging(&volume, fs);
+        reader.read_only = true;
+        staged(rig.ask(Operation::Stage(reader)));
+        let root = rig.inside(&rig.kubelet(&staging(&volume)));
+        holds_its_data(&root);
+        assert!(fs::write(root.join("new"), "x").is_err());
+        assert!(unstaged(rig.unstage(&volume)).copied);
+        let result = staged(rig.stage(&volume, fs));
+        assert!(!result.formatted && !result.checked, "{fs}: {result:?}");
+        fs::write(root.join("new"), "x").expect("write");
+        holds_its_data(&root);
+        assert_eq!(rig.mounts(&attached), 1);
+        assert!(unstaged(rig.unstage(&volume)).copied);
+        on_another_node(&volume, &attached, fs);
+        drop(open);
+    }
+}

@@ -1,0 +1,56 @@
+//! The end of the helper, as kubelet brings it about: SIGTERM, then some time, then SIGKILL.
+use crate::rig::{Rig, able, done, refused, staged, target, volume};
+use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
+
+fn terminate(rig: &Rig) {
+    let pid = Pid::from_raw(rig.pid().cast_signed()).expect("pid");
+    kill_process(pid, Signal::TERM).expect("kill");
+    rig.wait_for(" broker stopping");
+}
+
+#[test]
+fn a_connected_agent_may_unmount_after_sigterm() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    for pod in ["one", "two"] {
+        done(rig.publish(&volume, pod));
+    }
+    let mut agent = rig.client();
+    terminate(&rig);
+    let unpublish = Operation::Unpublish(Unpublish {
+        volume: volume.clone(),
+        target: rig.kubelet(&target(&volume, "one")),
+    });
+    done(agent.ask(unpublish, Duration::from_secs(30)));
+    // By another connection, too.
+    done(rig.unpublish(&volume, &target(&volume, "two")));
+    // Nothing begins that may take longer than what is left.
+    assert_eq!(
+        refused(rig.stage(&crate::rig::volume(), FsType::Ext4)),
+        Refusal::Busy
+    );
+    done(rig.unstage(&volume));
+    assert_eq!(rig.mounts(&attached), 0);
+    drop(agent);
+    assert_eq!(rig.ended(), Some(0));
+    assert!(rig.journal().contains("stopped finished=yes"));
+}
+
+#[test]
+fn an_agent_that_stays_connected_gets_the_grace_alone() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start_with(&["--grace", "1"]);
+    let mut agent = rig.client();
+    terminate(&rig);
+    assert_eq!(rig.ended(), Some(0));
+    assert_eq!(agent.receive(), None::<Outcome>);
+}
