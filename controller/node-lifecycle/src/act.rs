@@ -79,7 +79,9 @@ pub async fn act(
         }
         (Intent::Nudge { name, uid }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
-            let patch = json!({"metadata": {"uid": uid, "annotations": {NUDGE: "true"}}});
+            // The time makes it a change, also where an earlier one is there: what does not change is not queued.
+            let now = jiff::Timestamp::now().to_string();
+            let patch = json!({"metadata": {"uid": uid, "annotations": {NUDGE: now}}});
             let how = PatchParams::default();
             api.patch_metadata(name, &how, &Patch::Merge(patch))
                 .await

@@ -1,6 +1,6 @@
 //! What node-lifecycle keeps of the machine, before it connects.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ebs_csi_confine::{Enforced, Fault, Places};
 use ebs_csi_policy::profile;
@@ -22,14 +22,20 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Gives up everything but the service account's files, the network, and what is open. Irreversible.
 ///
+/// With a kubeconfig file, whose content has been read, its directory and `tokens` stand for the service account's.
+///
 /// # Errors
 /// [`Fault`]: the process must end with [`Fault::EXIT`].
-pub fn enter(kubeconfig: Option<&Path>) -> Result<Enforced, Fault> {
+pub fn enter(kubeconfig: Option<&Path>, tokens: &[PathBuf]) -> Result<Enforced, Fault> {
     let mut places = Places::new();
-    let directory = match kubeconfig {
-        Some(file) => file.parent().unwrap_or(Path::new("/")),
+    let directory = match kubeconfig.map(|file| file.parent().unwrap_or(Path::new("/"))) {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
         None => Path::new(SERVICE_ACCOUNT),
     };
     places = places.with("service-account", directory)?;
+    for directory in tokens {
+        places = places.with("service-account", directory)?;
+    }
     ebs_csi_confine::enter(profile::NODE_LIFECYCLE, &places)
 }

@@ -15,13 +15,13 @@ mod say;
 mod switch;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, Phase, step};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 
 use crate::controller::{Answers, Controller};
@@ -37,7 +37,7 @@ pub use fencing::Fencing;
 pub use look::{Suspect, Tables};
 pub use lost::Lost;
 pub use rota::Rota;
-pub use switch::{ADVERTISED, ADVERTISED_VERSION, KILL_SWITCH};
+pub use switch::{ADVERTISED, ADVERTISED_VERSION, KILL_SWITCH, stopped};
 
 /// How long an answer of EC2 counts, where nobody says otherwise.
 pub const FRESH: Duration = Duration::from_secs(2);
@@ -66,6 +66,8 @@ pub struct Failover {
     pub rota: Mutex<Rota>,
     /// From the beginning of a round to the next, while one question takes all suspects.
     pub every: Duration,
+    /// Whether the controller did not answer the last question: that is said once.
+    pub silent: AtomicBool,
     /// Something is taken from a node only while what EC2 answered about it is younger. What comes too late is looked at anew, at once.
     pub fresh: Duration,
     /// Counts.
@@ -215,22 +217,21 @@ impl Failover {
         match self.controller.ask(questions, checks).await {
             Ok(answers) => {
                 self.metrics.question("answered");
+                if self.silent.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the controller answers again");
+                }
                 Some(answers)
             }
             Err(status) => {
                 self.metrics.question("failed");
-                tracing::warn!(code = ?status.code(), text = status.message(), "the controller does not answer: nothing is known, nothing is done");
+                if self.silent.swap(true, Ordering::Relaxed) {
+                    tracing::debug!(code = ?status.code(), text = status.message(), "the controller still does not answer");
+                } else {
+                    tracing::warn!(code = ?status.code(), text = status.message(), "the controller does not answer: nothing is known, nothing is done");
+                }
                 None
             }
         }
-    }
-}
-
-/// The Node object as a fact.
-fn fact(object: Option<&Node>) -> Fact<ebs_csi_safe_detach::lifecycle::Node> {
-    match object {
-        Some(object) => Fact::Present(crate::seen::SeenNode::of(object)),
-        None => Fact::Absent,
     }
 }
 

@@ -51,6 +51,15 @@ pub enum Fence {
     Terminate,
 }
 
+/// Whether nodes that join are made ready for pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Onboarding {
+    /// The startup taint goes once the driver is registered there.
+    On,
+    /// Somebody else takes it off.
+    Off,
+}
+
 /// What EC2 must say of an instance before it is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum When {
@@ -94,6 +103,9 @@ struct Flags {
     /// How long this process must have seen such a node not Ready.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..))]
     fence_after_seconds: u32,
+    /// Whether the startup taint ebs.csi.aws.com/agent-not-ready is taken from nodes where the driver is ready.
+    #[arg(long, value_enum, default_value_t = Onboarding::On)]
+    onboarding: Onboarding,
     /// Namespace of the leader election's lease and of the kill switch.
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
     namespace: String,
@@ -133,6 +145,8 @@ pub struct Config {
     pub fence_when: FenceWhen,
     /// After how long.
     pub fence_after: Duration,
+    /// Whether the startup taint is taken off.
+    pub onboarding: Onboarding,
     /// Where the lease and the kill switch are.
     pub namespace: String,
     /// Who this process is.
@@ -203,6 +217,7 @@ impl Config {
             fence: flags.fence,
             fence_when: flags.fence_when.condition(),
             fence_after: Duration::from_secs(flags.fence_after_seconds.into()),
+            onboarding: flags.onboarding,
             namespace: flags.namespace,
             identity,
             lease: Duration::from_secs(flags.lease_duration_seconds.into()),
@@ -227,7 +242,7 @@ fn hostname() -> String {
 }
 
 /// Help goes out whole; an error is cut to its first line.
-fn stop(error: &clap::Error) -> Stop {
+pub(crate) fn stop(error: &clap::Error) -> Stop {
     if !error.use_stderr() {
         return Stop::Say(error.to_string());
     }
@@ -249,6 +264,7 @@ mod tests {
         let config = read(&[]).unwrap();
         assert_eq!(config.failover, Failover::ProveFirst);
         assert_eq!(config.http, None);
+        assert_eq!(config.onboarding, Onboarding::On);
         assert_eq!(config.fence, Fence::Off);
         assert_eq!(config.fence_when, FenceWhen::Impaired);
         assert_eq!(config.fence_after, Duration::from_secs(300));

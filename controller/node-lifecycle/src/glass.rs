@@ -2,7 +2,7 @@
 //!
 //! Every replica hands it to the controller beside it, because any of them may be the one that detaches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,12 @@ pub async fn run(
     teller: Arc<Teller>,
 ) {
     let mut given: HashMap<Order, Instant> = HashMap::new();
+    // Orders that the controller did not take at the last look: that is said once.
+    let mut refused: HashSet<Order> = HashSet::new();
     loop {
         tokio::time::sleep(EVERY).await;
         let ordered = tables.attachments.pick(|seen| seen.order().is_some());
-        let mut standing = HashMap::new();
+        let (mut standing, mut still_refused) = (HashMap::new(), HashSet::new());
         for attachment in &ordered {
             let Some(order) = attachment.order() else {
                 continue;
@@ -41,7 +43,9 @@ pub async fn run(
                     standing.insert(order.clone(), *at);
                 }
                 before => {
-                    if !hand_over(&controller, order, &seen.volume, &seen.name).await {
+                    let again = refused.contains(order);
+                    if !hand_over(&controller, order, &seen.volume, &seen.name, again).await {
+                        still_refused.insert(order.clone());
                         continue;
                     }
                     standing.insert(order.clone(), Instant::now());
@@ -54,11 +58,17 @@ pub async fn run(
                 }
             }
         }
-        given = standing;
+        (given, refused) = (standing, still_refused);
     }
 }
 
-async fn hand_over(controller: &Controller, order: &Order, volume: &str, name: &str) -> bool {
+async fn hand_over(
+    controller: &Controller,
+    order: &Order,
+    volume: &str,
+    name: &str,
+    again: bool,
+) -> bool {
     let request = BreakGlassRequest {
         subject: Some(Subject {
             volume_id: volume.to_owned(),
@@ -76,6 +86,10 @@ async fn hand_over(controller: &Controller, order: &Order, volume: &str, name: &
                 "broken glass is handed to the controller"
             );
             true
+        }
+        Err(status) if again => {
+            tracing::debug!(name, volume, code = ?status.code(), "the controller still does not take the order to break the glass");
+            false
         }
         Err(status) => {
             tracing::warn!(name, volume, ?order, code = ?status.code(), text = status.message(), "the controller does not take the order to break the glass");

@@ -2,21 +2,23 @@
 //!
 //! Everything until the runtime starts is synchronous and single-threaded, because the process confines itself before its first thread.
 
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_lifecycle::confinement;
 use ebs_csi_node_lifecycle::flags::{Config, Stop};
-use ebs_csi_node_lifecycle::process;
+use ebs_csi_node_lifecycle::{kubeconfig, preflight, process};
 use ebs_csi_proto::observe;
+use kube::config::Kubeconfig;
 
 fn main() -> ExitCode {
     // A panic on this thread has said itself; 70 tells it from a failure that was foreseen.
-    let ended = std::panic::catch_unwind(begin)
+    let ended = std::panic::catch_unwind(|| main_of(std::env::args_os().skip(1)))
         .unwrap_or_else(|_| Err(end(70, "a fault of the driver; please report it")));
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(end) => {
             let mut stderr = std::io::stderr();
             // Without a standard error there is nobody to tell.
@@ -38,7 +40,52 @@ fn end(status: u8, line: impl ToString) -> End {
     }
 }
 
-fn begin() -> Result<(), End> {
+fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, End> {
+    let word = arguments.next();
+    if word.as_deref() == Some(OsStr::new(preflight::WORD)) {
+        return look(arguments);
+    }
+    begin(word.into_iter().chain(arguments)).map(|()| ExitCode::SUCCESS)
+}
+
+/// The preflight. With a kubeconfig file it is a person's command, which may run the program that
+/// the file authenticates by, so it is confined in a pod alone.
+fn look(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, End> {
+    let flags = match preflight::Flags::read(arguments) {
+        Ok(flags) => flags,
+        Err(stopped) => return said(stopped).map(|()| ExitCode::SUCCESS),
+    };
+    let read = flags.kubeconfig.as_deref().map(Kubeconfig::read_from);
+    let read = read.transpose().map_err(|error| end(78, error))?;
+    if read.is_none() {
+        confinement::enter(None, &[]).map_err(|fault| end(Fault::EXIT, fault))?;
+    }
+    runtime()?.block_on(async {
+        let client = process::connect(read).await;
+        let client = client.map_err(|ended| end(ended.status(), ended))?;
+        let status = preflight::run(client, flags.output).await;
+        status.map_err(|error| end(1, error))
+    })
+}
+
+fn said(stopped: Stop) -> Result<(), End> {
+    match stopped {
+        Stop::Say(text) => {
+            let mut stdout = std::io::stdout();
+            stdout.write_all(text.as_bytes()).map_err(|e| end(1, e))
+        }
+        Stop::Usage(line) => Err(end(64, format!("{line}; see --help"))),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, End> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| end(1, format!("starting the runtime: {error}")))
+}
+
+fn begin(arguments: impl Iterator<Item = OsString>) -> Result<(), End> {
     let faulty = |what: &str| {
         let what = what.to_owned();
         move |error: std::io::Error| end(Fault::EXIT, format!("{what}: {error}"))
@@ -46,14 +93,9 @@ fn begin() -> Result<(), End> {
     start::close_strays(&[]).map_err(faulty("closing inherited descriptors"))?;
     start::keep_environment(&confinement::KEPT_VARIABLES)
         .map_err(faulty("clearing the environment"))?;
-    let config = match Config::read(std::env::args_os().skip(1)) {
+    let config = match Config::read(arguments) {
         Ok(config) => config,
-        Err(Stop::Say(text)) => {
-            return std::io::stdout()
-                .write_all(text.as_bytes())
-                .map_err(|error| end(1, error));
-        }
-        Err(Stop::Usage(line)) => return Err(end(64, format!("{line}; see --help"))),
+        Err(stopped) => return said(stopped),
     };
     observe::init_log(config.log_format, config.verbosity);
     let listener = config
@@ -63,14 +105,14 @@ fn begin() -> Result<(), End> {
                 .map_err(|error| end(1, format!("--http-endpoint {address}: {error}")))
         })
         .transpose()?;
-    let enforced = confinement::enter(config.kubeconfig.as_deref())
+    let read = config.kubeconfig.as_deref().map(kubeconfig::read);
+    let read = read.transpose().map_err(|why| end(78, why))?;
+    let tokens = read.as_ref().map(kubeconfig::token_directories);
+    let enforced = confinement::enter(config.kubeconfig.as_deref(), &tokens.unwrap_or_default())
         .map_err(|fault| end(Fault::EXIT, fault))?;
     tracing::info!(%enforced, "confined");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| end(1, format!("starting the runtime: {error}")))?;
-    let ended = runtime.block_on(process::run(config, listener));
+    let runtime = runtime()?;
+    let ended = runtime.block_on(process::run(config, read, listener));
     runtime.shutdown_background();
     ended.map_err(|ended| end(ended.status(), ended))
 }

@@ -40,6 +40,8 @@ struct Outcome {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    starting: Gauge,
+    startup_taints: Family<Outcome, Counter>,
     leads: Gauge,
     nodes: Family<OfPhase, Gauge>,
     held: Family<Why, Gauge>,
@@ -47,6 +49,8 @@ pub struct Metrics {
     acts: Family<Acted, Counter>,
     rounds: Family<Outcome, Counter>,
     words: Family<Outcome, Counter>,
+    connected: Gauge,
+    unidentified: Gauge,
     refused: Family<Why, Gauge>,
     refused_oldest: Gauge,
     taints: Gauge,
@@ -100,7 +104,20 @@ const ACTS: [&str; 6] = [
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("aws_ebs_csi_safe_detach");
+        let mut all = Registry::default();
+        let (starting, startup_taints) = (Gauge::default(), Family::default());
+        let onboarding = all.sub_registry_with_prefix("aws_ebs_csi_onboarding");
+        onboarding.register(
+            "nodes_waiting",
+            "Nodes that have the startup taint; of the leader",
+            Gauge::clone(&starting),
+        );
+        onboarding.register(
+            "taints_removed",
+            "What became of taking the startup taint off, by result",
+            Family::clone(&startup_taints),
+        );
+        let registry = all.sub_registry_with_prefix("aws_ebs_csi_safe_detach");
         let (leads, nodes, held) = (Gauge::default(), Family::default(), Family::default());
         let (acts, rounds, words) = (Family::default(), Family::default(), Family::default());
         registry.register(
@@ -138,6 +155,17 @@ impl Default for Metrics {
             "node_words",
             "The controller's questions for what nodes say, by what became of them",
             Family::clone(&words),
+        );
+        let (connected, unidentified) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "controller_connected",
+            "1 while the controller beside this replica listens to the words of nodes; 0 with safe detach off",
+            Gauge::clone(&connected),
+        );
+        registry.register(
+            "nodes_unidentified",
+            "Nodes with neither a providerID nor an entry of this driver in their CSINode",
+            Gauge::clone(&unidentified),
         );
         let (refused, refused_oldest) = (Family::default(), Gauge::default());
         registry.register(
@@ -178,7 +206,9 @@ impl Default for Metrics {
             Histogram::clone(&fences),
         );
         let metrics = Self {
-            registry,
+            registry: all,
+            starting,
+            startup_taints,
             leads,
             nodes,
             held,
@@ -186,6 +216,8 @@ impl Default for Metrics {
             acts,
             rounds,
             words,
+            connected,
+            unidentified,
             refused,
             refused_oldest,
             taints,
@@ -203,6 +235,9 @@ impl Default for Metrics {
             for result in ["done", "overtaken", "failed"] {
                 let _ = metrics.acts.get_or_create(&Acted { act, result });
             }
+        }
+        for result in ["done", "overtaken", "failed"] {
+            let _ = metrics.startup_taints.get_or_create(&Outcome { result });
         }
         for result in ["answered", "failed"] {
             let _ = metrics.rounds.get_or_create(&Outcome { result });
@@ -306,6 +341,27 @@ impl Metrics {
     /// The controller asked.
     pub fn word(&self, result: &'static str) {
         self.words.get_or_create(&Outcome { result }).inc();
+    }
+
+    /// Whether the controller listens to the words of nodes.
+    pub fn connected(&self, connected: bool) {
+        self.connected.set(i64::from(connected));
+    }
+
+    /// So many nodes have the startup taint.
+    pub fn starting(&self, count: usize) {
+        self.starting.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// What became of taking one off.
+    pub fn startup_taint(&self, result: &'static str) {
+        self.startup_taints.get_or_create(&Outcome { result }).inc();
+    }
+
+    /// So many nodes are of no instance that anybody knows.
+    pub fn unidentified(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.unidentified.set(count);
     }
 
     /// The page that Prometheus reads.

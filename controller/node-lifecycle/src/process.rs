@@ -1,13 +1,15 @@
 //! The process from its confinement to its end.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use ebs_csi_proto::serve::stop_signal;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config as ApiConfig};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::controller::Controller;
@@ -16,11 +18,13 @@ use crate::flags::{Config, VERSION};
 use crate::leader::Leader;
 use crate::lease_age::LeaseAges;
 use crate::metrics::Metrics;
+use crate::onboarding::Onboarding;
+use crate::retries::Retries;
 use crate::seen::Seen;
 use crate::table::{Row, Table, follow};
 use crate::tell::Teller;
 use crate::word::Words;
-use crate::{glass, http};
+use crate::{flags, glass, http, unidentified};
 
 /// Why the process ended other than by request.
 #[derive(Debug)]
@@ -53,11 +57,17 @@ impl std::error::Error for Ended {}
 
 /// Works until SIGTERM or SIGINT. Must run inside a tokio runtime.
 ///
+/// `kubeconfig` is what was read before confinement; without one the pod's service account is used.
+///
 /// # Errors
 /// [`Ended`].
-pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Result<(), Ended> {
+pub async fn run(
+    config: Config,
+    kubeconfig: Option<Kubeconfig>,
+    listener: Option<std::net::TcpListener>,
+) -> Result<(), Ended> {
     let stop = stop_signal().map_err(|e| Ended::Failed(format!("signal handlers: {e}")))?;
-    let client = connect(config.kubeconfig.as_deref()).await?;
+    let client = connect(kubeconfig).await?;
     let metrics = Arc::new(Metrics::default());
     let tables = Arc::new(Tables::default());
     let ages = Arc::new(LeaseAges::default());
@@ -77,9 +87,9 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             name
         });
     };
-    for task in watches(&client, &tables, config.failover.mode().is_some()) {
-        always("a watch", task);
-    }
+    let mode = config.failover.mode();
+    always("a watch", watch(&client, &tables.nodes));
+    always("a watch", watch(&client, &tables.csi_nodes));
     {
         let (ages, client) = (Arc::clone(&ages), client.clone());
         always(
@@ -89,12 +99,51 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
     }
     let words = Words::new(
         client.clone(),
-        Arc::clone(&tables.nodes),
+        Arc::clone(&tables),
         ages,
         Arc::clone(&metrics),
     );
+    // Without failover, what is attached matters only where the controller may refuse detaches.
+    let heard = words.heard.clone();
+    let when_needed = |task: Task| match mode {
+        Some(_) => task,
+        None => once(heard.subscribe(), task),
+    };
+    always("a watch", when_needed(watch(&client, &tables.volumes)));
+    always("a watch", when_needed(watch(&client, &tables.attachments)));
+    let running = Arc::clone(&leader);
+    let election: Task = Box::pin(async move { running.run().await });
+    match config.onboarding {
+        flags::Onboarding::On => {
+            let onboarding = Onboarding {
+                client: client.clone(),
+                tables: Arc::clone(&tables),
+                leader: Arc::clone(&leader),
+                metrics: Arc::clone(&metrics),
+                tried: HashMap::new(),
+            };
+            always("leader election", election);
+            always("onboarding", Box::pin(onboarding.run()));
+        }
+        flags::Onboarding::Off => always("leader election", when_needed(election)),
+    }
+    let retries = Retries {
+        client: client.clone(),
+        namespace: config.namespace.clone(),
+        tables: Arc::clone(&tables),
+        words: words.clone(),
+        controller: controller.clone(),
+        leader: Arc::clone(&leader),
+        metrics: Arc::clone(&metrics),
+        known: HashMap::new(),
+        looks: 0,
+    };
+    always("the retries", Box::pin(retries.run()));
+    let unidentified = unidentified::run(Arc::clone(&tables), Arc::clone(&metrics));
+    always("the unidentified nodes", Box::pin(unidentified));
     always("the words", Box::pin(words.run(controller.clone())));
-    if let Some(mode) = config.failover.mode() {
+    if let Some(mode) = mode {
+        always("a watch", watch(&client, &tables.pods));
         let (teller, telling) = Teller::new(client.clone(), config.identity);
         let teller = Arc::new(teller);
         always("the events", Box::pin(telling.run()));
@@ -105,11 +154,6 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             Arc::clone(&teller),
         );
         always("broken glass", Box::pin(orders));
-        let running = Arc::clone(&leader);
-        always(
-            "leader election",
-            Box::pin(async move { running.run().await }),
-        );
         let failover = Failover {
             teller,
             client,
@@ -126,6 +170,7 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
             episodes: Mutex::default(),
             rota: Mutex::default(),
             every: config.query_every,
+            silent: AtomicBool::new(false),
             fresh: FRESH,
             metrics: Arc::clone(&metrics),
         };
@@ -165,14 +210,13 @@ pub async fn run(config: Config, listener: Option<std::net::TcpListener>) -> Res
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-fn watches(client: &Client, tables: &Tables, failover: bool) -> Vec<Task> {
-    let mut all: Vec<Task> = vec![watch(client, &tables.nodes)];
-    if failover {
-        all.push(watch(client, &tables.pods));
-        all.push(watch(client, &tables.volumes));
-        all.push(watch(client, &tables.attachments));
-    }
-    all
+/// The task, from the first time that the controller listens.
+fn once(mut heard: watch::Receiver<bool>, task: Task) -> Task {
+    Box::pin(async move {
+        if heard.wait_for(|heard| *heard).await.is_ok() {
+            task.await;
+        }
+    })
 }
 
 fn watch<T>(client: &Client, table: &Arc<Table<T>>) -> Task
@@ -182,15 +226,16 @@ where
     Box::pin(follow(Api::all(client.clone()), Arc::clone(table)))
 }
 
-async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Ended> {
+/// A client of the API server.
+///
+/// # Errors
+/// [`Ended::Configuration`].
+pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Ended> {
     let unusable = |error: &dyn fmt::Display| Ended::Configuration(error.to_string());
     let config = match kubeconfig {
-        Some(file) => {
-            let read = Kubeconfig::read_from(file).map_err(|e| unusable(&e))?;
-            ApiConfig::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .map_err(|e| unusable(&e))?
-        }
+        Some(read) => ApiConfig::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+            .await
+            .map_err(|e| unusable(&e))?,
         None => ApiConfig::incluster().map_err(|e| {
             unusable(&format!(
                 "{e}; outside a pod give --kubeconfig or KUBECONFIG"

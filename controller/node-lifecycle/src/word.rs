@@ -8,17 +8,19 @@ use std::time::Duration;
 use ebs_csi_proto::safe_detach::{Ask, Node, Report};
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::controller::Controller;
+use crate::failover::Tables;
 use crate::lease_age::LeaseAges;
 use crate::metrics::Metrics;
-use crate::seen::SeenNode;
-use crate::table::Table;
+use crate::seen::{SeenCsiNode, SeenNode, Watched};
 
-/// Between two attempts to open the stream.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Between two attempts to open the stream, at first: a controller that is started again serves within a second or two.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause, where the controller does not serve the socket at all.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Reports that wait to be sent.
 const WAITING: usize = 64;
 /// A Node object is read within this time, or not at all.
@@ -29,38 +31,66 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 pub struct Words {
     /// For the Node objects.
     pub api: Api<core::Node>,
+    /// For the CSINodes of those that have no provider id.
+    pub csi_nodes: Api<Watched<SeenCsiNode>>,
     /// Which Node objects there are.
-    pub nodes: Arc<Table<SeenNode>>,
+    pub tables: Arc<Tables>,
     /// How fresh they are.
     pub ages: Arc<LeaseAges>,
     /// Counts them.
     pub metrics: Arc<Metrics>,
+    /// Whether the controller listens.
+    pub heard: watch::Sender<bool>,
 }
 
 impl Words {
     /// From these.
     pub fn new(
         client: Client,
-        nodes: Arc<Table<SeenNode>>,
+        tables: Arc<Tables>,
         ages: Arc<LeaseAges>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let api = Api::all(client);
         Self {
-            api,
-            nodes,
+            api: Api::all(client.clone()),
+            csi_nodes: Api::all(client),
+            tables,
             ages,
             metrics,
+            heard: watch::Sender::new(false),
         }
     }
 
     /// Answers for ever; the stream is opened again when it ends.
+    ///
+    /// A controller with safe detach off serves no socket, and may never: that is said once, and looked for ever more seldom.
     pub async fn run(self, controller: Controller) {
+        let mut pause = FIRST_PAUSE;
+        let mut said = None;
         loop {
-            if let Err(status) = self.answer(&controller).await {
-                tracing::info!(code = ?status.code(), text = status.message(), "no questions about nodes come from the controller");
+            let ended = self.answer(&controller).await;
+            self.metrics.connected(false);
+            if self.heard.send_replace(false) {
+                (pause, said) = (FIRST_PAUSE, None);
             }
-            tokio::time::sleep(PAUSE).await;
+            let why = match ended {
+                Ok(()) => "it ended the stream".to_owned(),
+                Err(status) => format!("{:?}: {}", status.code(), status.message()),
+            };
+            if said.as_ref() == Some(&why) {
+                tracing::debug!(
+                    why,
+                    "the controller does not listen to the words of nodes yet"
+                );
+            } else {
+                tracing::info!(
+                    why,
+                    "the controller does not listen to the words of nodes; it is looked for quietly (with --safe-detach=off it serves no socket)"
+                );
+            }
+            said = Some(why);
+            tokio::time::sleep(pause).await;
+            pause = longer(pause);
         }
     }
 
@@ -69,21 +99,22 @@ impl Words {
         let stream = ReceiverStream::new(reports);
         let mut asks = controller.client().observe(stream).await?.into_inner();
         tracing::info!("the controller may ask for the words of nodes");
+        self.metrics.connected(true);
+        self.heard.send_replace(true);
         while let Some(ask) = asks.message().await? {
             let (words, send) = (self.clone(), send.clone());
             tokio::spawn(async move {
-                let read = tokio::time::timeout(READ_WITHIN, words.read(&ask)).await;
-                let outcome = match read {
-                    Ok(Ok(report)) => {
+                let outcome = match words.report(&ask).await {
+                    Some(Ok(report)) => {
                         // The stream has ended: nobody waits for it any more.
                         let _ = send.send(report).await;
                         "told"
                     }
-                    Ok(Err(error)) => {
+                    Some(Err(error)) => {
                         tracing::warn!(%error, instance = ask.instance_id, "a Node object could not be read: nothing is said");
                         "failed"
                     }
-                    Err(_) => "late",
+                    None => "late",
                 };
                 words.metrics.word(outcome);
             });
@@ -91,50 +122,66 @@ impl Words {
         Ok(())
     }
 
-    /// All Node objects of the instance, each read anew: not from the table, which only says which they are.
-    async fn read(&self, ask: &Ask) -> Result<Report, kube::Error> {
-        if !self.nodes.is_complete() {
+    /// `None`: it took too long.
+    async fn report(&self, ask: &Ask) -> Option<Result<Report, kube::Error>> {
+        let read = self.of_instance(&ask.instance_id);
+        let read = tokio::time::timeout(READ_WITHIN, read).await.ok()?;
+        Some(read.map(|nodes| Report {
+            ask: ask.ask,
+            nodes,
+        }))
+    }
+
+    /// What all Node objects of the instance say, each read anew: not from the table, which only says which they are.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn of_instance(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
+        if !self.tables.nodes.is_complete() {
             return Err(kube::Error::Service(
                 "the nodes have not been listed yet".into(),
             ));
         }
-        let instance = Some(ask.instance_id.as_str());
-        let names: Vec<String> = self
-            .nodes
-            .pick(|seen| seen.node.instance.as_deref() == instance)
-            .iter()
-            .map(|seen| seen.name.clone())
-            .collect();
+        let is_it = |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
         let mut nodes = Vec::new();
-        for name in names {
-            if let Some(object) = self.api.get_opt(&name).await? {
-                nodes.push(self.word(&object));
-            }
+        for seen in self.tables.nodes.pick(is_it) {
+            let Some(object) = self.api.get_opt(&seen.name).await? else {
+                continue;
+            };
+            let seen = SeenNode::of(&object);
+            let csi_node = match seen.nameless {
+                true => self.csi_nodes.get_opt(&seen.name).await?,
+                false => None,
+            };
+            let csi_node = csi_node.and_then(Watched::row);
+            nodes.push(self.word(&object, &seen, csi_node.as_deref()));
         }
-        Ok(Report {
-            ask: ask.ask,
-            nodes,
-        })
+        Ok(nodes)
     }
 
-    fn word(&self, object: &core::Node) -> Node {
+    fn word(&self, object: &core::Node, seen: &SeenNode, csi_node: Option<&SeenCsiNode>) -> Node {
         let name = object.name_any();
-        let seen = SeenNode::of(object);
         let status = object.status.clone().unwrap_or_default();
         let age = self.ages.age(&name);
         let attached = status.volumes_attached.unwrap_or_default();
+        let csi_node_id = csi_node.and_then(|csi_node| csi_node.instance_of(&seen.uid));
         Node {
             provider_id: object
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.provider_id.clone())
                 .unwrap_or_default(),
-            ready: seen.ready == ebs_csi_safe_detach::lifecycle::Readiness::Ready,
+            csi_node_id: csi_node_id.unwrap_or_default().to_owned(),
+            ready: seen.node.ready == ebs_csi_safe_detach::lifecycle::Readiness::Ready,
             lease_age_ms: age.and_then(|age| u64::try_from(age.as_millis()).ok()),
             volumes_in_use: status.volumes_in_use.unwrap_or_default(),
             volumes_attached: attached.into_iter().map(|volume| volume.name).collect(),
-            boot_id: seen.boot,
+            boot_id: seen.node.boot.clone(),
             name,
         }
     }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(LONGEST_PAUSE)
 }

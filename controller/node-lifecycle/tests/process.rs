@@ -1,7 +1,9 @@
 //! The process by itself: how it ends when it cannot begin.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn program() -> PathBuf {
     // Beside the test's own binary: target/debug/deps/x -> target/debug.
@@ -46,4 +48,109 @@ fn what_is_wrong_decides_the_exit_status_and_is_one_line() {
         let last = said.lines().last().unwrap_or_default();
         assert!(last.contains(word), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn preflight_misuse_is_64_and_an_unusable_kubeconfig_78() {
+    let rows: [(&[&str], i32, &str); 4] = [
+        (&["preflight", "--help"], 0, ""),
+        (&["preflight", "--no-such-flag"], 64, "--no-such-flag"),
+        (&["preflight", "--output=yaml"], 64, "yaml"),
+        (
+            &["preflight", "--kubeconfig=/no/such/file"],
+            78,
+            "/no/such/file",
+        ),
+    ];
+    for (arguments, status, word) in rows {
+        let ended = run(arguments);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+/// The certificates of the controller's tests.
+fn certificate(name: &str) -> PathBuf {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let path = PathBuf::from(here).join("../tests/certificates").join(name);
+    path.canonicalize().expect("a certificate")
+}
+
+/// Runs until its log has such a line, and is ended then. `Err`: it ended without.
+fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Result<(), String> {
+    let mut child = Command::new(program())
+        .args(arguments)
+        .env_clear()
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let stderr = child.stderr.take().expect("a pipe");
+    let mut said = String::new();
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    let found = lines.any(|line| {
+        said.push_str(&line);
+        said.push('\n');
+        is_it(&line)
+    });
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+    found.then_some(()).ok_or(said)
+}
+
+#[test]
+fn files_that_a_kubeconfig_names_are_read_before_confinement() {
+    let of_file = tempfile::tempdir().expect("a directory");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    for directory in [&of_file, &elsewhere] {
+        // The process changes its user before it looks.
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
+    }
+    for name in ["one.crt", "one.key"] {
+        std::fs::copy(certificate(name), elsewhere.path().join(name)).expect("copied");
+    }
+    let place = elsewhere.path().display();
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: c}}}}],
+          clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: {place}/one.crt}}}}],
+          users: [{{name: c, user: {{client-certificate: {place}/one.crt, client-key: {place}/one.key}}}}]}}"
+    );
+    let file = of_file.path().join("kubeconfig");
+    std::fs::write(&file, text).expect("written");
+    let arguments = [
+        format!("--kubeconfig={}", file.display()),
+        "--identity=a".to_owned(),
+    ];
+    // Said once the client is made: of all the files.
+    let said = until_line(&arguments, |line| line.contains("identity=\"a\""));
+    said.unwrap_or_else(|said| panic!("{said}"));
+}
+
+#[test]
+fn a_controller_that_serves_nothing_is_said_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
+    let text = "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}],
+        clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: c, user: {token: t}}]}";
+    let file = directory.path().join("kubeconfig");
+    std::fs::write(&file, text).expect("written");
+    let socket = directory.path().join("none.sock");
+    let arguments = [
+        format!("--kubeconfig={}", file.display()),
+        format!("--safe-detach-endpoint=unix://{}", socket.display()),
+        "--failover=off".to_owned(),
+        "--v=5".to_owned(),
+    ];
+    let mut loud = 0;
+    let quiet = until_line(&arguments, |line| {
+        let about = line.contains("does not listen to the words of nodes");
+        loud += usize::from(about && line.contains("INFO"));
+        about && line.contains("DEBUG")
+    });
+    quiet.unwrap_or_else(|said| panic!("{said}"));
+    assert_eq!(loud, 1);
 }

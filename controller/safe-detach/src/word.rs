@@ -14,6 +14,8 @@ pub const FRESH_LEASE: Duration = Duration::from_secs(40);
 pub struct NodeReport {
     /// Its `spec.providerID`.
     pub provider_id: String,
+    /// Without one: the node id in its CSINode.
+    pub csi_node_id: String,
     /// Whether its condition Ready is True.
     pub ready: bool,
     /// How long its lease has been seen without a renewal, when it was reported. `None`: not known.
@@ -37,7 +39,7 @@ pub fn word(
 ) -> Fact<NodeWord> {
     let node = match nodes {
         [] => return Fact::Absent,
-        [node] if is_of(&node.provider_id, instance) => node,
+        [node] if is_of(node, instance) => node,
         // Another instance's, or two that claim to be one: whose word it is cannot be told.
         _ => return Fact::Unknown,
     };
@@ -58,9 +60,12 @@ pub fn word(
     })
 }
 
-/// `aws:///us-east-1a/i-0123456789abcdef0` names the instance by its last part.
-fn is_of(provider_id: &str, instance: &InstanceId) -> bool {
-    provider_id.starts_with("aws://") && provider_id.rsplit('/').next() == Some(instance.as_str())
+/// `aws:///us-east-1a/i-0123456789abcdef0` names the instance by its last part. A provider id that names another one is never overruled.
+fn is_of(node: &NodeReport, instance: &InstanceId) -> bool {
+    match node.provider_id.as_str() {
+        "" => node.csi_node_id == instance.as_str(),
+        id => id.starts_with("aws://") && id.rsplit('/').next() == Some(instance.as_str()),
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +84,7 @@ mod tests {
         let other = || vec!["kubernetes.io/csi/ebs.csi.aws.com^vol-0bbbbbbbbbbbbbbb2".to_owned()];
         NodeReport {
             provider_id: format!("aws:///us-east-1a/{}", instance()),
+            csi_node_id: String::new(),
             ready: true,
             lease_age: Some(Duration::from_secs(9)),
             in_use: other(),
@@ -149,6 +155,30 @@ mod tests {
             (
                 "no provider id",
                 with(|n| n.provider_id.clear()),
+                Fact::Unknown,
+            ),
+            (
+                "no provider id, this instance by its CSINode",
+                with(|n| {
+                    n.provider_id.clear();
+                    n.csi_node_id = instance().to_string();
+                }),
+                Fact::Present(NodeWord::Released),
+            ),
+            (
+                "no provider id, another instance by its CSINode",
+                with(|n| {
+                    n.provider_id.clear();
+                    n.csi_node_id = "i-0bbbbbbbbbbbbbbb2".to_owned();
+                }),
+                Fact::Unknown,
+            ),
+            (
+                "a CSINode does not overrule the provider id",
+                with(|n| {
+                    n.provider_id = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2".to_owned();
+                    n.csi_node_id = instance().to_string();
+                }),
                 Fact::Unknown,
             ),
             (

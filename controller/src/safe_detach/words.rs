@@ -128,6 +128,7 @@ impl Drop for Question {
 fn report(node: Node) -> NodeReport {
     NodeReport {
         provider_id: node.provider_id,
+        csi_node_id: node.csi_node_id,
         ready: node.ready,
         lease_age: node.lease_age_ms.map(Duration::from_millis),
         in_use: node.volumes_in_use,

@@ -97,6 +97,8 @@ pub struct Node {
     pub volumes_attached: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "7")]
     pub boot_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "8")]
+    pub csi_node_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FenceRequest {

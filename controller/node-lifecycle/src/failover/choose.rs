@@ -6,6 +6,7 @@ use ebs_csi_safe_detach::lifecycle::brake::{Admitted, Seen, admit};
 use ebs_csi_safe_detach::lifecycle::{Intent, Step};
 use jiff::Timestamp;
 
+use super::switch::stopped;
 use super::{Failover, Suspect};
 use crate::leader::Term;
 use crate::tell::Tale;
@@ -44,7 +45,7 @@ impl Failover {
             !step.intents.is_empty() || taking.contains(suspect.name.as_str())
         });
         let stopped = match wanted {
-            true => self.stopped().await,
+            true => stopped(&self.client, &self.namespace).await,
             false => None,
         };
         let mut chosen = Chosen {

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::Seen;
-use ebs_csi_safe_detach::lifecycle::{Node as Facts, NodeFacts, OutOfService, Readiness};
+use ebs_csi_safe_detach::lifecycle::{
+    Attachment, Node as Facts, NodeFacts, OutOfService, Readiness,
+};
 use futures_util::future::try_join;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::fact;
-use crate::seen::{Refused, SeenAttachment, SeenNode, SeenPod, SeenVolume, Watched};
+use crate::seen::{Refused, SeenAttachment, SeenCsiNode, SeenNode, SeenPod, SeenVolume, Watched};
 use crate::table::Table;
 
 /// Everything that is watched.
@@ -21,6 +22,8 @@ use crate::table::Table;
 pub struct Tables {
     /// Nodes.
     pub nodes: Arc<Table<SeenNode>>,
+    /// What kubelets wrote down when this driver registered with them.
+    pub csi_nodes: Arc<Table<SeenCsiNode>>,
     /// Pods that have a node and claims.
     pub pods: Arc<Table<SeenPod>>,
     /// PersistentVolumes.
@@ -60,6 +63,56 @@ impl Tables {
             && self.attachments.is_complete()
     }
 
+    /// Whether every node's instance is known, where it can be. Not needed where all nodes have
+    /// provider ids: until the CSINodes are listed, those that have none are of no instance.
+    pub fn identities_are_complete(&self) -> bool {
+        self.nodes.is_complete() && self.csi_nodes.is_complete()
+    }
+
+    /// The instance of a node: its provider id's, without one that of the CSINode which belongs to this very Node.
+    pub fn instance_of(&self, seen: &SeenNode) -> Option<String> {
+        if !seen.nameless {
+            return seen.node.instance.clone();
+        }
+        let csi_node = self.csi_nodes.get(&seen.name)?;
+        csi_node.instance_of(&seen.uid).map(str::to_owned)
+    }
+
+    fn fact(&self, seen: &SeenNode) -> Fact<Facts> {
+        let instance = self.instance_of(seen);
+        Fact::Present(Facts {
+            instance,
+            ..seen.node.clone()
+        })
+    }
+
+    /// The nodes that have neither a provider id nor an entry of this driver in their CSINode: nobody can tell which instance they are.
+    pub fn unidentified(&self) -> Vec<String> {
+        let nameless = self.nodes.pick(|seen| seen.nameless);
+        let unknown = nameless
+            .iter()
+            .filter(|seen| self.instance_of(seen).is_none());
+        let mut names: Vec<String> = unknown.map(|seen| seen.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Of the nodes that have the startup taint: how many wait for the driver, and those where it
+    /// is registered and has said how many volumes it takes.
+    pub fn starting(&self) -> (usize, Vec<String>) {
+        let starting = self.nodes.pick(|seen| seen.starting);
+        let is_ready = |seen: &&Arc<SeenNode>| {
+            let csi_node = self.csi_nodes.get(&seen.name);
+            csi_node.is_some_and(|csi_node| csi_node.is_counted(&seen.uid))
+        };
+        let ready: Vec<String> = starting
+            .iter()
+            .filter(is_ready)
+            .map(|seen| seen.name.clone())
+            .collect();
+        (starting.len() - ready.len(), ready)
+    }
+
     /// The nodes that are not Ready, that carry our taint, or of which only attachments are left.
     pub fn suspects(&self) -> Vec<Suspect> {
         let unwell = self.nodes.pick(|seen| !is_well(&seen.node));
@@ -94,7 +147,7 @@ impl Tables {
                     .unwrap_or_default(),
                 facts: NodeFacts {
                     object: match seen {
-                        Some(seen) => Fact::Present(seen.node.clone()),
+                        Some(seen) => self.fact(&seen),
                         None => Fact::Absent,
                     },
                     attachments: attachments
@@ -116,6 +169,38 @@ impl Tables {
         let refused = self.attachments.pick(|seen| seen.refused().is_some());
         let refused = refused.iter().filter_map(|seen| seen.refused().cloned());
         refused.collect()
+    }
+
+    /// Whether everything has been listed that a look at refused detaches rests on.
+    pub fn refusals_are_known(&self) -> bool {
+        self.nodes.is_complete() && self.volumes.is_complete() && self.attachments.is_complete()
+    }
+
+    /// The attachments whose detach is refused, and would be sent to the instance that it was
+    /// refused for: a Node object of the same name may be another one's by now.
+    pub fn refusals(&self) -> Vec<Attachment> {
+        let refused = self.attachments.pick(|seen| seen.refused().is_some());
+        let refused = refused
+            .iter()
+            .map(|seen| (seen.node(), seen.resolve(&self.volumes)));
+        let is_of = |node: &str, attachment: &Attachment| match self.nodes.get(node) {
+            Some(seen) => self.instance_of(&seen) == attachment.instance,
+            None => true,
+        };
+        refused
+            .filter(|(node, attachment)| attachment.instance.is_some() && is_of(node, attachment))
+            .map(|(_, attachment)| attachment)
+            .collect()
+    }
+
+    /// Whether it is known which instance the node is that an attachment names.
+    pub fn is_identified(&self, attachment: &str) -> bool {
+        if !self.identities_are_complete() {
+            return true;
+        }
+        let node = self.attachments.get(attachment);
+        let node = node.and_then(|seen| self.nodes.get(seen.node()));
+        node.is_none_or(|seen| !seen.nameless || self.instance_of(&seen).is_some())
     }
 
     /// Whether attachments of the node are left.
@@ -167,7 +252,10 @@ impl Tables {
         let (object, pods) = try_join(nodes.get_opt(name), pods.list(&here)).await?;
         let attachments = self.attachments.pick(|seen| seen.node() == name);
         let facts = NodeFacts {
-            object: fact(object.as_ref()),
+            object: match &object {
+                Some(object) => self.fact(&SeenNode::of(object)),
+                None => Fact::Absent,
+            },
             attachments: attachments
                 .iter()
                 .map(|attachment| attachment.resolve(&self.volumes))

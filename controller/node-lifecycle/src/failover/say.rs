@@ -62,9 +62,12 @@ impl Failover {
             name, uid, token, ..
         } in all
         {
-            let note = format!(
+            let mut note = format!(
                 "the detach is refused ({token}); status.detachError has the reason and the next step"
             );
+            if !self.tables.is_identified(name) {
+                note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
+            }
             let about = About::Attachment {
                 name: name.clone(),
                 uid: uid.clone(),

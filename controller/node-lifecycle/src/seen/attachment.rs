@@ -10,7 +10,7 @@ use super::{Object, Seen, SeenVolume};
 use crate::table::{Row, Table};
 use crate::texts::Texts;
 
-/// The annotation whose appearance has external-attacher try a refused detach again at once.
+/// The annotation whose change has external-attacher try a refused detach again at once. Its value is when it was last written.
 pub const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
 /// Where external-attacher writes the node id that it attached to: it outlives Node and CSINode.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";

@@ -16,6 +16,8 @@ pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub const OWNER: &str = "ebs-safe-detach";
 /// The annotation beside it: instance, launch and boot that it is about.
 pub const RETURN: &str = "ebs.csi.aws.com/out-of-service";
+/// The key of the taint that keeps pods from a node until the driver is ready there.
+pub const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
 /// Label of a node, or annotation of a pod, that failover must leave alone (`failover=off`).
 pub const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 
@@ -31,8 +33,12 @@ pub struct SeenNode {
     pub uid: String,
     /// Its zone; empty when it is not labelled.
     pub zone: String,
-    /// What a step rests on.
+    /// What a step rests on. Its instance is the one that the provider id names.
     pub node: Node,
+    /// It has no provider id, so its CSINode says which instance it is.
+    pub nameless: bool,
+    /// It has the startup taint.
+    pub starting: bool,
     /// When our taint was set, by the clock of who set it.
     pub tainted: Option<Timestamp>,
 }
@@ -114,6 +120,8 @@ impl SeenNode {
                 // Only who has watched it for so long can say.
                 lost_for_long: false,
             },
+            starting: spec.taints.iter().any(|taint| taint.key == STARTUP),
+            nameless: spec.provider_id.as_ref().is_none_or(String::is_empty),
             tainted: spec
                 .taints
                 .iter()
@@ -124,12 +132,12 @@ impl SeenNode {
         }
     }
 
-    /// What a step rests on, of a whole object.
-    pub fn of(object: &core::Node) -> Node {
+    /// Of a whole object.
+    pub fn of(object: &core::Node) -> Self {
         let spec = object.spec.clone().unwrap_or_default();
         let status = object.status.clone().unwrap_or_default();
         let conditions = status.conditions.into_iter().flatten();
-        let seen = Self::whole(Object {
+        Self::whole(Object {
             metadata: Meta {
                 name: object.name_any(),
                 uid: object.uid().unwrap_or_default(),
@@ -155,8 +163,7 @@ impl SeenNode {
                         .unwrap_or_default(),
                 },
             },
-        });
-        seen.node
+        })
     }
 }
 
@@ -213,7 +220,7 @@ mod tests {
         let read = serde_json::from_value(object.clone()).expect("a node");
         let seen = SeenNode::new(read).expect("it matters").node;
         let whole: core::Node = serde_json::from_value(object).expect("a node");
-        assert_eq!(SeenNode::of(&whole), seen, "of a whole object");
+        assert_eq!(SeenNode::of(&whole).node, seen, "of a whole object");
         seen
     }
 

@@ -65,6 +65,8 @@ pub struct Meta {
 pub struct Owner {
     /// Its kind.
     pub kind: String,
+    /// Its uid.
+    pub uid: String,
     /// It is the one that manages the object.
     pub controller: bool,
 }

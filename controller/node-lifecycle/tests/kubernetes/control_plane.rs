@@ -136,6 +136,18 @@ impl ControlPlane {
         path
     }
 
+    /// A kubeconfig file of somebody whom the API server lets in by the administrator's word.
+    pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
+        let text = std::fs::read_to_string(self.kubeconfig("admin")).expect("written");
+        let text = text.replace(
+            "token: admin-token",
+            &format!("token: admin-token, as: {user}"),
+        );
+        let path = self.directory.join(format!("{user}.kubeconfig"));
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
     /// A client of `admin` or `lifecycle`.
     pub(crate) async fn client(&self, user: &str) -> Result<Client, String> {
         client(&self.kubeconfig(user)).await

@@ -22,6 +22,21 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
+/// The object of that name among the YAML blocks of a page.
+pub(crate) fn on_page(page: &str, name: &str) -> Value {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let path = PathBuf::from(here).join("../../deploy/docs").join(page);
+    let text = std::fs::read_to_string(&path).expect("a page");
+    let blocks = text.split("```yaml\n").skip(1);
+    let mut objects = blocks.map(|block| {
+        let block = block.split("```").next().unwrap_or_default();
+        serde_saphyr::from_str::<Value>(block).expect("YAML")
+    });
+    objects
+        .find(|object| object["metadata"]["name"] == name)
+        .expect("an object of that name")
+}
+
 /// Where objects of a kind are made.
 fn collection(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default();

@@ -76,6 +76,43 @@ impl Nodes {
         self.boot(name, "boot-1").await
     }
 
+    /// A Ready node whose object does not say which instance it is, and at which no driver is
+    /// registered.
+    pub(crate) async fn create_nameless(&self, name: &str) -> Result<(), String> {
+        let labels =
+            json!({"topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/hostname": name});
+        let node: Node = made(json!({
+            "metadata": {"name": name, "labels": labels, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+        }));
+        let created = self.api().create(&PostParams::default(), &node).await;
+        let created = created.map_err(|e| format!("node {name}: {e}"))?;
+        let owner =
+            json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": created.uid()}]);
+        let csi: CSINode = made(json!({
+            "metadata": {"name": name, "ownerReferences": owner},
+            "spec": {"drivers": []},
+        }));
+        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
+        let created = csi_nodes.create(&PostParams::default(), &csi).await;
+        created.map_err(|e| format!("CSINode {name}: {e}"))?;
+        self.boot(name, "boot-1").await
+    }
+
+    /// What kubelet writes when the driver registers at the node, or, without an instance, leaves.
+    pub(crate) async fn register(&self, name: &str, instance: Option<&str>) -> Result<(), String> {
+        let ours = |instance: &str| {
+            json!([{"name": "ebs.csi.aws.com", "nodeID": instance,
+                "topologyKeys": ["topology.ebs.csi.aws.com/zone"], "allocatable": {"count": 25}}])
+        };
+        let drivers = instance.map_or(json!([]), ours);
+        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
+        let patched = csi_nodes.patch(name, &PatchParams::default(), &patch).await;
+        patched
+            .map(drop)
+            .map_err(|e| format!("CSINode {name}: {e}"))
+    }
+
     /// The node's kubelet says that it is Ready in that boot, and goes on renewing its lease.
     pub(crate) async fn boot(&self, name: &str, boot: &str) -> Result<(), String> {
         self.is_ready(name, boot).await?;
@@ -91,7 +128,7 @@ impl Nodes {
         let now = jiff::Timestamp::now();
         let status = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}],
-            "nodeInfo": {"bootID": boot, "architecture": "amd64", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+            "nodeInfo": {"bootID": boot, "architecture": "amd64", "containerRuntimeVersion": "", "kernelVersion": "6.1.0", "kubeProxyVersion": "",
                 "kubeletVersion": "v1.36.3", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": ""},
         }});
         self.status(name, status).await

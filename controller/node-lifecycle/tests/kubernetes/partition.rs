@@ -6,10 +6,16 @@ use crate::cluster::{Outcome, World, must, until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new(
-        "F9_cut_off_while_the_instance_runs_and_healed",
-        cut_off(world),
-    )]
+    vec![
+        Scenario::new(
+            "F9_cut_off_while_the_instance_runs_and_healed",
+            cut_off(world),
+        ),
+        Scenario::new(
+            "refused_detach_is_tried_again_when_the_node_is_back",
+            back(world),
+        ),
+    ]
 }
 
 /// Only the API server does not hear of the node: nothing is done, and it heals by itself.
@@ -37,4 +43,23 @@ async fn cut_off(world: &World<'_>) -> Outcome {
     )?;
     world.nodes.boot("node-5", "boot-1").await?;
     until("node-5 is Ready again", || world.is_ready("node-5")).await
+}
+
+/// A detach that is refused while the node is cut off ends soon after the node is Ready again.
+async fn back(world: &World<'_>) -> Outcome {
+    let node = "back";
+    let instance = world.node(node).await?;
+    let handle = world.volume("back").await?;
+    world.run_pod("back-0", node, &["back"]).await?;
+    world.nodes.silence(node);
+    world.is_lost(node).await?;
+    world.delete_attachment("back", node).await?;
+    world.refuses("back", node, "node-not-ready").await?;
+    world.is_untouched(node, &handle, &instance).await?;
+    // kubelet ends the pod and unmounts.
+    world.end_pod("back-0").await?;
+    world.nodes.in_use(node, &[]).await?;
+    world.nodes.boot(node, "boot-1").await?;
+    world.is_tried_again("back", node).await?;
+    world.left_once(&handle, &instance)
 }

@@ -75,13 +75,7 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
     )?;
     world.end_pod("f33-0").await?;
     world.nodes.in_use("node-11", &[]).await?;
-    // external-attacher tries again at once when the object changes.
-    let begun = std::time::Instant::now();
-    while world.attachment("f33", "node-11").await?.is_some() {
-        must(begun.elapsed() < Duration::from_secs(120), "it is let go")?;
-        world.touch_attachment("f33", "node-11").await?;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
+    world.is_tried_again("f33", "node-11").await?;
     must(
         !world.driver.is_attached(&handle, &instance(11))?,
         "the volume is free",

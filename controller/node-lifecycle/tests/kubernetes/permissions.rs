@@ -15,6 +15,10 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("each_permission_is_needed", each_is_needed(world)),
         Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
+        Scenario::new(
+            "the_startup_taint_may_only_be_taken_off",
+            startup_taint(world),
+        ),
     ]
 }
 
@@ -101,6 +105,46 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// As node-lifecycle's user, on a node where the driver is not registered, so that nobody else
+/// takes the taint off.
+async fn startup_taint(world: &World<'_>) -> Outcome {
+    let name = "startup";
+    world.nodes.create_nameless(name).await?;
+    let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
+    let startup = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"});
+    let other = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoSchedule"});
+    let admin = world.all_nodes();
+    let (how, none) = (PatchParams::default(), json!([]));
+    let rows = [
+        ("to add it", none.clone(), json!([startup]), false),
+        (
+            "to add another of the key",
+            json!([startup]),
+            json!([startup, other]),
+            false,
+        ),
+        ("to change it", json!([startup]), json!([other]), false),
+        (
+            "to take one off",
+            json!([startup, other]),
+            json!([other]),
+            true,
+        ),
+        ("to take it off", json!([startup]), none, true),
+    ];
+    for (what, before, after, allowed) in rows {
+        let taints = |taints: &Value| Patch::Merge(json!({"spec": {"taints": taints}}));
+        let set = admin.patch(name, &how, &taints(&before)).await;
+        set.map_err(|e| e.to_string())?;
+        let patched = lifecycle.patch(name, &how, &taints(&after)).await;
+        must(
+            patched.is_ok() == allowed,
+            &format!("{what}: allowed is {allowed}; {patched:?}"),
+        )?;
+    }
+    world.nodes.delete(name).await
 }
 
 /// Gives the node these taints, beside those that Kubernetes has set for its state.

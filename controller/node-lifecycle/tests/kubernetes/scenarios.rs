@@ -14,8 +14,8 @@ use crate::control_plane::{self, ControlPlane};
 use crate::driver::{self, Driver};
 use crate::nodes::Nodes;
 use crate::{
-    boots, brake, fencing, installing, leader, leaving, manifests, modes, names, partition, people,
-    permissions, pods, power, several, weather,
+    boots, brake, fencing, identity, installing, leader, leaving, manifests, modes, names,
+    onboarding, partition, people, permissions, pods, power, preflight, several, weather,
 };
 
 /// Nodes beside those of the scenarios, so that the brake lets seven nodes through.
@@ -116,6 +116,9 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         leaving::scenarios(world),
         names::scenarios(world),
         partition::scenarios(world),
+        identity::scenarios(world),
+        onboarding::scenarios(world),
+        preflight::scenarios(world),
         people::scenarios(world),
         pods::scenarios(world),
         fencing::scenarios(world),

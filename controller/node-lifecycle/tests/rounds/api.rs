@@ -80,6 +80,21 @@ impl Api {
         self.objects.insert(format!("{collection}/{name}"), object);
     }
 
+    /// The node has no provider id; its CSINode names the instance, and belongs to the Node of
+    /// that uid.
+    pub(crate) fn name_by_csi_node(&mut self, number: usize, owner: &str) {
+        let name = format!("node-{number:04}");
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/{name}")) {
+            object["spec"] = json!({});
+        }
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": owner}]);
+        let drivers = json!([{"name": ebs_csi_proto::DRIVER_NAME, "nodeID": instance(number)}]);
+        self.put(
+            "/apis/storage.k8s.io/v1/csinodes",
+            json!({"metadata": {"name": name, "ownerReferences": owner}, "spec": {"drivers": drivers}}),
+        );
+    }
+
     /// The detach of that node's volume is asked for, and refused.
     pub(crate) fn refuse(&mut self, number: usize) {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
@@ -99,9 +114,15 @@ impl Api {
     }
 
     fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
-        let is_collection = ["nodes", "pods", "persistentvolumes", "volumeattachments"]
-            .iter()
-            .any(|kind| path.ends_with(kind));
+        let is_collection = [
+            "nodes",
+            "csinodes",
+            "pods",
+            "persistentvolumes",
+            "volumeattachments",
+        ]
+        .iter()
+        .any(|kind| path.ends_with(kind));
         let kind = match is_collection {
             true => path.rsplit('/').next(),
             false => path.rsplit('/').nth(1),

@@ -10,9 +10,12 @@ use ebs_csi_node_lifecycle::controller::Controller as Client;
 use ebs_csi_node_lifecycle::failover::{Failover, Fencing, Lost, Tables};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
+use ebs_csi_node_lifecycle::lease_age::LeaseAges;
+use ebs_csi_node_lifecycle::retries::Retries;
 use ebs_csi_node_lifecycle::seen::Seen;
 use ebs_csi_node_lifecycle::table::{Row, Table, follow};
 use ebs_csi_node_lifecycle::tell::Teller;
+use ebs_csi_node_lifecycle::word::Words;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 use tokio::task::JoinHandle;
@@ -56,6 +59,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
     let controller = Controller::serve(&socket);
     let tables = Arc::new(Tables::default());
     watch(&client, &tables.nodes);
+    watch(&client, &tables.csi_nodes);
     watch(&client, &tables.pods);
     watch(&client, &tables.volumes);
     watch(&client, &tables.attachments);
@@ -87,6 +91,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         episodes: Mutex::default(),
         rota: Mutex::default(),
         every: EVERY,
+        silent: Default::default(),
         fresh,
         metrics: Arc::default(),
         teller: Arc::new(teller),
@@ -149,4 +154,57 @@ async fn a_refused_detach_is_said_once_on_its_attachment() {
     let note = events[0]["note"].as_str().unwrap_or_default();
     assert!(note.contains("in-use"), "{note}");
     assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
+}
+
+#[tokio::test]
+async fn a_refused_detach_on_a_ready_node_is_tried_again() {
+    let api = Api::of(3, 0);
+    lock(&api).refuse(1);
+    let world = world_of(api, LONG).await;
+    let failover = world.failover;
+    let words = Words::new(
+        failover.client.clone(),
+        Arc::clone(&failover.tables),
+        Arc::new(LeaseAges::default()),
+        Arc::default(),
+    );
+    let mut retries = Retries {
+        client: failover.client.clone(),
+        namespace: failover.namespace.clone(),
+        tables: Arc::clone(&failover.tables),
+        words,
+        controller: failover.controller.clone(),
+        leader: Arc::clone(&failover.leader),
+        metrics: Arc::default(),
+        known: Default::default(),
+        looks: 0,
+    };
+    // No renewal of its lease was seen, so the node has no word: the controller is asked, which says
+    // that the instance is off, at every second look.
+    assert_eq!(retries.look().await, 0);
+    assert_eq!(world.controller.asked(), 0);
+    assert_eq!(retries.look().await, 1);
+    assert_eq!(world.controller.asked(), 1);
+    // The next try may be refused, too: not at every look.
+    assert_eq!(retries.look().await + retries.look().await, 0);
+    let api = lock(&world.api);
+    assert_eq!(api.asked("PATCH volumeattachments"), 1);
+    assert_eq!(api.asked("GET nodes"), 2, "each look reads the node anew");
+}
+
+#[tokio::test]
+async fn a_node_without_provider_id_fails_over_by_its_csinode() {
+    for (owner, tainted) in [("uid-0", 1), ("uid-of-another", 0)] {
+        let api = Api::of(40, 1);
+        lock(&api).name_by_csi_node(0, owner);
+        let world = world_of(api, LONG).await;
+        assert_eq!(
+            world.failover.tables.unidentified().len(),
+            1 - tainted,
+            "{owner}"
+        );
+        world.failover.round().await;
+        let api = lock(&world.api);
+        assert_eq!(api.asked("PATCH nodes"), tainted, "{owner}");
+    }
 }

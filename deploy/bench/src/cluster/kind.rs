@@ -13,6 +13,8 @@ pub enum Kind {
     VolumeAttachments,
     /// `storage.k8s.io/v1` CSIDrivers.
     CsiDrivers,
+    /// `storage.k8s.io/v1` CSINodes.
+    CsiNodes,
     /// `coordination.k8s.io/v1` Leases.
     Leases,
     /// `v1` ConfigMaps.
@@ -22,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [(Self, &'static str, &'static str, &'static str); 8] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 9] = [
         (Self::Nodes, "nodes", "v1", "Node"),
         (Self::Pods, "pods", "v1", "Pod"),
         (
@@ -43,6 +45,7 @@ impl Kind {
             "storage.k8s.io/v1",
             "CSIDriver",
         ),
+        (Self::CsiNodes, "csinodes", "storage.k8s.io/v1", "CSINode"),
         (Self::Leases, "leases", "coordination.k8s.io/v1", "Lease"),
         (Self::ConfigMaps, "configmaps", "v1", "ConfigMap"),
         (Self::Events, "events", "events.k8s.io/v1", "Event"),

@@ -43,6 +43,7 @@ impl Cluster {
         };
         let report = NodeReport {
             provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
+            csi_node_id: String::new(),
             ready: self.lost[0].is_none(),
             lease_age: Some(Duration::from_secs(self.now - self.heard[0])),
             in_use: names(self.in_use),

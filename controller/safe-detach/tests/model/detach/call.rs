@@ -188,6 +188,7 @@ impl World {
         };
         let report = NodeReport {
             provider_id: format!("aws:///us-east-1a/{}", id(node)),
+            csi_node_id: String::new(),
             ready: k.ready,
             lease_age: Some(if k.fresh {
                 Duration::ZERO

@@ -170,6 +170,7 @@ impl World {
         };
         let report = self.node.map(|node| NodeReport {
             provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
+            csi_node_id: String::new(),
             ready: node.ready,
             lease_age: Some(Duration::ZERO),
             in_use: listed(node.in_use),

@@ -1,0 +1,139 @@
+//! A kubeconfig file with everything that it names, read before confinement: afterwards no file of the machine can
+//! be opened but those that the process still needs.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{AuthInfo, Kubeconfig};
+
+/// Reads the file of the current context with its certificates and key.
+///
+/// # Errors
+/// One line for a person: what cannot be read, or cannot be used by a process that may run no other program.
+pub fn read(file: &Path) -> Result<Kubeconfig, String> {
+    let mut config = Kubeconfig::read_from(file).map_err(|error| error.to_string())?;
+    let context = config.contexts.iter().find(|named| {
+        let current = config.current_context.as_ref();
+        current == Some(&named.name)
+    });
+    let Some(context) = context.and_then(|named| named.context.clone()) else {
+        // The client says what is wrong with it.
+        return Ok(config);
+    };
+    config
+        .clusters
+        .retain(|named| named.name == context.cluster);
+    config
+        .auth_infos
+        .retain(|named| context.user.as_ref() == Some(&named.name));
+    for cluster in config
+        .clusters
+        .iter_mut()
+        .filter_map(|n| n.cluster.as_mut())
+    {
+        let held = &mut cluster.certificate_authority_data;
+        take_in(&mut cluster.certificate_authority, held)?;
+    }
+    for user in config
+        .auth_infos
+        .iter_mut()
+        .filter_map(|n| n.auth_info.as_mut())
+    {
+        refuse_programs(file, user)?;
+        let held = &mut user.client_certificate_data;
+        take_in(&mut user.client_certificate, held)?;
+        let mut key = None;
+        take_in(&mut user.client_key, &mut key)?;
+        if let Some(key) = key {
+            user.client_key_data = Some(key.into());
+        }
+    }
+    Ok(config)
+}
+
+/// The directories of token files: these are read again when they change.
+pub fn token_directories(config: &Kubeconfig) -> Vec<PathBuf> {
+    let users = config
+        .auth_infos
+        .iter()
+        .filter_map(|n| n.auth_info.as_ref());
+    let files = users.filter_map(|user| user.token_file.as_ref());
+    let parents = files.filter_map(|file| Path::new(file).parent());
+    parents.map(Path::to_owned).collect()
+}
+
+/// Replaces a file's name by its content. Data that stands beside the name wins, as in kubectl.
+fn take_in(file: &mut Option<String>, data: &mut Option<String>) -> Result<(), String> {
+    let Some(name) = file.take().filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    if data.as_ref().is_some_and(|data| !data.is_empty()) {
+        return Ok(());
+    }
+    let content = std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?;
+    *data = Some(STANDARD.encode(content));
+    Ok(())
+}
+
+fn refuse_programs(file: &Path, user: &AuthInfo) -> Result<(), String> {
+    if user.exec.is_none() && user.auth_provider.is_none() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: its user is authenticated by a program, and this process may run none; give it a token, a tokenFile or a client certificate",
+        file.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(folder: &Path, user: &str) -> PathBuf {
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: here,
+              clusters: [{{name: here, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: ca.crt}}}},
+                         {{name: other, cluster: {{server: 'https://127.0.0.1:2', certificate-authority: none.crt}}}}],
+              users: [{{name: here, user: {user}}}],
+              contexts: [{{name: here, context: {{cluster: here, user: here}}}}]}}"
+        );
+        let file = folder.join("kubeconfig");
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn named_files_become_data_of_the_current_context() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in [("ca.crt", "ca"), ("me.crt", "me"), ("me.key", "key")] {
+            std::fs::write(folder.path().join(name), content).unwrap();
+        }
+        let user = "{client-certificate: me.crt, client-key: me.key, tokenFile: tokens/token}";
+        let config = read(&written(folder.path(), user)).unwrap();
+        assert_eq!(
+            config.clusters.len(),
+            1,
+            "another context's files are not read"
+        );
+        let cluster = config.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.certificate_authority, None);
+        assert_eq!(cluster.certificate_authority_data.as_deref(), Some("Y2E="));
+        let user = config.auth_infos[0].auth_info.as_ref().unwrap();
+        assert_eq!((&user.client_certificate, &user.client_key), (&None, &None));
+        assert_eq!(user.client_certificate_data.as_deref(), Some("bWU="));
+        assert!(user.client_key_data.is_some());
+        assert_eq!(token_directories(&config), [folder.path().join("tokens")]);
+    }
+
+    #[test]
+    fn unreadable_files_and_programs_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = read(&written(folder.path(), "{}")).unwrap_err();
+        assert!(refused.contains("ca.crt"), "{refused}");
+        std::fs::write(folder.path().join("ca.crt"), "ca").unwrap();
+        let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}";
+        let refused = read(&written(folder.path(), user)).unwrap_err();
+        assert!(refused.contains("may run none"), "{refused}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Nodes that have just joined: the startup taint keeps pods away until the driver can serve them,
+//! and goes then.
+//!
+//! Level-triggered and for ever: a taint that is put on a node again is taken off again. Neither
+//! safe detach nor the kill switch of failover has a part in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::act::Done;
+use crate::failover::Tables;
+use crate::leader::Leader;
+use crate::metrics::Metrics;
+use crate::seen::STARTUP;
+
+/// Between two looks. They cost nothing while no node has the taint.
+const EVERY: Duration = Duration::from_secs(1);
+/// After a patch, done or not, a node is left alone for so long: the watch may lag, or the API
+/// server refuses.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Nodes of one look, so that a cluster that starts does not flood the API server.
+const AT_ONCE: usize = 25;
+
+/// Takes the startup taint from nodes.
+pub struct Onboarding {
+    /// For the patches.
+    pub client: Client,
+    /// What is registered where.
+    pub tables: Arc<Tables>,
+    /// Whether this process may act.
+    pub leader: Arc<Leader>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// When each node was last patched.
+    pub tried: HashMap<String, Instant>,
+}
+
+impl Onboarding {
+    /// Looks, for ever.
+    pub async fn run(mut self) {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            if self.leader.leads() && self.tables.identities_are_complete() {
+                self.look().await;
+            } else {
+                self.tried.clear();
+                self.metrics.starting(0);
+            }
+        }
+    }
+
+    async fn look(&mut self) {
+        let (waiting, mut ready) = self.tables.starting();
+        self.metrics.starting(waiting + ready.len());
+        self.tried.retain(|_, tried| tried.elapsed() < AGAIN);
+        ready.retain(|name| !self.tried.contains_key(name));
+        for name in ready.into_iter().take(AT_ONCE) {
+            let result = match take_off(&self.client, &name).await {
+                Ok(Done::Done) => {
+                    tracing::info!(
+                        node = name,
+                        "the driver is ready there: the startup taint is gone"
+                    );
+                    "done"
+                }
+                Ok(Done::Overtaken) => "overtaken",
+                Err(error) => {
+                    tracing::warn!(node = name, %error, "the startup taint could not be taken off");
+                    "failed"
+                }
+            };
+            self.metrics.startup_taint(result);
+            self.tried.insert(name, Instant::now());
+        }
+    }
+}
+
+/// Takes the taint off, whatever its effect. The list of taints as it was read is the condition, so
+/// that no taint that another sets meanwhile is lost.
+///
+/// # Errors
+/// The API server's.
+async fn take_off(client: &Client, name: &str) -> Result<Done, kube::Error> {
+    let path = format!("/api/v1/nodes/{name}");
+    let request = Request::get(&path).body(Vec::new());
+    let node: Value = match client
+        .request(request.map_err(kube::Error::HttpError)?)
+        .await
+    {
+        Err(error) => return overtaken(error),
+        Ok(node) => node,
+    };
+    let Some(patch) = patch(&node) else {
+        return Ok(Done::Overtaken);
+    };
+    let request = Request::patch(&path)
+        .header("content-type", "application/json-patch+json")
+        .body(patch.to_string().into_bytes());
+    let patched: Result<Value, _> = client
+        .request(request.map_err(kube::Error::HttpError)?)
+        .await;
+    patched.map_or_else(overtaken, |_| Ok(Done::Done))
+}
+
+/// The Node is gone, or has changed since it was read (422: a test of the patch failed).
+fn overtaken(error: kube::Error) -> Result<Done, kube::Error> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => Ok(Done::Overtaken),
+        error => Err(error),
+    }
+}
+
+/// `None`: the taint is not there any more.
+fn patch(node: &Value) -> Option<Value> {
+    let before = node["spec"]["taints"].as_array()?;
+    let after: Vec<&Value> = before
+        .iter()
+        .filter(|taint| taint["key"] != STARTUP)
+        .collect();
+    if after.len() == before.len() {
+        return None;
+    }
+    Some(json!([
+        {"op": "test", "path": "/metadata/uid", "value": node["metadata"]["uid"]},
+        {"op": "test", "path": "/spec/taints", "value": before},
+        {"op": "replace", "path": "/spec/taints", "value": after},
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_startup_taint_is_taken_off() {
+        let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule", "new": 1});
+        let ours = |effect: &str| json!({"key": STARTUP, "effect": effect});
+        let node = |taints: Value| json!({"metadata": {"uid": "u"}, "spec": {"taints": taints}});
+        let before = json!([ours("NoExecute"), other, ours("NoSchedule")]);
+        let patch_of = patch(&node(before.clone())).unwrap();
+        assert_eq!(patch_of[0]["value"], "u");
+        assert_eq!(
+            patch_of[1]["value"], before,
+            "as it was read, every field of it"
+        );
+        assert_eq!(patch_of[2]["value"], json!([other]));
+        assert_eq!(patch(&node(json!([other]))), None);
+        assert_eq!(patch(&json!({"metadata": {}, "spec": {}})), None);
+    }
+}

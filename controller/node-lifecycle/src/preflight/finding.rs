@@ -1,0 +1,144 @@
+//! What was found of one object, or of several for one reason.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::Output;
+
+/// How many names a line shows.
+const NAMED: usize = 10;
+
+/// What follows for whoever wants to install the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The driver refuses it, or cannot serve it.
+    Refused,
+    /// The driver leaves it alone.
+    Ignored,
+    /// Somebody should know.
+    Noted,
+    /// Nothing is to be done.
+    Fine,
+}
+
+impl Verdict {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Ignored => "ignored",
+            Self::Noted => "noted",
+            Self::Fine => "fine",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What follows.
+    pub verdict: Verdict,
+    /// The kind of object.
+    pub kind: &'static str,
+    /// Its name, with the namespace where it has one; several are separated by commas.
+    pub name: String,
+    /// What was found.
+    pub says: String,
+    /// What to do; empty: nothing.
+    pub next: String,
+}
+
+impl Finding {
+    /// That nothing is wrong with a kind of object.
+    pub(super) fn fine(kind: &'static str, says: String) -> Self {
+        Self {
+            verdict: Verdict::Fine,
+            kind,
+            name: String::new(),
+            says,
+            next: String::new(),
+        }
+    }
+}
+
+/// Several names for a line: the first of them, and how many more there are.
+pub(super) fn names(all: &[String]) -> String {
+    let shown = all.iter().take(NAMED).map(String::as_str);
+    let shown = shown.collect::<Vec<_>>().join(",");
+    match all.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    refused: usize,
+    findings: &'a [Finding],
+}
+
+/// Writes the findings.
+///
+/// # Errors
+/// The writer's.
+pub(super) fn print(findings: &[Finding], output: Output, to: &mut impl Write) -> io::Result<()> {
+    let refused = findings.iter().filter(|f| f.verdict == Verdict::Refused);
+    let refused = refused.count();
+    if output == Output::Json {
+        let document = Document { refused, findings };
+        serde_json::to_writer_pretty(&mut *to, &document)?;
+        return writeln!(to);
+    }
+    for finding in findings {
+        writeln!(to, "{}", line(finding))?;
+    }
+    match refused {
+        0 => writeln!(to, "nothing is refused"),
+        some => writeln!(to, "refused: {some}"),
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    let subject = match finding.name.as_str() {
+        "" => finding.kind.to_owned(),
+        name => format!("{}/{name}", finding.kind),
+    };
+    let mut line = format!("{:8} {subject}: {}", finding.verdict.word(), finding.says);
+    if !finding.next.is_empty() {
+        line = format!("{line}; {}", finding.next);
+    }
+    // What a cluster's objects say must not look like another line.
+    line.replace(|c: char| c.is_control(), " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_one_line_with_its_next_step() {
+        let finding = Finding {
+            verdict: Verdict::Refused,
+            kind: "PersistentVolume",
+            name: "pv-1".to_owned(),
+            says: "two\nlines".to_owned(),
+            next: "do this".to_owned(),
+        };
+        assert_eq!(
+            line(&finding),
+            "refused  PersistentVolume/pv-1: two lines; do this"
+        );
+        let mut text = Vec::new();
+        print(&[finding], Output::Text, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.lines().last(), Some("refused: 1"));
+    }
+
+    #[test]
+    fn long_lists_of_names_are_cut() {
+        let all: Vec<String> = (0..12).map(|n| format!("n{n}")).collect();
+        assert_eq!(names(&all), "n0,n1,n2,n3,n4,n5,n6,n7,n8,n9 and 2 more");
+        assert_eq!(names(&all[..2]), "n0,n1");
+    }
+}

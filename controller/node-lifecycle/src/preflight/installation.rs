@@ -1,0 +1,152 @@
+//! Whose the present installation is.
+
+use std::collections::BTreeMap;
+
+use ebs_csi_proto::DRIVER_NAME;
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::{Resource, ResourceExt};
+
+use super::{Finding, Verdict};
+
+/// The names under which the driver's workloads are installed.
+const WORKLOADS: [&str; 3] = ["ebs-csi-controller", "ebs-csi-node", "ebs-csi-node-windows"];
+/// The label by which charts name what they install, and the driver's name there.
+const NAME_LABEL: (&str, &str) = ("app.kubernetes.io/name", "aws-ebs-csi-driver");
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Who applied an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    Helm { release: String, namespace: String },
+    Eks,
+    Manifests,
+    Unknown,
+}
+
+/// The CSIDriver object.
+pub(super) fn driver(found: Option<&CSIDriver>) -> Finding {
+    match found {
+        Some(object) => finding("CSIDriver", DRIVER_NAME.to_owned(), owner(object)),
+        None => Finding::fine("CSIDriver", format!("{DRIVER_NAME} is not installed")),
+    }
+}
+
+/// Deployments or DaemonSets of the driver.
+pub(super) fn workloads<K: Resource>(kind: &'static str, all: &[K]) -> Vec<Finding> {
+    let is_ours = |object: &&K| {
+        let label = object.labels().get(NAME_LABEL.0).map(String::as_str);
+        label == Some(NAME_LABEL.1) || WORKLOADS.contains(&object.name_any().as_str())
+    };
+    let ours = all.iter().filter(is_ours);
+    ours.map(|object| {
+        let namespace = object.namespace().unwrap_or_default();
+        let name = format!("{namespace}/{}", object.name_any());
+        finding(kind, name, owner(object))
+    })
+    .collect()
+}
+
+fn owner<K: Resource>(object: &K) -> Owner {
+    let managed_by = object.labels().get(MANAGED_BY).map(String::as_str);
+    let managers = object.managed_fields().iter();
+    let mut managers = managers.filter_map(|entry| entry.manager.as_deref());
+    if managed_by == Some("EKS") || managers.any(|manager| manager == "eks") {
+        return Owner::Eks;
+    }
+    let annotations: &BTreeMap<String, String> = object.annotations();
+    if let Some(release) = annotations.get(RELEASE_NAME) {
+        return Owner::Helm {
+            release: release.clone(),
+            namespace: annotations
+                .get(RELEASE_NAMESPACE)
+                .cloned()
+                .unwrap_or_default(),
+        };
+    }
+    match annotations.contains_key(LAST_APPLIED) {
+        true => Owner::Manifests,
+        false => Owner::Unknown,
+    }
+}
+
+fn finding(kind: &'static str, name: String, owner: Owner) -> Finding {
+    let (says, next) = match owner {
+        Owner::Helm { release, namespace } => (
+            format!("of the Helm release {release} in the namespace {namespace}"),
+            format!(
+                "if that is another driver's chart, take it over with helm upgrade of that release, or uninstall it first (helm -n {namespace} uninstall {release}); volumes stay attached and mounted"
+            ),
+        ),
+        Owner::Eks => (
+            "of the EKS add-on".to_owned(),
+            "delete the add-on with --preserve, then install with helm --take-ownership".to_owned(),
+        ),
+        Owner::Manifests => (
+            "applied with kubectl from plain manifests".to_owned(),
+            "delete the workloads with --cascade=orphan, then install with helm --take-ownership"
+                .to_owned(),
+        ),
+        Owner::Unknown => (
+            "there, and nothing on it says who applied it".to_owned(),
+            "find out who applies it before you install: two installations would overwrite each other"
+                .to_owned(),
+        ),
+    };
+    Finding {
+        verdict: Verdict::Noted,
+        kind,
+        name,
+        says,
+        next,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::{Value, json};
+
+    fn deployment(name: &str, labels: Value, annotations: Value, manager: &str) -> Deployment {
+        let meta = json!({"name": name, "namespace": "kube-system", "labels": labels,
+            "annotations": annotations, "managedFields": [{"manager": manager}]});
+        serde_json::from_value(json!({"metadata": meta})).unwrap()
+    }
+
+    #[test]
+    fn each_way_to_install_is_told_from_the_others() {
+        let ours = "ebs-csi-controller";
+        let helm = json!({RELEASE_NAME: "ebs", RELEASE_NAMESPACE: "kube-system"});
+        let rows = [
+            (deployment(ours, json!({}), helm, "helm"), "release ebs"),
+            (
+                deployment(ours, json!({MANAGED_BY: "EKS"}), json!({}), ""),
+                "EKS add-on",
+            ),
+            (deployment(ours, json!({}), json!({}), "eks"), "EKS add-on"),
+            (
+                deployment(ours, json!({}), json!({LAST_APPLIED: "{}"}), "kubectl"),
+                "kubectl",
+            ),
+            (
+                deployment(ours, json!({}), json!({}), "argocd"),
+                "nothing on it says",
+            ),
+            (
+                deployment("x", json!({NAME_LABEL.0: NAME_LABEL.1}), json!({}), ""),
+                "nothing on it",
+            ),
+        ];
+        for (object, want) in rows {
+            let found = workloads("Deployment", &[object]);
+            assert_eq!(found.len(), 1, "{want}");
+            assert!(found[0].says.contains(want), "{want}: {found:?}");
+        }
+        let other = deployment("x", json!({}), json!({}), "");
+        assert!(workloads("Deployment", &[other]).is_empty());
+        assert_eq!(driver(None).verdict, Verdict::Fine);
+    }
+}

@@ -1,0 +1,236 @@
+//! Nodes on which the driver does not run, or not yet.
+
+use std::collections::BTreeMap;
+
+use ebs_csi_proto::DRIVER_NAME;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::ResourceExt;
+
+use super::finding::names;
+use super::{Finding, Verdict};
+use crate::seen::STARTUP;
+
+/// The oldest kernel that has the interfaces that the node uses.
+const OLDEST_KERNEL: (u64, u64) = (5, 15);
+/// Where EKS says that a node is a Fargate pod's own.
+const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
+
+/// Why nodes are not as the driver needs them: in this order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    Windows { serves: bool },
+    Fargate,
+    HyperPod,
+    Architecture(String),
+    Kernel(String),
+    Nameless,
+    Tainted,
+}
+
+/// All nodes, those of one reason together.
+pub(super) fn judge(all: &[Node], registered: &[CSINode]) -> Vec<Finding> {
+    let mut by_reason: BTreeMap<Why, Vec<String>> = BTreeMap::new();
+    for node in all {
+        for why in reasons(node, registered) {
+            by_reason.entry(why).or_default().push(node.name_any());
+        }
+    }
+    if by_reason.is_empty() {
+        let says = format!("{} nodes, the driver runs on all", all.len());
+        return vec![Finding::fine("Node", says)];
+    }
+    let of_reason = by_reason.iter().map(|(why, nodes)| why.finding(nodes));
+    of_reason.collect()
+}
+
+fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
+    let name = node.name_any();
+    let entry = registered.iter().find(|of| of.name_any() == name);
+    let mut drivers = entry.into_iter().flat_map(|of| &of.spec.drivers);
+    let ours = drivers.find(|driver| driver.name == DRIVER_NAME);
+    if node.labels().get(COMPUTE_TYPE).map(String::as_str) == Some("fargate") {
+        return vec![Why::Fargate];
+    }
+    let mut all = Vec::new();
+    let info = node.status.as_ref().and_then(|s| s.node_info.as_ref());
+    if let Some(info) = info {
+        if info.operating_system == "windows" {
+            let serves = ours.is_some();
+            return vec![Why::Windows { serves }];
+        }
+        // What is empty its kubelet has not written yet.
+        if !matches!(info.architecture.as_str(), "" | "amd64") {
+            all.push(Why::Architecture(info.architecture.clone()));
+        }
+        let version = &info.kernel_version;
+        let is_new = kernel(version).is_some_and(|kernel| kernel >= OLDEST_KERNEL);
+        if !is_new && !version.is_empty() {
+            all.push(Why::Kernel(version.clone()));
+        }
+    }
+    let spec = node.spec.as_ref();
+    if name.starts_with("hyperpod-") {
+        all.push(Why::HyperPod);
+    }
+    let provider_id = spec.and_then(|spec| spec.provider_id.as_deref());
+    if provider_id.unwrap_or_default().is_empty() && ours.is_none() {
+        all.push(Why::Nameless);
+    }
+    let taints = spec.and_then(|spec| spec.taints.as_ref());
+    if taints
+        .into_iter()
+        .flatten()
+        .any(|taint| taint.key == STARTUP)
+    {
+        all.push(Why::Tainted);
+    }
+    all
+}
+
+/// `5.10.220-209.869.amzn2.x86_64`: the first two numbers.
+fn kernel(version: &str) -> Option<(u64, u64)> {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit());
+    let major = numbers.next()?.parse().ok()?;
+    Some((major, numbers.next()?.parse().ok()?))
+}
+
+impl Why {
+    fn finding(&self, nodes: &[String]) -> Finding {
+        let elsewhere = "keep pods with EBS volumes off them, or serve them by the former driver";
+        let (verdict, says, next) = match self {
+            Self::Windows { serves: true } => (
+                Verdict::Refused,
+                "Windows, and the former driver serves volumes there".to_owned(),
+                "this driver does not run on Windows: move these volumes' pods first",
+            ),
+            Self::Windows { serves: false } => (
+                Verdict::Ignored,
+                "Windows: this driver does not run there".to_owned(),
+                "",
+            ),
+            Self::Fargate => (
+                Verdict::Ignored,
+                "Fargate: no EBS volume can be attached there".to_owned(),
+                "",
+            ),
+            Self::HyperPod => (
+                Verdict::Refused,
+                "HyperPod: the controller refuses to attach there".to_owned(),
+                elsewhere,
+            ),
+            Self::Architecture(found) => (
+                Verdict::Refused,
+                format!("architecture {found:?}: the driver is tried on amd64 alone"),
+                elsewhere,
+            ),
+            Self::Kernel(found) => (
+                Verdict::Refused,
+                format!(
+                    "kernel {found:?}: {}.{} or later is needed",
+                    OLDEST_KERNEL.0, OLDEST_KERNEL.1
+                ),
+                "choose a newer machine image",
+            ),
+            Self::Nameless => (
+                Verdict::Noted,
+                "no providerID, and this driver is not registered there".to_owned(),
+                "with --safe-detach=enforce nobody can speak for them until the driver's node pod runs there",
+            ),
+            Self::Tainted => (
+                Verdict::Noted,
+                format!("the taint {STARTUP} keeps pods away until the driver is ready there"),
+                "it goes when the driver is registered and its limit of volumes is known (node-lifecycle --onboarding=on)",
+            ),
+        };
+        Finding {
+            verdict,
+            kind: "Node",
+            name: names(nodes),
+            says,
+            next: next.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn found(name: &str, os: &str, arch: &str, kernel: &str, spec: Value) -> Vec<Verdict> {
+        let node = json!({"metadata": {"name": name}, "spec": spec, "status": {"nodeInfo": {
+            "operatingSystem": os, "architecture": arch, "kernelVersion": kernel, "bootID": "",
+            "containerRuntimeVersion": "", "kubeProxyVersion": "", "kubeletVersion": "",
+            "machineID": "", "osImage": "", "systemUUID": ""}}});
+        let served = json!({"metadata": {"name": "served"}, "spec": {"drivers": [
+            {"name": DRIVER_NAME, "nodeID": "i-0123456789abcdef0"}]}});
+        let nodes = [serde_json::from_value(node).unwrap()];
+        let findings = judge(&nodes, &[serde_json::from_value(served).unwrap()]);
+        findings.iter().map(|finding| finding.verdict).collect()
+    }
+
+    #[test]
+    fn each_kind_of_node_has_a_row() {
+        use Verdict::{Fine, Ignored, Noted, Refused};
+        let aws = || json!({"providerID": "aws:///us-east-1a/i-0123456789abcdef0"});
+        let tainted = json!({"providerID": "aws:///a/i-0123456789abcdef0",
+            "taints": [{"key": STARTUP, "effect": "NoExecute"}]});
+        let new = "6.1.0-13-amd64";
+        let rows = [
+            ("n", "linux", "amd64", new, aws(), vec![Fine]),
+            ("n", "linux", "amd64", "5.15.0", aws(), vec![Fine]),
+            (
+                "n",
+                "linux",
+                "amd64",
+                "5.10.220-209.869.amzn2.x86_64",
+                aws(),
+                vec![Refused],
+            ),
+            ("n", "linux", "amd64", "unknown", aws(), vec![Refused]),
+            ("n", "", "", "", aws(), vec![Fine]),
+            ("n", "linux", "arm64", new, aws(), vec![Refused]),
+            (
+                "n",
+                "linux",
+                "arm64",
+                "4.14.1",
+                aws(),
+                vec![Refused, Refused],
+            ),
+            ("n", "windows", "amd64", "10.0.20348", aws(), vec![Ignored]),
+            (
+                "served",
+                "windows",
+                "amd64",
+                "10.0.20348",
+                aws(),
+                vec![Refused],
+            ),
+            ("hyperpod-i-1", "linux", "amd64", new, aws(), vec![Refused]),
+            ("n", "linux", "amd64", new, json!({}), vec![Noted]),
+            ("served", "linux", "amd64", new, json!({}), vec![Fine]),
+            ("n", "linux", "amd64", new, tainted, vec![Noted]),
+        ];
+        for (name, os, arch, kernel, spec, want) in rows {
+            assert_eq!(
+                found(name, os, arch, kernel, spec),
+                want,
+                "{name} {os} {arch} {kernel}"
+            );
+        }
+    }
+
+    #[test]
+    fn nodes_of_one_reason_are_one_finding() {
+        let node = |name: &str| {
+            let node = json!({"metadata": {"name": name,
+                "labels": {COMPUTE_TYPE: "fargate"}}});
+            serde_json::from_value::<Node>(node).unwrap()
+        };
+        let findings = judge(&[node("a"), node("b")], &[]);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].name, "a,b");
+    }
+}

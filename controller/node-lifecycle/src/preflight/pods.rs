@@ -1,0 +1,146 @@
+//! Pods that hold copies of the host's mounts.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use super::finding::names;
+use super::{Finding, Verdict};
+
+/// Below one of these are kubelet's mounts of volumes.
+const ABOVE_KUBELET: [&str; 5] = [
+    "/",
+    "/var",
+    "/var/lib",
+    "/var/lib/kubelet",
+    "/var/lib/kubelet/pods",
+];
+
+/// Pods with a host path above kubelet's mounts and without propagation: those of one owner
+/// together.
+pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
+    let mut by_owner: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for pod in all.iter().filter(|pod| !has_ended(pod)) {
+        for path in copies(pod) {
+            let key = (owner(pod), path);
+            by_owner.entry(key).or_default().push(pod.name_any());
+        }
+    }
+    if by_owner.is_empty() {
+        let says = "none holds copies of the host's mounts".to_owned();
+        return vec![Finding::fine("Pod", says)];
+    }
+    let of_owner = by_owner.iter().map(|((owner, path), pods)| Finding {
+        verdict: Verdict::Noted,
+        kind: "Pod",
+        name: owner.clone(),
+        says: format!(
+            "mounts the host's {path} without propagation ({}): file systems that were mounted when it started stay busy there until it ends",
+            names(pods)
+        ),
+        next: "give the volumeMount mountPropagation: HostToContainer".to_owned(),
+    });
+    of_owner.collect()
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// What it belongs to.
+fn owner(pod: &Pod) -> String {
+    let namespace = pod.namespace().unwrap_or_default();
+    let mut owners = pod.owner_references().iter();
+    match owners.find(|owner| owner.controller == Some(true)) {
+        Some(owner) => format!("{namespace}/{}/{}", owner.kind, owner.name),
+        None => format!("{namespace}/{}", pod.name_any()),
+    }
+}
+
+/// The host paths that a container mounts as a copy.
+fn copies(pod: &Pod) -> Vec<String> {
+    let Some(spec) = &pod.spec else {
+        return Vec::new();
+    };
+    let volumes = spec.volumes.iter().flatten();
+    let host = volumes.filter_map(|volume| {
+        let path = cleaned(&volume.host_path.as_ref()?.path);
+        ABOVE_KUBELET
+            .contains(&path.as_str())
+            .then_some((&volume.name, path))
+    });
+    let init = spec.init_containers.iter().flatten();
+    let containers: Vec<_> = spec.containers.iter().chain(init).collect();
+    let is_copied = |name: &String| {
+        let mounts = containers
+            .iter()
+            .flat_map(|c| c.volume_mounts.iter().flatten());
+        mounts
+            .filter(|mount| mount.name == *name)
+            .any(|mount| matches!(mount.mount_propagation.as_deref(), None | Some("" | "None")))
+    };
+    host.filter(|(name, _)| is_copied(name))
+        .map(|(_, path)| path)
+        .collect()
+}
+
+fn cleaned(path: &str) -> String {
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    format!("/{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, path: &str, propagation: Option<&str>, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "m", "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]},
+            "spec": {
+                "volumes": [{"name": "host", "hostPath": {"path": path}}],
+                "containers": [{"name": "c", "volumeMounts": [
+                    {"name": "host", "mountPath": "/host", "mountPropagation": propagation}]}],
+            },
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_copies_above_kubelets_mounts_are_noted() {
+        let rows = [
+            ("/", None, "Running", Verdict::Noted),
+            ("/var/lib/", Some("None"), "Running", Verdict::Noted),
+            ("//var/./lib/kubelet", None, "Pending", Verdict::Noted),
+            ("/", Some("HostToContainer"), "Running", Verdict::Fine),
+            ("/", Some("Bidirectional"), "Running", Verdict::Fine),
+            ("/var/log", None, "Running", Verdict::Fine),
+            ("/", None, "Succeeded", Verdict::Fine),
+        ];
+        for (path, propagation, phase, want) in rows {
+            let found = judge(&[pod("a", path, propagation, phase)]);
+            assert_eq!(found[0].verdict, want, "{path} {propagation:?} {phase}");
+        }
+    }
+
+    #[test]
+    fn pods_of_one_owner_are_one_finding() {
+        let found = judge(&[
+            pod("a", "/", None, "Running"),
+            pod("b", "/", None, "Running"),
+        ]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "m/DaemonSet/agent");
+        assert!(found[0].says.contains("(a,b)"), "{found:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! PersistentVolumes and StorageClasses: what the driver's nodes and controller refuse of them.
+
+use ebs_csi_policy::flag;
+use ebs_csi_proto::DRIVER_NAME;
+use ebs_csi_wire::{FsType, MountFlag, VolumeId};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+
+use super::{Finding, Verdict};
+
+/// The in-tree provisioner, whose volumes Kubernetes hands to this driver.
+const IN_TREE: &str = "kubernetes.io/aws-ebs";
+/// Handles of disks that a node has by itself.
+const NODE_LOCAL: &str = "local-ebs://";
+
+/// All volumes of this driver.
+pub(super) fn volumes(all: &[PersistentVolume]) -> Vec<Finding> {
+    let ours: Vec<_> = all.iter().filter_map(Volume::of).collect();
+    let mut findings: Vec<_> = ours.iter().flat_map(Volume::judge).collect();
+    if findings.is_empty() {
+        let says = format!("{} of this driver, all can be used", ours.len());
+        findings.push(Finding::fine("PersistentVolume", says));
+    }
+    findings
+}
+
+/// All classes of this driver.
+pub(super) fn classes(all: &[StorageClass]) -> Vec<Finding> {
+    let is_ours =
+        |class: &&StorageClass| class.provisioner == DRIVER_NAME || class.provisioner == IN_TREE;
+    let ours: Vec<_> = all.iter().filter(is_ours).collect();
+    let mut findings: Vec<_> = ours.iter().flat_map(|class| judge_class(class)).collect();
+    if findings.is_empty() {
+        let says = format!("{} of this driver, all can be used", ours.len());
+        findings.push(Finding::fine("StorageClass", says));
+    }
+    findings
+}
+
+/// A volume of this driver, also one that is still written in its in-tree form.
+struct Volume {
+    name: String,
+    handle: String,
+    fs_type: Option<String>,
+    is_block: bool,
+    options: Vec<String>,
+}
+
+impl Volume {
+    fn of(object: &PersistentVolume) -> Option<Self> {
+        let spec = object.spec.as_ref()?;
+        let (handle, fs_type) = match (&spec.csi, &spec.aws_elastic_block_store) {
+            (Some(csi), _) if csi.driver == DRIVER_NAME => {
+                (csi.volume_handle.clone(), csi.fs_type.clone())
+            }
+            (None, Some(in_tree)) => {
+                // `aws://us-east-1a/vol-0123456789abcdef0`, or the id alone.
+                let id = in_tree.volume_id.rsplit('/').next().unwrap_or_default();
+                (id.to_owned(), in_tree.fs_type.clone())
+            }
+            _ => return None,
+        };
+        Some(Self {
+            name: object.name_any(),
+            handle,
+            fs_type,
+            is_block: spec.volume_mode.as_deref() == Some("Block"),
+            options: spec.mount_options.clone().unwrap_or_default(),
+        })
+    }
+
+    fn judge(&self) -> Vec<Finding> {
+        let finding = |verdict, says: String, next: &str| Finding {
+            verdict,
+            kind: "PersistentVolume",
+            name: self.name.clone(),
+            says,
+            next: next.to_owned(),
+        };
+        let mut findings = Vec::new();
+        if self.handle.starts_with(NODE_LOCAL) {
+            findings.push(finding(
+                Verdict::Noted,
+                format!(
+                    "its handle {:?} names a disk of the node itself",
+                    self.handle
+                ),
+                "start the controller with --enable-node-local-volumes",
+            ));
+        } else if VolumeId::parse(&self.handle).is_err() {
+            findings.push(finding(
+                Verdict::Refused,
+                format!("its handle {:?} is not an EBS volume's id", self.handle),
+                "make a PersistentVolume whose handle is vol-…, or delete this one",
+            ));
+        }
+        if self.is_block {
+            return findings;
+        }
+        let next = "make a PersistentVolume for the same handle that this driver takes";
+        let refused = refusals(self.fs_type.as_deref(), &self.options);
+        findings.extend(
+            refused
+                .into_iter()
+                .map(|says| finding(Verdict::Refused, says, next)),
+        );
+        findings
+    }
+}
+
+fn judge_class(class: &StorageClass) -> Vec<Finding> {
+    let parameters = class.parameters.as_ref();
+    let fs_type = parameters.and_then(|all| {
+        let given = all.iter().find(|(key, _)| {
+            matches!(
+                key.to_ascii_lowercase().as_str(),
+                "csi.storage.k8s.io/fstype" | "fstype"
+            )
+        });
+        given.map(|(_, value)| value.as_str())
+    });
+    let options = class.mount_options.clone().unwrap_or_default();
+    let refused = refusals(fs_type, &options).into_iter();
+    refused
+        .map(|says| Finding {
+            verdict: Verdict::Refused,
+            kind: "StorageClass",
+            name: class.name_any(),
+            says,
+            next: "make a class without it; volumes that were made by this one keep it".to_owned(),
+        })
+        .collect()
+}
+
+/// What the node refuses of a file system and its mount options.
+fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
+    let fs = match fs_type.unwrap_or_default() {
+        "" => FsType::Ext4,
+        name => match FsType::parse(name) {
+            Ok(fs) => fs,
+            Err(error) => return vec![error.to_string()],
+        },
+    };
+    options
+        .iter()
+        .filter_map(|option| refusal(fs, option))
+        .collect()
+}
+
+fn refusal(fs: FsType, option: &str) -> Option<String> {
+    let flags = match MountFlag::parse_all(option) {
+        Ok(flags) => flags,
+        Err(error) => return Some(format!("mount option {option:?}: {error}")),
+    };
+    let refused = flags.iter().find(|flag| flag::rule(flag, fs).is_err())?;
+    let why = flag::REFUSED
+        .iter()
+        .find(|row| row.name == refused.name())
+        .map_or("policy/mounts.toml lists what is allowed", |row| row.why);
+    Some(format!(
+        "the mount option {:?} is not allowed on {}: {why}",
+        refused.to_string(),
+        fs.as_str()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn volume(csi: Value, more: Value) -> Vec<Finding> {
+        let mut spec = json!({"csi": csi});
+        let (Some(spec_fields), Some(more)) = (spec.as_object_mut(), more.as_object()) else {
+            panic!("objects");
+        };
+        spec_fields.extend(more.clone());
+        let object = json!({"metadata": {"name": "pv"}, "spec": spec});
+        volumes(&[serde_json::from_value(object).unwrap()])
+    }
+
+    fn ours(handle: &str, fs_type: &str) -> Value {
+        json!({"driver": DRIVER_NAME, "volumeHandle": handle, "fsType": fs_type})
+    }
+
+    #[test]
+    fn each_refusal_of_a_volume_has_a_row() {
+        const GOOD: &str = "vol-0123456789abcdef0";
+        let rows = [
+            (ours(GOOD, ""), json!({}), Verdict::Fine, "1 of this driver"),
+            (
+                ours(GOOD, "xfs"),
+                json!({"mountOptions": ["noatime,nouuid"]}),
+                Verdict::Fine,
+                "1 of",
+            ),
+            (ours("vol-1", "ext4"), json!({}), Verdict::Refused, "vol-1"),
+            (
+                ours("local-ebs://dev/xvdbz", "ext4"),
+                json!({}),
+                Verdict::Noted,
+                "local-ebs",
+            ),
+            (ours(GOOD, "ntfs"), json!({}), Verdict::Refused, "ntfs"),
+            (
+                ours(GOOD, "ntfs"),
+                json!({"volumeMode": "Block"}),
+                Verdict::Fine,
+                "1 of",
+            ),
+            (
+                ours(GOOD, "ext4"),
+                json!({"mountOptions": ["noload"]}),
+                Verdict::Refused,
+                "journal",
+            ),
+            (
+                ours(GOOD, "ext4"),
+                json!({"mountOptions": ["no_such"]}),
+                Verdict::Refused,
+                "no_such",
+            ),
+            (
+                ours(GOOD, "ext4"),
+                json!({"mountOptions": ["a b"]}),
+                Verdict::Refused,
+                "a b",
+            ),
+            (
+                json!({"driver": "other.example.com", "volumeHandle": "x"}),
+                json!({}),
+                Verdict::Fine,
+                "0 of this driver",
+            ),
+        ];
+        for (csi, more, verdict, word) in rows {
+            let found = volume(csi.clone(), more);
+            assert_eq!(found.len(), 1, "{csi}: {found:?}");
+            assert_eq!(found[0].verdict, verdict, "{csi}: {found:?}");
+            assert!(found[0].says.contains(word), "{csi}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn in_tree_volumes_are_judged_by_their_id() {
+        let of = |id: &str| {
+            let object = json!({"metadata": {"name": "pv"},
+                "spec": {"awsElasticBlockStore": {"volumeID": id, "fsType": "ext4"}}});
+            volumes(&[serde_json::from_value(object).unwrap()])[0].verdict
+        };
+        assert_eq!(of("aws://us-east-1a/vol-0123456789abcdef0"), Verdict::Fine);
+        assert_eq!(of("aws://us-east-1a/disk-1"), Verdict::Refused);
+    }
+
+    #[test]
+    fn classes_of_this_driver_are_judged_alone() {
+        let class = |provisioner: &str, fs_type: &str, options: Value| {
+            let object = json!({"metadata": {"name": "c"}, "provisioner": provisioner,
+                "parameters": {"csi.storage.k8s.io/fstype": fs_type}, "mountOptions": options});
+            classes(&[serde_json::from_value(object).unwrap()])
+        };
+        assert_eq!(
+            class(DRIVER_NAME, "XFS", json!(["discard"]))[0].verdict,
+            Verdict::Fine
+        );
+        assert_eq!(
+            class(DRIVER_NAME, "ext2", json!([]))[0].verdict,
+            Verdict::Refused
+        );
+        assert_eq!(
+            class(IN_TREE, "ext4", json!(["user"]))[0].verdict,
+            Verdict::Refused
+        );
+        assert_eq!(
+            class("other", "ext2", json!(["user"]))[0].verdict,
+            Verdict::Fine
+        );
+    }
+}

@@ -1,0 +1,260 @@
+//! Refused detaches are tried again as soon as the reason for the refusal has ended.
+//!
+//! After a refusal external-attacher waits for up to five minutes (`--retry-interval-max`). It
+//! ignores a change of an attachment's errors, and queues the attachment at once, past its
+//! back-off, when anything else of it changes (`shouldEnqueueVAChange`). So the leader looks at
+//! each refused attachment, also on nodes that are Ready, and changes an annotation of it when
+//! the next try can succeed. The controller judges that try as any other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::safe_detach::Node;
+use ebs_csi_safe_detach::lifecycle::{Attachment, Evidence, Intent};
+use ebs_csi_safe_detach::{Fact, NodeReport, NodeWord, word};
+use kube::Client;
+
+use crate::act::{self, Done, act};
+use crate::controller::Controller;
+use crate::failover::{Tables, stopped};
+use crate::leader::Leader;
+use crate::metrics::Metrics;
+use crate::word::Words;
+
+/// Between two looks at what is refused.
+const EVERY: Duration = Duration::from_secs(3);
+/// The controller, and EC2 behind it, are asked about what a node's word cannot free at every
+/// second look.
+const ASK_EVERY: u64 = 2;
+/// One attachment is changed no sooner again, should the next try be refused, too.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Attachments of one look, so that the API server is not flooded when many are refused. Those
+/// that were looked at longest ago come first.
+const AT_ONCE: usize = 50;
+
+/// Looks at what is refused.
+pub struct Retries {
+    /// For the acts.
+    pub client: Client,
+    /// Where the kill switch is.
+    pub namespace: String,
+    /// What is refused.
+    pub tables: Arc<Tables>,
+    /// What nodes say.
+    pub words: Words,
+    /// What EC2 proves.
+    pub controller: Controller,
+    /// Whether this process may act.
+    pub leader: Arc<Leader>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// What was done about each attachment, by uid.
+    pub known: HashMap<String, Known>,
+    /// Looks so far.
+    pub looks: u64,
+}
+
+/// When an attachment was last looked at, and changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    looked: Option<Instant>,
+    nudged: Option<Instant>,
+}
+
+/// What its node's word says about a refused detach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// The volume is released.
+    Released,
+    /// It is in use, so nothing but a change of the word or of the mode frees it.
+    InUse,
+    /// Nothing that counts.
+    Nothing,
+}
+
+impl Retries {
+    /// Looks, for ever.
+    pub async fn run(mut self) {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            self.metrics.leads(self.leader.leads());
+            if self.leader.leads() && self.tables.refusals_are_known() {
+                self.look().await;
+            } else {
+                self.known.clear();
+            }
+        }
+    }
+
+    /// One look: returns how many attachments were changed.
+    pub async fn look(&mut self) -> usize {
+        self.looks += 1;
+        let now = Instant::now();
+        let mut refused = self.tables.refusals();
+        self.known
+            .retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
+        let known = |attachment: &Attachment| self.known.get(&attachment.uid).copied();
+        refused.retain(|attachment| {
+            let nudged = known(attachment).and_then(|known| known.nudged);
+            nudged.is_none_or(|at| now.duration_since(at) >= AGAIN)
+        });
+        refused.sort_by_key(|attachment| known(attachment).and_then(|known| known.looked));
+        refused.truncate(AT_ONCE);
+        for attachment in &refused {
+            self.known.entry(attachment.uid.clone()).or_default().looked = Some(now);
+        }
+        let ended = self.ended(refused).await;
+        if ended.is_empty() {
+            return 0;
+        }
+        if let Some(why) = stopped(&self.client, &self.namespace).await {
+            tracing::debug!(why, "refused detaches are not tried again sooner");
+            return 0;
+        }
+        let mut changed = 0;
+        for attachment in ended {
+            if !self.leader.leads() {
+                break;
+            }
+            changed += usize::from(self.nudge(attachment).await);
+        }
+        changed
+    }
+
+    /// Those whose next try can succeed.
+    async fn ended(&self, refused: Vec<Attachment>) -> Vec<Attachment> {
+        let mut reports: HashMap<String, Vec<Node>> = HashMap::new();
+        let (mut ended, mut others) = (Vec::new(), Vec::new());
+        for attachment in refused {
+            let Some(instance) = &attachment.instance else {
+                continue;
+            };
+            if !reports.contains_key(instance) {
+                let nodes = self.words.of_instance(instance).await;
+                let nodes = nodes.unwrap_or_else(|error| {
+                    tracing::debug!(%error, instance, "the node of a refused detach could not be read");
+                    Vec::new()
+                });
+                reports.insert(instance.clone(), nodes);
+            }
+            let nodes = reports.get(instance).map_or(&[][..], Vec::as_slice);
+            match heard(nodes, &attachment) {
+                Heard::Released => ended.push(attachment),
+                Heard::InUse => {}
+                Heard::Nothing => others.push(attachment),
+            }
+        }
+        if self.looks.is_multiple_of(ASK_EVERY) && !others.is_empty() {
+            ended.extend(self.proven(others).await);
+        }
+        ended
+    }
+
+    /// Those that the controller would let go now.
+    async fn proven(&self, others: Vec<Attachment>) -> Vec<Attachment> {
+        let question = |attachment: &Attachment| {
+            let instance = attachment.instance.clone().unwrap_or_default();
+            (instance, attachment.volume.clone())
+        };
+        let questions: Vec<_> = others.iter().map(question).collect();
+        let answers = match self.controller.ask(&questions, &Default::default()).await {
+            Ok(answers) => answers,
+            Err(status) => {
+                tracing::debug!(code = ?status.code(), "the controller does not say what became of refused detaches");
+                return Vec::new();
+            }
+        };
+        let is_proven = |attachment: &Attachment| {
+            answers.volumes.get(&question(attachment)) == Some(&Evidence::Proven)
+        };
+        others.into_iter().filter(is_proven).collect()
+    }
+
+    async fn nudge(&mut self, attachment: Attachment) -> bool {
+        let intent = Intent::Nudge {
+            name: attachment.name,
+            uid: attachment.uid.clone(),
+        };
+        let label = act::label(&intent);
+        match act(&self.client, None, &intent).await {
+            Ok(done) => {
+                self.metrics.act(label, done.label());
+                tracing::info!(
+                    act = label,
+                    result = done.label(),
+                    ?intent,
+                    "a refused detach can be tried again"
+                );
+                let known = self.known.entry(attachment.uid).or_default();
+                known.nudged = Some(Instant::now());
+                done == Done::Done
+            }
+            Err(error) => {
+                self.metrics.act(label, "failed");
+                tracing::warn!(act = label, %error, ?intent, "a refused detach can be tried again");
+                false
+            }
+        }
+    }
+}
+
+fn heard(nodes: &[Node], attachment: &Attachment) -> Heard {
+    let ids = attachment.instance.as_ref().map(|id| id.parse());
+    let (Some(Ok(instance)), Ok(volume)) = (ids, attachment.volume.parse()) else {
+        return Heard::Nothing;
+    };
+    let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
+    match word(&reports, &instance, &volume, Duration::ZERO) {
+        Fact::Present(NodeWord::Released) => Heard::Released,
+        Fact::Present(NodeWord::InUse) => Heard::InUse,
+        Fact::Present(NodeWord::NotReady) | Fact::Absent | Fact::Unknown => Heard::Nothing,
+    }
+}
+
+fn report(node: &Node) -> NodeReport {
+    NodeReport {
+        provider_id: node.provider_id.clone(),
+        csi_node_id: node.csi_node_id.clone(),
+        ready: node.ready,
+        lease_age: node.lease_age_ms.map(Duration::from_millis),
+        in_use: node.volumes_in_use.clone(),
+        attached: node.volumes_attached.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_released_volume_is_tried_again_on_its_nodes_word() {
+        let attachment = Attachment {
+            name: "csi-1".to_owned(),
+            uid: "u".to_owned(),
+            version: "1".to_owned(),
+            volume: "vol-0123456789abcdef0".to_owned(),
+            instance: Some("i-0123456789abcdef0".to_owned()),
+            deleting: true,
+            nudged: true,
+        };
+        let node = Node {
+            provider_id: "aws:///us-east-1a/i-0123456789abcdef0".to_owned(),
+            ready: true,
+            lease_age_ms: Some(1),
+            ..Node::default()
+        };
+        let with = |change: fn(&mut Node)| {
+            let mut node = node.clone();
+            change(&mut node);
+            heard(&[node], &attachment)
+        };
+        assert_eq!(with(|_| ()), Heard::Released);
+        let in_use = with(|n| n.volumes_in_use = vec!["x^vol-0123456789abcdef0".to_owned()]);
+        assert_eq!(in_use, Heard::InUse);
+        assert_eq!(with(|n| n.ready = false), Heard::Nothing);
+        assert_eq!(with(|n| n.lease_age_ms = None), Heard::Nothing);
+        assert_eq!(with(|n| n.provider_id.clear()), Heard::Nothing);
+        assert_eq!(heard(&[], &attachment), Heard::Nothing);
+    }
+}

@@ -1,0 +1,42 @@
+//! Nodes of which nobody can tell which instance they are: counted, and said once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::failover::Tables;
+use crate::metrics::Metrics;
+
+/// Between two looks. A node that joins is identified well within it.
+const EVERY: Duration = Duration::from_secs(30);
+/// Names of one line of the log.
+const NAMED: usize = 10;
+
+/// Looks, for ever.
+pub async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
+    let (mut before, mut said) = (BTreeSet::new(), BTreeSet::new());
+    loop {
+        if tables.identities_are_complete() {
+            let now: BTreeSet<String> = tables.unidentified().into_iter().collect();
+            // Two looks in a row, so that no node that is just joining is named.
+            let lasting: BTreeSet<String> = now.intersection(&before).cloned().collect();
+            metrics.unidentified(lasting.len());
+            say(lasting.difference(&said).cloned().collect());
+            said = lasting;
+            before = now;
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+fn say(new: Vec<String>) {
+    if new.is_empty() {
+        return;
+    }
+    let named: Vec<&str> = new.iter().take(NAMED).map(String::as_str).collect();
+    tracing::warn!(
+        count = new.len(),
+        nodes = named.join(","),
+        "nodes have neither a providerID nor an entry of this driver in their CSINode: with --safe-detach=enforce nobody can speak for them; let the cloud controller manager set the providerID, or see that the driver's node pod runs there"
+    );
+}
