@@ -282,3 +282,28 @@ async fn an_unregistered_node_shows_in_metric_and_readiness() {
     assert!(get("/readyz").contains("200 OK"));
     assert!(get("/metrics").contains(&format!("{registered} 1\n")));
 }
+
+#[tokio::test]
+async fn a_killed_agent_is_followed_by_one_that_registers() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let socket = registry.join(SOCKET);
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    drop(std::os::unix::net::UnixListener::bind(registry.join(FORMER_SOCKET)).unwrap());
+    let arguments = registering(&registry);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut first = Agent::start(dir.path(), &metadata, &arguments);
+    registered_soon(&socket).await;
+    first.tell(Signal::KILL);
+    assert!(!first.end().await.success());
+    let before = inode(&socket);
+    let mut second = Agent::start(dir.path(), &metadata, &arguments);
+    second.answers().await;
+    registered_soon(&socket).await;
+    assert_ne!(inode(&socket), before, "kubelet sees a new socket");
+    assert_eq!(names(&registry), [SOCKET], "nothing else is left there");
+}

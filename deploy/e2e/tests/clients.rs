@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use ebs_csi_e2e::Setting;
 
@@ -18,7 +19,13 @@ fn sources() -> PathBuf {
 }
 
 /// The clients in Go, built; `None`, with the reason printed, where they cannot be had.
-fn go_clients() -> Option<PathBuf> {
+fn go_clients() -> Option<&'static Path> {
+    // Once for all tests: a program that runs cannot be written.
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build).as_deref()
+}
+
+fn build() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients");
     let go = |arguments: &[&str]| {
         Command::new("go")
@@ -116,7 +123,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
     let node = &setting.world.nodes[0];
     let socket = registry.path().join(SOCKET);
 
-    let told = ask(&clients, &["kubelet-registration", text(&socket)]);
+    let told = ask(clients, &["kubelet-registration", text(&socket)]);
     let want =
         "CSIPlugin ebs.csi.aws.com /var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock [1.0.0]";
     assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
@@ -129,10 +136,10 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
     assert!(log.contains("kubelet has registered the driver"), "{log}");
     assert!(log.contains("kubelet refuses the driver"), "{log}");
 
-    let told = ask(&clients, &["kubelet-csi", text(&node.csi_socket)]);
+    let told = ask(clients, &["kubelet-csi", text(&node.csi_socket)]);
     assert_eq!(told.as_deref(), Ok(node.instance.as_str()));
     for socket in [node.csi_socket.as_path(), setting.world.controller_socket()] {
-        let told = ask(&clients, &["sidecar", text(socket)]);
+        let told = ask(clients, &["sidecar", text(socket)]);
         assert_eq!(
             told.as_deref(),
             Ok("ebs.csi.aws.com"),
@@ -153,7 +160,7 @@ async fn without_an_at_sign_kubelets_dial_is_refused() {
     };
     let plain = registry.path().join("plain.sock");
     std::os::unix::fs::symlink(SOCKET, &plain).unwrap();
-    let refused = ask(&clients, &["kubelet-registration", text(&plain)]).unwrap_err();
+    let refused = ask(clients, &["kubelet-registration", text(&plain)]).unwrap_err();
     assert!(refused.contains("PROTOCOL_ERROR"), "{refused}");
     setting.finish().await;
 }
