@@ -23,15 +23,17 @@ fn names(text: &str, prefix: &str) -> BTreeSet<String> {
 #[test]
 fn every_metric_that_alerts_and_their_page_name_is_served() {
     let page = Metrics::default().page();
-    let served = names(&page, "aws_ebs_csi_safe_detach_");
-    for file in [
-        "kubernetes/node-lifecycle-alerts.yaml",
-        "docs/node-lifecycle.md",
-    ] {
-        let named = names(&deploy(file), "aws_ebs_csi_safe_detach_");
-        assert!(!named.is_empty(), "{file}");
-        for name in named {
-            assert!(served.contains(&name), "{file}: {name} is not served");
+    for prefix in ["aws_ebs_csi_safe_detach_", "aws_ebs_csi_onboarding_"] {
+        let served = names(&page, prefix);
+        for file in [
+            "kubernetes/node-lifecycle-alerts.yaml",
+            "docs/node-lifecycle.md",
+        ] {
+            let named = names(&deploy(file), prefix);
+            assert!(!named.is_empty(), "{file}");
+            for name in named {
+                assert!(served.contains(&name), "{file}: {name} is not served");
+            }
         }
     }
 }
