@@ -46,7 +46,7 @@
 
 {{- /* Flags that are the helper's where they stand among the agent's. */ -}}
 {{- define "ebs.helperFlags" -}}
-kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadline grace log-format allow-missing-landlock allow-private-mounts sandbox
+kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadline copied-mounts grace log-format allow-missing-landlock allow-private-mounts sandbox
 {{- end -}}
 
 {{- /* node.additionalArgs, of the helper or of the agent: a list of the values and whose. A word that is
@@ -150,6 +150,7 @@ spec:
             {{- $args = append $args (printf "--untrusted-images=%s" $node.helper.untrustedImages) }}
             {{- $args = append $args (printf "--nodev-nosuid=%s" (include "ebs.word" $node.helper.nodevNosuid)) }}
             {{- $args = append $args (printf "--disks-without-serial=%s" $node.helper.disksWithoutSerial) }}
+            {{- $args = append $args (printf "--copied-mounts=%s" $node.helper.copiedMounts) }}
             {{- with $node.helper.toolDeadline }}
             {{- $args = append $args (printf "--tool-deadline=%d" (int .)) }}
             {{- end }}

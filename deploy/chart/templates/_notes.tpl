@@ -39,7 +39,7 @@
   {{- if $node.otelTracing -}}{{- $notes = append $notes (printf "%s: otelTracing has no effect: nodes send no traces." $path) -}}{{- end -}}
   {{- if $node.dnsConfig -}}{{- $notes = append $notes (printf "%s: dnsConfig has no effect: nodes look up no name." $path) -}}{{- end -}}
   {{- if ne (toJson $node.probeDirVolume) (toJson (dict "emptyDir" dict)) -}}{{- $notes = append $notes (printf "%s: probeDirVolume has no effect: there is no registrar." $path) -}}{{- end -}}
-  {{- if ($node.serviceAccount).disableMutation -}}{{- $notes = append $notes (printf "%s: serviceAccount.disableMutation has no effect: a node never changes its Node." $path) -}}{{- end -}}
+  {{- if ($node.serviceAccount).disableMutation -}}{{- $notes = append $notes (printf "%s: serviceAccount.disableMutation: a node never changes its Node. As it meant in the Go driver, the startup taint stays, too; onboarding.taint says the same." $path) -}}{{- end -}}
 {{- end -}}
 {{- join "\n" $notes -}}
 {{- end -}}

@@ -50,9 +50,6 @@
 
 {{- /* Keys that other charts, or later versions of this one, have. */ -}}
 {{- define "ebs.refuseNotThere" -}}
-{{- if hasKey .Values "onboarding" -}}
-  {{- fail "onboarding: not there yet; nobody takes the taint ebs.csi.aws.com/agent-not-ready off. Leave the key out, and give nodes no such taint" -}}
-{{- end -}}
 {{- range $key := list "networkPolicy" "dashboards" -}}
   {{- if (get $.Values $key | default dict).enabled -}}
     {{- fail (printf "%s.enabled: not there yet; leave it out" $key) -}}

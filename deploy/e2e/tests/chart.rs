@@ -118,7 +118,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
 /// The pods that are described: the name of what describes them, and their spec.
 fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
     let named = |object: &'static str| move |it: &&Value| it["kind"] == object;
-    ["Deployment", "DaemonSet"]
+    ["Deployment", "DaemonSet", "Job"]
         .into_iter()
         .flat_map(|kind| objects.iter().filter(named(kind)))
         .map(|object| {
@@ -299,7 +299,7 @@ fn a_node_only_release_owns_nothing_of_the_other() {
         .collect();
     assert_eq!(
         kinds,
-        BTreeSet::from(["DaemonSet", "Service", "ServiceAccount"])
+        BTreeSet::from(["DaemonSet", "Job", "Service", "ServiceAccount"])
     );
     for object in &objects {
         assert_eq!(object["metadata"]["namespace"], "kube-public", "{object}");
@@ -345,6 +345,18 @@ fn zero_and_false_can_be_said() {
     let objects = render(&helm, &["--set", &format!("{period}=0")]);
     let driver = find(&objects, "CSIDriver", "ebs.csi.aws.com").expect("the driver");
     assert!(driver["spec"][period].is_null());
+    for (set, word) in [
+        ("onboarding.enabled=true", "--onboarding=on"),
+        ("onboarding.enabled=false", "--onboarding=off"),
+        ("onboarding.taint=false", "--onboarding=off"),
+        (
+            "node.serviceAccount.disableMutation=true",
+            "--onboarding=off",
+        ),
+    ] {
+        let said = argument(set, "ebs-csi-controller", "node-lifecycle", word);
+        assert!(said, "{set}");
+    }
     let none = render(&helm, &["--set", "node.enableLinux=false"]);
     assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
     // In a DaemonSet's own values, over node's.
@@ -367,7 +379,7 @@ fn the_grace_period_is_divided_and_never_overrun() {
     let Some(helm) = helm() else { return };
     each(&helm, |set, objects| {
         for (name, pod) in pods(objects) {
-            if name == "ebs-csi-controller" {
+            if !name.starts_with("ebs-csi-node") {
                 continue;
             }
             let seconds = |container: &str, flag: &str| {
@@ -418,10 +430,6 @@ fn each_refusal_names_its_key_and_next_step() {
         (
             "safeDetach.fence=stop",
             &["safeDetach.fence", "safeDetach.failover"],
-        ),
-        (
-            "onboarding.taint=true",
-            &["onboarding", "Leave the key out"],
         ),
         (
             "networkPolicy.enabled=true",
@@ -706,6 +714,7 @@ fn the_programs_know_the_flags_of_the_chart() {
             for (container, it) in containers(pod) {
                 let program = match (container, name) {
                     ("mount-helper", _) => "ebs-csi-mount-helper",
+                    ("preflight", _) => "ebs-csi-node-agent",
                     ("ebs-plugin", "ebs-csi-controller") => "ebs-csi-controller",
                     ("ebs-plugin", _) => "ebs-csi-node-agent",
                     _ => continue,

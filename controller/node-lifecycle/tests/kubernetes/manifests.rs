@@ -45,6 +45,7 @@ fn collection(object: &Value) -> String {
         "ConfigMap" => ("api/v1", "configmaps"),
         "Deployment" => ("apis/apps/v1", "deployments"),
         "DaemonSet" => ("apis/apps/v1", "daemonsets"),
+        "Job" => ("apis/batch/v1", "jobs"),
         "PodDisruptionBudget" => ("apis/policy/v1", "poddisruptionbudgets"),
         "ClusterRole" => ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
         "ClusterRoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
