@@ -10,6 +10,7 @@ from . import control_plane, network
 from .api import Api
 from .certificates import Certificates
 from .node import Node
+from .results import Results
 from .simulator import Simulator
 from .state import State
 
@@ -39,7 +40,7 @@ class Rig:
         self.api = None
         self.simulator = None
         self.nodes = []
-        self.measured = {}
+        self.results = Results()
 
     def up(self):
         self.certificates = Certificates(self.state.directory / "pki")

@@ -1,7 +1,6 @@
 """How long a pod with a new claim takes to be ready, and whose time it is."""
 
 import re
-import statistics
 import time
 
 from rig.cluster import CONTROLLER, NODE
@@ -11,19 +10,19 @@ _REPEATS = 7
 # The calls of one pod's start; EC2's own time is taken out of the first two.
 _CONTROLLER_CALLS = ("CreateVolume", "ControllerPublishVolume")
 _NODE_CALLS = ("NodeStageVolume", "NodePublishVolume")
+_TOTAL = "pod with a new claim ready"
+_NOTE = ("The driver's part is the time in its own calls less EC2's; the sidecars' part ends when the "
+         "volume is attached, kubelet's is the rest.")
 
 
 def play(rig):
     space = Space(rig, "timing")
-    rows = []
     for number in range(_REPEATS):
-        rows.append(_one(rig, space, f"t{number}"))
+        for part, seconds in _one(rig, space, f"t{number}").items():
+            role = "ours" if part == _TOTAL else "part"
+            rig.results.add("pod-start", "time until a pod with a new claim is ready", "s", part,
+                            seconds, role=role, note=_NOTE)
     space.remove()
-    parts = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
-    print(f"\n  {'part':<34} seconds, median of {_REPEATS}")
-    for name, seconds in parts.items():
-        print(f"  {name:<34} {seconds:7.3f}")
-        rig.measured[name] = seconds
     memory(rig)
 
 
@@ -54,7 +53,7 @@ def _one(rig, space, name):
         "plain pod ready": plain,
         "claim bound": bound,
         "volume attached": attached,
-        "pod with a new claim ready": ready,
+        _TOTAL: ready,
         "of it EC2 (simulated)": ec2,
         "of it the driver's calls": ours,
         "of it sidecars and controllers": max(attached - controller, 0.0),
@@ -89,19 +88,18 @@ def _ec2(rig):
 
 
 def memory(rig):
-    """Resident memory of each container of ours."""
-    print(f"\n  {'container':<34} MiB resident, sum of its processes")
+    """Resident memory of each container of the driver's pods."""
     for program in ("ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent",
                     "ebs-csi-mount-helper", "csi-provisioner", "csi-attacher", "csi-resizer",
                     "csi-snapshotter"):
-        sums = []
         for node in rig.nodes:
             found = node.processes(program)
             if found:
-                sums.append(sum(_resident(pid) for pid in found))
-        if sums:
-            print(f"  {program:<34} {max(sums):7.1f}")
-            rig.measured[f"memory {program}"] = max(sums)
+                resident = sum(_resident(pid) for pid in found)
+                role = "ours" if program == "ebs-csi-controller" else "part"
+                rig.results.add("container-memory", "resident memory of each container", "MiB",
+                                program, resident, role=role,
+                                note="The sum of a container's processes: shared pages count twice.")
 
 
 def _resident(pid):
