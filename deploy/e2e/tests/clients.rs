@@ -117,7 +117,7 @@ fn text(path: &Path) -> &str {
 async fn kubelet_and_the_sidecars_reach_every_socket() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
-    let Some(setting) = registering(registry.path()).await else {
+    let Some(mut setting) = registering(registry.path()).await else {
         return;
     };
     let node = &setting.world.nodes[0];
@@ -128,7 +128,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
         "CSIPlugin ebs.csi.aws.com /var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock [1.0.0]";
     assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
     let told = ask(
-        &clients,
+        clients,
         &["kubelet-registration", text(&socket), "no reason"],
     );
     assert_eq!(told.as_deref(), Ok(want));
@@ -147,6 +147,12 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
             socket.display()
         );
     }
+
+    setting.world.nodes[0].agent.kill().await.unwrap();
+    let started = setting.world.start_agent(0).await;
+    started.unwrap();
+    let told = ask(clients, &["kubelet-registration", text(&socket)]);
+    assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
     setting.finish().await;
 }
 
