@@ -96,7 +96,7 @@ fn report(work: &Work, outcome: &Outcome) {
         ("volume", volume),
         ("took_us", took.as_str()),
     ];
-    let (errno, code, seen);
+    let (errno, code, seen, owner);
     match outcome {
         Outcome::Refused(refused) => {
             fields.extend([("outcome", "refused"), ("reason", refused.reason.as_str())]);
@@ -111,6 +111,10 @@ fn report(work: &Work, outcome: &Outcome) {
             if let Some(number) = failed.errno {
                 errno = io::Error::from_raw_os_error(number.get()).to_string();
                 fields.push(("errno", errno.as_str()));
+            }
+            if let Some(node) = failed.node {
+                owner = node.to_string();
+                fields.push(("node", owner.as_str()));
             }
             match failed.tool {
                 Some(ToolEnd::Exited(status)) => {

@@ -199,6 +199,25 @@ pub struct Failed {
     pub errno: Option<NonZeroI32>,
     /// How the tool ended, when a tool failed.
     pub tool: Option<ToolEnd>,
+    /// Whose the disk's node is, when it may not be opened; `None` else, and from a helper of the release before.
+    pub node: Option<Node>,
+}
+
+/// Owner and permission bits of a disk's node in `/dev`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permission bits, 0 to 0o7777.
+    pub mode: u32,
+}
+
+impl std::fmt::Display for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} mode {:04o}", self.uid, self.gid, self.mode)
+    }
 }
 
 /// How a tool ended that did not succeed.
@@ -220,6 +239,7 @@ impl Failed {
             step,
             errno,
             tool: None,
+            node: None,
         }
     }
 
@@ -230,6 +250,7 @@ impl Failed {
             step,
             errno: None,
             tool: Some(end),
+            node: None,
         }
     }
 }
