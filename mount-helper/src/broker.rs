@@ -162,7 +162,8 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
             Ok((word, _)) if word == STOP => {
                 journal::info("stopping", &[]);
                 let end = Instant::now() + grace;
-                // On a drain the node-agent waits for kubelet's last unmounts, which come to this process.
+                // On a drain the node-agent waits for kubelet's last unmounts, which come to this
+                // process.
                 broker.table.serve_last(grace);
                 let left = end.saturating_duration_since(Instant::now());
                 let finished = broker.table.drain(left);

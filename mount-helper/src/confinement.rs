@@ -16,8 +16,8 @@ pub fn sanitise() -> io::Result<()> {
     start::keep_environment(&[])
 }
 
-/// The broker's identity, with the groups of the machine's disks, and Landlock. Its filter comes behind its threads, which inherit
-/// this step.
+/// The broker's identity, with the groups of the machine's disks, and Landlock. Its filter comes
+/// behind its threads, which inherit this step.
 pub fn broker(disks: &BlockNodes) -> Result<Entering, Fault> {
     Entering::begin(profile::BROKER.on(disks))?
         .identity()?

@@ -1,6 +1,7 @@
 //! Who may open the disks of a machine, by the owners and modes of their nodes in `/dev`.
 //!
-//! The group of disks has no fixed number: most distributions say 6, some allot another, some have none.
+//! The group of disks has no fixed number: most distributions say 6, some allot another, some have
+//! none.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,8 @@ use crate::profile::{Identity, Profile};
 const GROUP_READ_WRITE: u32 = 0o060;
 /// The permission bits.
 const MODE: u32 = 0o777;
-/// A machine has one group of disks, or two where somebody changed it; more is no machine that this was made for.
+/// A machine has one group of disks, or two where somebody changed it; more is no machine that this
+/// was made for.
 const MOST_GROUPS: usize = 8;
 
 /// Who may open a node.
@@ -47,7 +49,8 @@ impl BlockNodes {
     /// Reads a device directory. `simulated`: loop devices count as disks.
     ///
     /// # Errors
-    /// An I/O error when the directory cannot be listed. A node that goes away meanwhile is left out.
+    /// An I/O error when the directory cannot be listed. A node that goes away meanwhile is left
+    /// out.
     pub fn read(directory: &Path, simulated: bool) -> io::Result<Self> {
         let mut nodes = Vec::new();
         for entry in fs::read_dir(directory)? {
@@ -73,7 +76,8 @@ impl BlockNodes {
         Ok(Self { nodes })
     }
 
-    /// The groups by which the nodes can be opened, root's left out: who is to open disks has that one for other reasons.
+    /// The groups by which the nodes can be opened, root's left out: who is to open disks has that
+    /// one for other reasons.
     #[must_use]
     pub fn groups(&self) -> Vec<u32> {
         let groups: BTreeSet<u32> = self
@@ -94,8 +98,9 @@ impl BlockNodes {
 }
 
 impl Profile {
-    /// The profile on a machine with these nodes: one whose groups are those of disks gets them from here. Where no disk is there to
-    /// tell, the policy's own stay. The answer lives as long as the process, as profiles do.
+    /// The profile on a machine with these nodes: one whose groups are those of disks gets them
+    /// from here. Where no disk is there to tell, the policy's own stay. The answer lives as long
+    /// as the process, as profiles do.
     #[must_use]
     pub fn on(&'static self, nodes: &BlockNodes) -> &'static Self {
         if !self.identity.groups_of_disks || nodes.nodes.is_empty() {

@@ -1,4 +1,5 @@
-//! Who owns the nodes of disks: the group of disks has another number on some machines, and some have none.
+//! Who owns the nodes of disks: the group of disks has another number on some machines, and some
+//! have none.
 use crate::rig::{Attached, Rig, able, done, staged, status, volume};
 use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile;

@@ -60,7 +60,8 @@ pub struct Welcome {
     pub policy_digest: String,
     /// The policy recognises simulated devices.
     pub sandbox: bool,
-    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the release before.
+    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the release
+    /// before.
     pub landlock: Option<u32>,
 }
 
@@ -90,7 +91,8 @@ pub struct Staged {
 pub struct Done {
     /// It had been done before.
     pub already: bool,
-    /// Unstage alone: files that are open in another mount namespace keep the file system; it was written back and made read-only.
+    /// Unstage alone: files that are open in another mount namespace keep the file system; it was
+    /// written back and made read-only.
     pub copied: bool,
 }
 
@@ -199,7 +201,8 @@ pub struct Failed {
     pub errno: Option<NonZeroI32>,
     /// How the tool ended, when a tool failed.
     pub tool: Option<ToolEnd>,
-    /// Whose the disk's node is, when it may not be opened; `None` else, and from a helper of the release before.
+    /// Whose the disk's node is, when it may not be opened; `None` else, and from a helper of the
+    /// release before.
     pub node: Option<Node>,
 }
 
