@@ -11,8 +11,9 @@ pub const DEVICE_PATH: &str = "devicePath";
 pub const VOLUME_ID: &str = "volumeID";
 /// The size at attach in bytes: a device that is smaller is another one.
 pub const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
-/// `blank`, or what it is a copy of, which holds data and is never formatted: `snapshot` or `volume`, with `own-` before it where the
-/// source bears the tags of this driver and cluster, and `unseen-` where EC2 does not show it any more.
+/// `blank`, or what it is a copy of, which holds data and is never formatted: `snapshot` or
+/// `volume`, with `own-` before it where the source bears the tags of this driver and cluster, and
+/// `unseen-` where EC2 does not show it any more.
 pub const ORIGIN: &str = "ebs.csi.aws.com/origin";
 /// When the attach was accepted, RFC 3339.
 pub const ATTACHED_AT: &str = "ebs.csi.aws.com/attached-at";

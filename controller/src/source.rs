@@ -1,5 +1,5 @@
-//! Who wrote what a volume is a copy of, told by the tags of its snapshot or source volume. EC2 shows an account its own tags alone: a
-//! snapshot that another account shares bears none of ours.
+//! Who wrote what a volume is a copy of, told by the tags of its snapshot or source volume. EC2
+//! shows an account its own tags alone: a snapshot that another account shares bears none of ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -98,8 +98,8 @@ impl TagSettings {
         }
     }
 
-    /// Whether a volume or snapshot with these tags was made by this driver, or the Go driver, for this cluster; without a cluster id
-    /// for any cluster of the account.
+    /// Whether a volume or snapshot with these tags was made by this driver, or the Go driver, for
+    /// this cluster; without a cluster id for any cluster of the account.
     pub fn are_own(&self, tags: &Tags) -> bool {
         let (key, value) = self.of_own_volumes().owner;
         let named = [VOLUME_NAME, SNAPSHOT_NAME]

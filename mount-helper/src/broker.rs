@@ -96,7 +96,7 @@ fn report(work: &Work, outcome: &Outcome) {
         ("volume", volume),
         ("took_us", took.as_str()),
     ];
-    let (errno, code, seen);
+    let (errno, code, seen, owner);
     match outcome {
         Outcome::Refused(refused) => {
             fields.extend([("outcome", "refused"), ("reason", refused.reason.as_str())]);
@@ -111,6 +111,10 @@ fn report(work: &Work, outcome: &Outcome) {
             if let Some(number) = failed.errno {
                 errno = io::Error::from_raw_os_error(number.get()).to_string();
                 fields.push(("errno", errno.as_str()));
+            }
+            if let Some(node) = failed.node {
+                owner = node.to_string();
+                fields.push(("node", owner.as_str()));
             }
             match failed.tool {
                 Some(ToolEnd::Exited(status)) => {
@@ -158,7 +162,8 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
             Ok((word, _)) if word == STOP => {
                 journal::info("stopping", &[]);
                 let end = Instant::now() + grace;
-                // On a drain the node-agent waits for kubelet's last unmounts, which come to this process.
+                // On a drain the node-agent waits for kubelet's last unmounts, which come to this
+                // process.
                 broker.table.serve_last(grace);
                 let left = end.saturating_duration_since(Instant::now());
                 let finished = broker.table.drain(left);

@@ -3,6 +3,7 @@ use crate::journal;
 use crate::place::Root;
 use ebs_csi_confine::tool::{self, Filters};
 use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
+use ebs_csi_policy::block_nodes::BlockNodes;
 use ebs_csi_policy::profile;
 use ebs_csi_policy::tool::ToolId;
 use rustix::fd::AsFd;
@@ -15,9 +16,10 @@ pub fn sanitise() -> io::Result<()> {
     start::keep_environment(&[])
 }
 
-/// The broker's identity and Landlock. Its filter comes behind its threads, which inherit this step.
-pub fn broker() -> Result<Entering, Fault> {
-    Entering::begin(profile::BROKER)?
+/// The broker's identity, with the groups of the machine's disks, and Landlock. Its filter comes
+/// behind its threads, which inherit this step.
+pub fn broker(disks: &BlockNodes) -> Result<Entering, Fault> {
+    Entering::begin(profile::BROKER.on(disks))?
         .identity()?
         .files(&Places::new())
 }

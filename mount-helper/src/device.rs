@@ -4,8 +4,8 @@ mod disk_roots;
 
 pub use disk_roots::{DiskRoots, XenDisk};
 
-use crate::beneath;
 use crate::sys;
+use ebs_csi_wire::Node;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
@@ -46,6 +46,8 @@ pub enum DeviceError {
     Mismatch,
     /// The disk at the name that EC2 was told says nothing of whose it is.
     WithoutSerial,
+    /// The disk's node, with this owner and mode, may not be opened by this process.
+    Closed(Node),
     /// A system call failed.
     Os(Errno),
 }
@@ -195,20 +197,20 @@ impl Device {
     /// Nobody has claimed the disk or a part of it, as every mount does wherever it is.
     pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
         self.verify(roots)?;
-        let opened = beneath::open(&roots.devices, &self.disk, OFlags::RDONLY | OFlags::EXCL);
+        let opened = roots.open_node(&self.disk, OFlags::RDONLY | OFlags::EXCL);
         // What was found claimed, or not, is still this disk.
         self.verify(roots)?;
         match opened {
             Ok(whole) if fstat(&whole)?.st_rdev == self.whole => Ok(true),
             Ok(_) => Err(DeviceError::Mismatch),
-            Err(Errno::BUSY) => Ok(false),
-            Err(errno) => Err(errno.into()),
+            Err(DeviceError::Os(Errno::BUSY)) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
     /// Open the same disk once more; `EBUSY` with [`OFlags::EXCL`] when somebody has claimed it.
     pub fn reopen(&self, roots: &DiskRoots, flags: OFlags) -> Result<OwnedFd, DeviceError> {
-        let fd = beneath::open(&roots.devices, &self.name, flags)?;
+        let fd = roots.open_node(&self.name, flags)?;
         if flags.contains(OFlags::PATH) {
             let facts = fstat(&fd)?;
             return if FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice

@@ -102,15 +102,16 @@ pub fn create(
     Ok(Detached(mount))
 }
 
-/// A further mount of a file system that is mounted somewhere already, and the context that can change it for everybody.
+/// A further mount of a file system that is mounted somewhere already, and the context that can
+/// change it for everybody.
 #[derive(Debug)]
 pub struct Joined {
     context: OwnedFd,
     mount: Detached,
 }
 
-/// Join the live file system of this disk. `EBUSY` when the disk is held by anything else, or the file system is not as read-only as
-/// `read_only` says.
+/// Join the live file system of this disk. `EBUSY` when the disk is held by anything else, or the
+/// file system is not as read-only as `read_only` says.
 pub fn join(
     _permit: &Authorized<Withdraw>,
     fs: FsType,
@@ -155,7 +156,8 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
 }
 
 impl Joined {
-    /// Write back and take no more writes, by whichever mount. `EBUSY` while a file is open for writing.
+    /// Write back and take no more writes, by whichever mount. `EBUSY` while a file is open for
+    /// writing.
     pub fn make_read_only(&self) -> Result<(), Errno> {
         self.reconfigure("ro")
     }

@@ -43,6 +43,7 @@ pub fn failed(step: Step, errno: Errno) -> Stop {
         step,
         errno: NonZeroI32::new(errno.raw_os_error()),
         tool: None,
+        node: None,
     })
 }
 
@@ -52,6 +53,7 @@ pub fn tool_failed(step: Step, end: ToolEnd) -> Stop {
         step,
         errno: None,
         tool: Some(end),
+        node: None,
     })
 }
 
@@ -61,6 +63,7 @@ pub fn broken(step: Step) -> Stop {
         step,
         errno: None,
         tool: None,
+        node: None,
     })
 }
 
@@ -90,6 +93,12 @@ impl<T> At<T> for Result<T, DeviceError> {
             DeviceError::Mismatch => Refusal::DeviceMismatch.into(),
             DeviceError::WithoutSerial => Refusal::DeviceWithoutSerial.into(),
             DeviceError::Os(errno) => failed(step, errno),
+            DeviceError::Closed(node) => Stop::Failed(Failed {
+                step,
+                errno: NonZeroI32::new(Errno::ACCESS.raw_os_error()),
+                tool: None,
+                node: Some(node),
+            }),
         })
     }
 }

@@ -20,6 +20,7 @@ use crate::taken::{self, Taken};
 use crate::world::World;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
+use ebs_csi_policy::block_nodes::BlockNodes;
 use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::ceiling::{self, Ceiling};
 use ebs_csi_policy::profile;
@@ -92,6 +93,7 @@ struct Opened {
     taken: Taken,
     listener: OwnedFd,
     rules: Ceiling,
+    nodes: BlockNodes,
 }
 
 fn serve(settings: &Settings) -> u8 {
@@ -160,15 +162,40 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
         }
         _ => (disks, Taken::default()),
     };
+    let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
+        .map_err(|e| ("/dev".to_owned(), e))?;
     let listener =
         bind(&settings.listen).map_err(|e| (settings.listen.to_string_lossy().into_owned(), e))?;
+    say_what_is_closed(&nodes);
     Ok(Opened {
         root,
         disks,
         taken,
         listener,
         rules,
+        nodes,
     })
+}
+
+/// One line when there are disks that no group may open.
+fn say_what_is_closed(nodes: &BlockNodes) {
+    let closed: Vec<String> = nodes
+        .closed()
+        .map(|(name, owner)| format!("{name} {}:{} {:04o}", owner.uid, owner.gid, owner.mode))
+        .collect();
+    if !closed.is_empty() {
+        journal::warn(
+            "closed-disks",
+            &[
+                ("nodes", &closed.join(", ")),
+                (
+                    "missing",
+                    "a group that may read and write these nodes: a volume whose node is like them cannot be staged; a udev rule gives \
+                     disks a group (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")",
+                ),
+            ],
+        );
+    }
 }
 
 /// Bind the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
@@ -290,7 +317,7 @@ fn be_broker(
             return CONFIG;
         }
     };
-    let entering = match confinement::broker() {
+    let entering = match confinement::broker(&opened.nodes) {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
     };
@@ -354,6 +381,7 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         taken,
         listener,
         rules: _,
+        nodes: _,
     } = opened;
     // The listener, the device directories and the memory of disks are the broker's.
     drop((disks, taken, listener));

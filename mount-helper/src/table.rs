@@ -157,7 +157,8 @@ impl Table {
         Caller(self)
     }
 
-    /// Begin nothing any more that may take long, and serve what else is asked until no caller is connected, at most `patience`.
+    /// Begin nothing any more that may take long, and serve what else is asked until no caller is
+    /// connected, at most `patience`.
     pub fn serve_last(&self, patience: Duration) {
         let end = Instant::now() + patience;
         let mut state = self.lock();

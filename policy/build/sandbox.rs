@@ -55,6 +55,8 @@ struct Identity {
     gid: u32,
     groups: Vec<u32>,
     other_unprivileged_uid: bool,
+    #[serde(default)]
+    groups_of_disks: bool,
     why: String,
 }
 
@@ -170,13 +172,14 @@ impl Profiles {
             .collect();
         Ok(format!(
             "Profile {{ name: {name:?}, about: {about:?}, \
-             identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, why: {why} }}, \
+             identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, groups_of_disks: {disks}, why: {why} }}, \
              capabilities: {capabilities}, limits: {limits}, landlock: {landlock}, calls: {calls} }}",
             about = profile.about,
             uid = identity.uid,
             gid = identity.gid,
             groups = literal::slice(&identity.groups),
             other = identity.other_unprivileged_uid,
+            disks = identity.groups_of_disks,
             why = literal::reason(&identity.why, "the identity")?,
             capabilities = literal::slice(capabilities?),
             limits = literal::slice(limits?),

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::block_nodes::BlockNodes;
 use crate::deviation::Deviation;
 use crate::profile::{self, Profile, Resource};
 use crate::status::Status;
@@ -27,6 +28,8 @@ pub struct Process {
     pub limits: Vec<(String, Option<u64>)>,
     /// `/proc/PID/status`.
     pub status: Status,
+    /// The disks' nodes as the process sees them; none where that is not to be seen.
+    pub disks: BlockNodes,
 }
 
 /// The program of the helper's processes.
@@ -77,17 +80,24 @@ impl Process {
                     .to_owned()
             })
             .unwrap_or_default();
+        let arguments = words("cmdline")?;
+        let simulated = arguments.iter().any(|one| one == "--sandbox");
+        let disks = match program.as_str() {
+            HELPER => BlockNodes::read(&directory.join("root/dev"), simulated).unwrap_or_default(),
+            _ => BlockNodes::default(),
+        };
         Ok(Self {
             pid,
             parent,
             program,
-            arguments: words("cmdline")?,
+            arguments,
             variables: words("environ")?
                 .iter()
                 .filter_map(|pair| Some(pair.split_once('=')?.0.to_owned()))
                 .collect(),
             limits: parse_limits(&text("limits")?),
             status: Status::parse(&status).map_err(io::Error::other)?,
+            disks,
         })
     }
 
@@ -144,8 +154,8 @@ impl Process {
 
     /// Every difference between the process and a profile.
     #[must_use]
-    pub fn deviations(&self, profile: &Profile) -> Vec<Deviation> {
-        let mut found = profile.deviations(&self.status);
+    pub fn deviations(&self, profile: &'static Profile) -> Vec<Deviation> {
+        let mut found = profile.on(&self.disks).deviations(&self.status);
         for limit in profile.limits {
             let name = match limit.resource {
                 Resource::Core => "Max core file size",
@@ -237,6 +247,7 @@ pub fn running() -> io::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_nodes::Owner;
 
     const LIMITS: &str = "\
 Limit                     Soft Limit           Hard Limit           Units     
@@ -245,7 +256,7 @@ Max core file size        0                    0                    bytes
 Max open files            1024                 4096                 files     
 ";
 
-    fn confined(profile: &Profile) -> Process {
+    fn confined(profile: &'static Profile) -> Process {
         Process {
             status: Status {
                 uids: [profile.identity.uid; 4],
@@ -278,6 +289,30 @@ Max open files            1024                 4096                 files
     fn a_broker_as_its_profile_says_passes() {
         let process = confined(profile::BROKER);
         assert_eq!(process.deviations(profile::BROKER), []);
+    }
+
+    #[test]
+    fn the_brokers_group_is_that_of_the_machines_disks() {
+        let disk = |gid| BlockNodes {
+            nodes: vec![(
+                "nvme0n1".to_owned(),
+                Owner {
+                    uid: 0,
+                    gid,
+                    mode: 0o660,
+                },
+            )],
+        };
+        let mut process = confined(profile::BROKER);
+        process.disks = disk(485);
+        assert_eq!(
+            process.deviations(profile::BROKER)[0].what,
+            "supplementary groups"
+        );
+        process.status.groups = vec![485];
+        assert_eq!(process.deviations(profile::BROKER), []);
+        process.disks = disk(6);
+        assert_eq!(process.deviations(profile::BROKER).len(), 1);
     }
 
     #[test]

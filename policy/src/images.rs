@@ -1,17 +1,19 @@
 //! File systems that this driver did not make: what is asked of them before they are mounted, and what their mounts may do.
 //!
-//! A file system counts as ours when EC2 says that its volume began blank, so that nothing but mounts of this volume has written to
-//! it, when its volume is a copy of a snapshot or volume of this driver and cluster, or when it carries the identifier that only a
-//! format of this very volume writes. A copy of anything else was made elsewhere: snapshots that somebody shared, volumes of another
-//! cluster. Of the rest nobody said where it was made: the Go driver attached it, or its source is gone.
+//! A file system counts as ours when EC2 says that its volume began blank, so that nothing but
+//! mounts of this volume has written to it, when its volume is a copy of a snapshot or volume of
+//! this driver and cluster, or when it carries the identifier that only a format of this very
+//! volume writes. A copy of anything else was made elsewhere: snapshots that somebody shared,
+//! volumes of another cluster. Of the rest nobody said where it was made: the Go driver attached
+//! it, or its source is gone.
 
 /// What is done with a file system that is not ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UntrustedImages {
     /// Refused.
     Deny,
-    /// Checked in full by its checker, once for each time that the disk is attached, before it is mounted, when it is known to
-    /// have been made elsewhere.
+    /// Checked in full by its checker, once for each time that the disk is attached, before it is
+    /// mounted, when it is known to have been made elsewhere.
     #[default]
     Check,
     /// Treated as if it were ours.

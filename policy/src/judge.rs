@@ -46,9 +46,11 @@ pub struct StageDisk {
     pub no_replay: bool,
     /// The file system ends before the disk does, and may grow before it is mounted.
     pub grow_first: bool,
-    /// The file system is ours: made here, on a volume that began blank, or a copy of what this driver keeps for this cluster.
+    /// The file system is ours: made here, on a volume that began blank, or a copy of what this
+    /// driver keeps for this cluster.
     pub ours: bool,
-    /// It is not known to be ours, and nobody said that it was made elsewhere: it is mounted without the check of what was.
+    /// It is not known to be ours, and nobody said that it was made elsewhere: it is mounted
+    /// without the check of what was.
     pub untold: bool,
     /// Its superblock asks for a panic of the kernel when an error is met; the mount must ask for something else.
     pub panics: bool,
@@ -161,7 +163,8 @@ pub fn stage_disk(
         _ if act.ours => {}
         UntrustedImages::Deny => return Err(Refusal::UntrustedImage),
         UntrustedImages::Allow => {}
-        // As the driver does that attached it: a check of every such volume would take a node's first start from minutes to hours.
+        // As the driver does that attached it: a check of every such volume would take a node's
+        // first start from minutes to hours.
         UntrustedImages::Check if untold => act.untold = true,
         UntrustedImages::Check if evidence.examined => {}
         // No checker can judge an ext before its journal is replayed, which writes.

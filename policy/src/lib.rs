@@ -16,6 +16,7 @@
 
 pub mod audit;
 pub mod blank;
+pub mod block_nodes;
 pub mod by_name;
 pub mod ceiling;
 pub mod deviation;

@@ -35,6 +35,9 @@ pub struct Identity {
     pub groups: &'static [u32],
     /// A process that is started under another uid than 0 may stay under it, with its groups.
     pub other_unprivileged_uid: bool,
+    /// The groups are those that own the machine's disks; the ones that stand here are for a
+    /// machine that shows none.
+    pub groups_of_disks: bool,
     /// Why this identity.
     pub why: &'static str,
 }

@@ -1,4 +1,5 @@
-//! A node is told whose the source of a copy is, so that it checks in full what was made elsewhere and nothing else.
+//! A node is told whose the source of a copy is, so that it checks in full what was made elsewhere
+//! and nothing else.
 
 use ebs_csi_controller::service::Settings;
 use ebs_csi_controller::tags::TagSettings;

@@ -7,7 +7,7 @@ use super::arrivals::Arrivals;
 use super::{Access, Device, DeviceError, Proof, Recognition, errno};
 use crate::beneath;
 use crate::sys;
-use ebs_csi_wire::Disk;
+use ebs_csi_wire::{Disk, Node};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
@@ -183,7 +183,7 @@ impl DiskRoots {
             let left = end.saturating_duration_since(Instant::now());
             match found {
                 // A node that is new belongs to root alone until udev gives it to its group.
-                Err(DeviceError::Absent | DeviceError::Os(Errno::ACCESS)) if !left.is_zero() => {
+                Err(DeviceError::Absent | DeviceError::Closed(_)) if !left.is_zero() => {
                     self.arrivals.wait(left);
                 }
                 other => return other,
@@ -247,11 +247,12 @@ impl DiskRoots {
             Access::ReadWrite => OFlags::RDWR,
             Access::ReadOnly => OFlags::RDONLY,
         };
-        let fd = match beneath::open(&self.devices, &name, flags) {
-            Ok(fd) => fd,
+        let fd = match self.open_node(&name, flags) {
             // Gone between the listing and the open: as if it had not been there.
-            Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Err(DeviceError::Absent),
-            Err(e) => return Err(e.into()),
+            Err(DeviceError::Os(Errno::NOENT | Errno::NXIO | Errno::NODEV)) => {
+                return Err(DeviceError::Absent);
+            }
+            other => other?,
         };
         let device = Device {
             bytes: sys::block_bytes(&fd).map_err(errno)?,
@@ -267,6 +268,22 @@ impl DiskRoots {
         };
         device.verify(self)?;
         Ok(device)
+    }
+
+    /// Open a node by its name; an error tells whose a node is that may not be opened.
+    pub(super) fn open_node(&self, name: &str, flags: OFlags) -> Result<OwnedFd, DeviceError> {
+        let opened = beneath::open(&self.devices, name, flags);
+        let Err(errno @ (Errno::ACCESS | Errno::PERM)) = opened else {
+            return Ok(opened?);
+        };
+        let facts = beneath::hold(&self.devices, name).and_then(fstat);
+        Err(facts.map_or(DeviceError::Os(errno), |facts| {
+            DeviceError::Closed(Node {
+                uid: facts.st_uid,
+                gid: facts.st_gid,
+                mode: facts.st_mode & 0o7777,
+            })
+        }))
     }
 
     /// Kernel's names of the disks of the recognised kind that have a node here. A disk without one cannot be worked on,

@@ -1,9 +1,11 @@
-//! A file system that is alive in another mount namespace after its mounts here are gone. A container that mounts `/` of the node without
-//! mount propagation has a copy of every mount that stood when it started; the copies go with the directory that they stand on, but
-//! a file that is open there, or a working directory, keeps the file system.
+//! A file system that is alive in another mount namespace after its mounts here are gone. A
+//! container that mounts `/` of the node without mount propagation has a copy of every mount that
+//! stood when it started; the copies go with the directory that they stand on, but a file that is
+//! open there, or a working directory, keeps the file system.
 //!
-//! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins it, and through that it is made read-only
-//! for everybody: then nothing is left to be written, and nothing can be written later.
+//! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins it,
+//! and through that it is made read-only for everybody: then nothing is left to be written, and
+//! nothing can be written later.
 use super::prepare;
 use crate::content;
 use crate::device::Device;
@@ -44,8 +46,8 @@ impl CopiedMounts {
     }
 }
 
-/// Make the file system read-only for whoever has it mounted. A refusal when somebody writes to it, when the settings want one, and
-/// when the disk is not held by a file system.
+/// Make the file system read-only for whoever has it mounted. A refusal when somebody writes to it,
+/// when the settings want one, and when the disk is not held by a file system.
 pub(super) fn let_go(world: &World, permit: &Authorized<Withdraw>, device: &Device) -> Done<()> {
     let Some(joined) = alive(permit, device) else {
         return Err(Refusal::StillHeld.into());
@@ -73,7 +75,8 @@ pub(super) fn let_go(world: &World, permit: &Authorized<Withdraw>, device: &Devi
     Ok(())
 }
 
-/// The live file system of the disk, whichever it is. A type that is not the one mounted finds the disk busy.
+/// The live file system of the disk, whichever it is. A type that is not the one mounted finds the
+/// disk busy.
 fn alive(permit: &Authorized<Withdraw>, device: &Device) -> Option<Joined> {
     // Read-only first: that never starts to write to a disk whose other mount has just gone.
     [true, false].into_iter().find_map(|read_only| {
@@ -94,8 +97,8 @@ pub(super) fn may_be(world: &World, stop: &Stop) -> bool {
         && matches!(stop, Stop::Refused(refused) if *refused == held)
 }
 
-/// A mount for a stage beside the copy. Nobody can claim the disk, so that no tool can run: what stands there must be fit to be
-/// mounted as it is, as it is after [`let_go`].
+/// A mount for a stage beside the copy. Nobody can claim the disk, so that no tool can run: what
+/// stands there must be fit to be mounted as it is, as it is after [`let_go`].
 pub(super) fn beside(
     world: &World,
     asked: &Stage,

@@ -36,8 +36,8 @@ pub(super) fn all_of_it(
         FsType::Ext3 | FsType::Ext4 => {
             // What a repair leaves may need another one: it counts when a whole pass finds nothing.
             let mut repaired = false;
-            // A full check that replays a journal itself corrects the counters in the superblock, which a running kernel keeps in
-            // memory alone, and tells that as a repair.
+            // A full check that replays a journal itself corrects the counters in the superblock,
+            // which a running kernel keeps in memory alone, and tells that as a repair.
             if prepare::to_replay(content) {
                 repaired = tools::check(world, permit, asked.fs, &claim, false)?;
             }

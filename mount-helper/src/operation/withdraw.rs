@@ -22,7 +22,8 @@ const DEEPEST_STACK: usize = 8;
 /// Times that a busy mount, or a busy disk, is tried again, 20 ms apart.
 const PASSERS_BY: usize = 10;
 
-/// Further looks at a disk that was unmounted here, half a second each: containers that start have a copy of every mount for a moment.
+/// Further looks at a disk that was unmounted here, half a second each: containers that start have
+/// a copy of every mount for a moment.
 const COPIES: usize = 3;
 
 /// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
@@ -53,7 +54,8 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
-                // The kernel takes away what other mount namespaces have mounted on a directory that is removed.
+                // The kernel takes away what other mount namespaces have mounted on a directory
+                // that is removed.
                 world
                     .root
                     .remove(Act::RemoveDirectory, relative, &world.directories)?;
@@ -180,10 +182,11 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
     }
 }
 
-/// Nobody holds the disk: no mount in this namespace, of a file system or of the disk itself, and the exclusive claim succeeds, which
-/// no mount in any other namespace and no opener that claimed it would allow; or else what holds it is a file system in another
-/// namespace that takes no more writes, which the answer tells. A disk that has left the node is held by nobody. `unproved` is what was
-/// mounted there, where nothing else tells.
+/// Nobody holds the disk: no mount in this namespace, of a file system or of the disk itself, and
+/// the exclusive claim succeeds, which no mount in any other namespace and no opener that claimed
+/// it would allow; or else what holds it is a file system in another namespace that takes no more
+/// writes, which the answer tells. A disk that has left the node is held by nobody. `unproved` is
+/// what was mounted there, where nothing else tells.
 fn released(
     world: &World,
     permit: &Authorized<Withdraw>,

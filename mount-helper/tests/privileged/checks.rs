@@ -220,6 +220,7 @@ fn only_the_statuses_that_say_so_count_as_checked() {
                 step: Step::Check,
                 errno: None,
                 tool: Some(exited(status)),
+                node: None,
             }),
             "{status}"
         );

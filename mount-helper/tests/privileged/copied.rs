@@ -1,4 +1,5 @@
-//! Mounts that another mount namespace has copied, as a container that mounts `/` of the node without mount propagation does.
+//! Mounts that another mount namespace has copied, as a container that mounts `/` of the node
+//! without mount propagation does.
 use crate::rig::{
     Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
 };
@@ -31,7 +32,8 @@ fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: MountsKept) -> Open {
     }
 }
 
-/// A staged volume that holds data, written and not synced, and a namespace that has a copy of its mount.
+/// A staged volume that holds data, written and not synced, and a namespace that has a copy of its
+/// mount.
 fn staged_and_copied(rig: &Rig, fs: FsType) -> (VolumeId, Attached, MountsKept) {
     let volume = volume();
     let attached = rig.attach(&volume, 512 * MIB);

@@ -136,7 +136,8 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     let mut asked = rig.staging(&volume, fs);
     asked.disk.origin = Origin::Copy;
     let mut outcome = rig.ask(Operation::Stage(asked));
-    // A copy is never formatted. What is refused for what stands there is refused for every volume: nothing here is mounted unchecked.
+    // A copy is never formatted. What is refused for what stands there is refused for every volume:
+    // nothing here is mounted unchecked.
     if matches!(&outcome, Outcome::Refused(refused) if BY_CONTENT.contains(&refused.reason)) {
         outcome = rig.stage(&volume, fs);
     }

@@ -1,9 +1,8 @@
 //! Disks that come while they are looked for.
 use crate::rig::{LONG, Rig, able, done, staged, volume};
 use ebs_csi_mount_helper::device::{Access, DeviceError, DiskRoots, Recognition};
-use ebs_csi_wire::{FsType, Outcome, Refusal};
+use ebs_csi_wire::{FsType, Node, Outcome, Refusal};
 use rustix::fs::{Gid, Uid};
-use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
@@ -101,7 +100,11 @@ fn a_node_that_is_still_root_s_alone_is_waited_for() {
     };
     std::thread::scope(|scope| {
         let now = scope.spawn(|| look(Duration::ZERO));
-        let refused = DeviceError::Os(Errno::ACCESS);
+        let refused = DeviceError::Closed(Node {
+            uid: 0,
+            gid: DISK,
+            mode: 0o600,
+        });
         assert_eq!(now.join().expect("the look-up"), Err(refused));
         let (tell, told) = mpsc::channel();
         let later = scope.spawn(move || {

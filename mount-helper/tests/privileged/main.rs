@@ -3,6 +3,7 @@
 mod checks;
 mod confined;
 mod copied;
+mod disk_groups;
 mod elsewhere;
 mod ending;
 mod filesystems;

@@ -83,6 +83,21 @@ impl Rig {
         rig
     }
 
+    /// With what is there before the helper starts.
+    pub(crate) fn start_with_disk(owner: (u32, u32)) -> (Self, Attached) {
+        let mut rig = Self::prepared(true);
+        let there = rig.attach(&volume(), 1 << 20);
+        rig.own(&there, owner);
+        rig.run(&[]);
+        (rig, there)
+    }
+
+    /// Give the node of a disk to root, a group and a mode.
+    pub(crate) fn own(&self, disk: &Attached, (group, mode): (u32, u32)) {
+        std::os::unix::fs::chown(&disk.node, Some(0), Some(group)).expect("chown");
+        fs::set_permissions(&disk.node, fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+
     /// All but the helper.
     fn prepared(sandbox: bool) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");

@@ -216,6 +216,12 @@ fn step_words(failed: &Failed) -> String {
              container, or let the volume be unstaged and staged again: the next stage grows the file system before it is mounted"
         );
     }
+    if let Some(node) = failed.node {
+        return format!(
+            "{doing} failed{how}: its node in /dev belongs to {node}, and the mount-helper is in the group that the node's disks had when it \
+             started; restart the mount-helper where that has changed, or let a udev rule give disks a group and mode 0660"
+        );
+    }
     format!(
         "{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details"
     )
@@ -253,9 +259,28 @@ mod tests {
             step: Step::Grow,
             errno: std::num::NonZeroI32::new(EPERM),
             tool: None,
+            node: None,
         };
         let failure = told(Asked::Expand, &HelperError::Failed(failed));
         for word in ["CAP_SYS_RESOURCE", "the next stage"] {
+            assert!(failure.text().contains(word), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_may_not_be_opened_is_told_with_owner_and_mode() {
+        let failed = Failed {
+            step: Step::FindDevice,
+            errno: std::num::NonZeroI32::new(13),
+            tool: None,
+            node: Some(ebs_csi_wire::Node {
+                uid: 0,
+                gid: 485,
+                mode: 0o660,
+            }),
+        };
+        let failure = told(Asked::Stage, &HelperError::Failed(failed));
+        for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
             assert!(failure.text().contains(word), "{failure}");
         }
     }

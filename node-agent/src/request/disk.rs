@@ -102,7 +102,8 @@ fn size_at_attach(publish_context: &Context) -> Result<Option<NonZeroU64>, Failu
     })
 }
 
-/// A word that this release does not know counts as a copy of something made elsewhere: it is never formatted, and checked in full.
+/// A word that this release does not know counts as a copy of something made elsewhere: it is never
+/// formatted, and checked in full.
 fn origin(publish_context: &Context) -> (Origin, Source) {
     match publish_context.get(ORIGIN).map(String::as_str) {
         None | Some("") => (Origin::Unknown, Source::Elsewhere),

@@ -46,7 +46,7 @@ pub use path::KubeletPath;
 pub use refusal::Refusal;
 pub use refused::{Refused, Seen};
 pub use reply::{
-    Done, Expanded, Failed, HeldVolume, Inventory, LogPage, OperationKind, Outcome, Reply,
+    Done, Expanded, Failed, HeldVolume, Inventory, LogPage, Node, OperationKind, Outcome, Reply,
     RunningOperation, Staged, ToolEnd, Usage, Welcome,
 };
 pub use request::{

@@ -60,7 +60,8 @@ pub struct Welcome {
     pub policy_digest: String,
     /// The policy recognises simulated devices.
     pub sandbox: bool,
-    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the release before.
+    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the release
+    /// before.
     pub landlock: Option<u32>,
 }
 
@@ -90,7 +91,8 @@ pub struct Staged {
 pub struct Done {
     /// It had been done before.
     pub already: bool,
-    /// Unstage alone: files that are open in another mount namespace keep the file system; it was written back and made read-only.
+    /// Unstage alone: files that are open in another mount namespace keep the file system; it was
+    /// written back and made read-only.
     pub copied: bool,
 }
 
@@ -199,6 +201,26 @@ pub struct Failed {
     pub errno: Option<NonZeroI32>,
     /// How the tool ended, when a tool failed.
     pub tool: Option<ToolEnd>,
+    /// Whose the disk's node is, when it may not be opened; `None` else, and from a helper of the
+    /// release before.
+    pub node: Option<Node>,
+}
+
+/// Owner and permission bits of a disk's node in `/dev`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permission bits, 0 to 0o7777.
+    pub mode: u32,
+}
+
+impl std::fmt::Display for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} mode {:04o}", self.uid, self.gid, self.mode)
+    }
 }
 
 /// How a tool ended that did not succeed.
@@ -220,6 +242,7 @@ impl Failed {
             step,
             errno,
             tool: None,
+            node: None,
         }
     }
 
@@ -230,6 +253,7 @@ impl Failed {
             step,
             errno: None,
             tool: Some(end),
+            node: None,
         }
     }
 }

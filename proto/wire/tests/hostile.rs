@@ -236,8 +236,21 @@ fn replies_have_limits_too() {
             errno,
             tool_exit,
             tool_signal,
+            node: None,
         }))
     };
+    let owned = |mode| {
+        replied(pb::reply::Result::Failed(pb::Failed {
+            step: pb::Step::FindDevice as i32,
+            node: Some(pb::Node {
+                uid: 0,
+                gid: 0,
+                mode,
+            }),
+            ..pb::Failed::default()
+        }))
+    };
+    assert!(owned(0o7777).is_ok() && owned(0o10000).is_err());
     for good in [(0, 0, 0), (5, 0, 0), (0, 8, 0), (0, -1, 9), (4095, 255, 0)] {
         assert!(failed(good.0, good.1, good.2).is_ok(), "{good:?}");
     }

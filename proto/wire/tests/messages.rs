@@ -244,13 +244,21 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             })),
         (select(Refusal::ALL), proptest::option::of(seen()))
             .prop_map(|(reason, seen)| { Outcome::Refused(Refused { reason, seen }) }),
-        (select(Step::ALL), 0..=4095_i32, tool).prop_map(|(step, errno, tool)| Outcome::Failed(
-            Failed {
-                step,
-                errno: NonZeroI32::new(errno),
-                tool,
-            }
-        )),
+        (
+            select(Step::ALL),
+            0..=4095_i32,
+            tool,
+            any::<Option<(u32, u32)>>(),
+            0..=0o7777_u32
+        )
+            .prop_map(|(step, errno, tool, owner, mode)| {
+                Outcome::Failed(Failed {
+                    step,
+                    errno: NonZeroI32::new(errno),
+                    tool,
+                    node: owner.map(|(uid, gid)| Node { uid, gid, mode }),
+                })
+            }),
         Just(Outcome::Pending),
     ]
 }

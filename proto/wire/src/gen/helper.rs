@@ -390,6 +390,19 @@ pub struct Failed {
     /// Signal that ended the tool; 0 when none.
     #[prost(int32, tag = "4")]
     pub tool_signal: i32,
+    /// Whose the disk's node is, when it may not be opened; a helper of the release before does not say.
+    #[prost(message, optional, tag = "5")]
+    pub node: ::core::option::Option<Node>,
+}
+/// Owner and permission bits of a node in /dev.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Node {
+    #[prost(uint32, tag = "1")]
+    pub uid: u32,
+    #[prost(uint32, tag = "2")]
+    pub gid: u32,
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
 }
 /// Still running when wait_ms had passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

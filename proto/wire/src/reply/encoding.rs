@@ -3,7 +3,7 @@
 use std::num::{NonZeroI32, NonZeroU8};
 
 use super::{
-    Done, ERRNO_LIMIT, Expanded, Failed, HeldVolume, INVENTORY_LIMIT, Inventory, LogPage,
+    Done, ERRNO_LIMIT, Expanded, Failed, HeldVolume, INVENTORY_LIMIT, Inventory, LogPage, Node,
     OperationKind, Outcome, Reply, RunningOperation, Staged, ToolEnd, Usage, Welcome,
 };
 use crate::malformed::{Malformed, bounded, required};
@@ -17,6 +17,8 @@ const DIGEST_LENGTH: usize = 64;
 const LOG_PAGE_LIMIT: usize = 4096;
 /// Signals are numbered to 64.
 const SIGNAL_LIMIT: i32 = 64;
+/// Permission bits, with set-user-id and its like.
+const MODE_LIMIT: u32 = 0o7777;
 
 impl TryFrom<pb::Reply> for Reply {
     type Error = Malformed;
@@ -232,10 +234,17 @@ impl TryFrom<pb::Failed> for Failed {
             )),
             (_, Some(_)) => return Err(Malformed::Invalid { field: "tool_exit" }),
         };
+        let node = match wire.node {
+            Some(node) if node.mode > MODE_LIMIT => {
+                return Err(Malformed::Invalid { field: "mode" });
+            }
+            node => node.map(|pb::Node { uid, gid, mode }| Node { uid, gid, mode }),
+        };
         Ok(Self {
             step: Step::from_wire(wire.step)?,
             errno: NonZeroI32::new(wire.errno),
             tool,
+            node,
         })
     }
 }
@@ -252,6 +261,9 @@ impl From<Failed> for pb::Failed {
             errno: failed.errno.map_or(0, NonZeroI32::get),
             tool_exit,
             tool_signal,
+            node: failed
+                .node
+                .map(|Node { uid, gid, mode }| pb::Node { uid, gid, mode }),
         }
     }
 }

@@ -1,0 +1,86 @@
+//! Who owns the nodes of disks: the group of disks has another number on some machines, and some
+//! have none.
+use crate::rig::{Attached, Rig, able, done, staged, status, volume};
+use ebs_csi_policy::audit::Process;
+use ebs_csi_policy::profile;
+use ebs_csi_wire::{Failed, FsType, Node, Outcome, Step, VolumeId};
+
+fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
+    let volume = volume();
+    let disk = rig.attach(&volume, 64 << 20);
+    rig.own(&disk, owner);
+    (volume, disk)
+}
+
+/// What the auditor has against the broker's groups.
+fn deviations(rig: &Rig) -> Vec<String> {
+    let broker = Process::read(rig.part("broker")).expect("the broker");
+    let found = broker.deviations(profile::BROKER);
+    let of_groups = found
+        .iter()
+        .filter(|one| one.what == "supplementary groups");
+    of_groups.map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_broker_joins_the_group_of_the_disks() {
+    if !able() {
+        return;
+    }
+    for (owner, groups) in [((6, 0o660), "6"), ((485, 0o660), "485"), ((0, 0o660), "")] {
+        let (rig, there) = Rig::start_with_disk(owner);
+        assert_eq!(status(rig.part("broker"), "Groups"), groups, "{owner:?}");
+        let (volume, disk) = attached(&rig, owner);
+        assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
+        assert_eq!(deviations(&rig), Vec::<String>::new(), "{owner:?}");
+        done(rig.unstage(&volume));
+        assert!(!rig.journal().contains("closed-disks"), "{owner:?}");
+        // The auditor looks for itself.
+        if groups.is_empty() {
+            continue;
+        }
+        for one in [&there, &disk] {
+            rig.own(one, (4242, 0o660));
+        }
+        assert_eq!(deviations(&rig).len(), 1, "{owner:?}");
+    }
+}
+
+#[test]
+fn disks_of_root_alone_are_told_at_the_start() {
+    if !able() {
+        return;
+    }
+    let (rig, there) = Rig::start_with_disk((0, 0o600));
+    assert_eq!(status(rig.part("broker"), "Groups"), "");
+    rig.wait_for(&format!("closed-disks nodes=\"{} 0:0 0600\"", there.name));
+    let (volume, disk) = attached(&rig, (0, 0o600));
+    refused_by(&rig, &volume, 0, 0o600);
+    drop(disk);
+}
+
+#[test]
+fn a_disk_of_a_later_group_is_told_with_its_owner() {
+    if !able() {
+        return;
+    }
+    let (rig, _there) = Rig::start_with_disk((6, 0o660));
+    let (volume, disk) = attached(&rig, (485, 0o660));
+    refused_by(&rig, &volume, 485, 0o660);
+    rig.wait_for("node=\"0:485 mode 0660\"");
+    rig.own(&disk, (6, 0o660));
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.unstage(&volume));
+}
+
+#[track_caller]
+fn refused_by(rig: &Rig, volume: &VolumeId, gid: u32, mode: u32) {
+    match rig.stage(volume, FsType::Ext4) {
+        Outcome::Failed(Failed {
+            step: Step::FindDevice,
+            node: Some(node),
+            ..
+        }) => assert_eq!(node, Node { uid: 0, gid, mode }),
+        other => panic!("{other:?}"),
+    }
+}

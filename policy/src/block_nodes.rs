@@ -1,0 +1,215 @@
+//! Who may open the disks of a machine, by the owners and modes of their nodes in `/dev`.
+//!
+//! The group of disks has no fixed number: most distributions say 6, some allot another, some have
+//! none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use crate::profile::{Identity, Profile};
+
+/// Both, for the group.
+const GROUP_READ_WRITE: u32 = 0o060;
+/// The permission bits.
+const MODE: u32 = 0o777;
+/// A machine has one group of disks, or two where somebody changed it; more is no machine that this
+/// was made for.
+const MOST_GROUPS: usize = 8;
+
+/// Who may open a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+impl Owner {
+    /// A process of this group may read and write.
+    #[must_use]
+    pub const fn lets_its_group(self) -> bool {
+        self.mode & GROUP_READ_WRITE == GROUP_READ_WRITE
+    }
+}
+
+/// The nodes of disks in a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockNodes {
+    /// Names and owners, in the order of the names.
+    pub nodes: Vec<(String, Owner)>,
+}
+
+impl BlockNodes {
+    /// Reads a device directory. `simulated`: loop devices count as disks.
+    ///
+    /// # Errors
+    /// An I/O error when the directory cannot be listed. A node that goes away meanwhile is left
+    /// out.
+    pub fn read(directory: &Path, simulated: bool) -> io::Result<Self> {
+        let mut nodes = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            if !is_disk(&name, simulated) {
+                continue;
+            }
+            if let Ok(found) = fs::symlink_metadata(entry.path())
+                && found.file_type().is_block_device()
+            {
+                let owner = Owner {
+                    uid: found.uid(),
+                    gid: found.gid(),
+                    mode: found.mode() & MODE,
+                };
+                nodes.push((name, owner));
+            }
+        }
+        nodes.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(Self { nodes })
+    }
+
+    /// The groups by which the nodes can be opened, root's left out: who is to open disks has that
+    /// one for other reasons.
+    #[must_use]
+    pub fn groups(&self) -> Vec<u32> {
+        let groups: BTreeSet<u32> = self
+            .nodes
+            .iter()
+            .filter(|(_, owner)| owner.lets_its_group() && owner.gid != 0)
+            .map(|(_, owner)| owner.gid)
+            .collect();
+        groups.into_iter().take(MOST_GROUPS).collect()
+    }
+
+    /// Nodes that no group may open.
+    pub fn closed(&self) -> impl Iterator<Item = &(String, Owner)> {
+        self.nodes
+            .iter()
+            .filter(|(_, owner)| !owner.lets_its_group())
+    }
+}
+
+impl Profile {
+    /// The profile on a machine with these nodes: one whose groups are those of disks gets them
+    /// from here. Where no disk is there to tell, the policy's own stay. The answer lives as long
+    /// as the process, as profiles do.
+    #[must_use]
+    pub fn on(&'static self, nodes: &BlockNodes) -> &'static Self {
+        if !self.identity.groups_of_disks || nodes.nodes.is_empty() {
+            return self;
+        }
+        let identity = Identity {
+            groups: Box::leak(nodes.groups().into_boxed_slice()),
+            ..self.identity
+        };
+        Box::leak(Box::new(Self { identity, ..*self }))
+    }
+}
+
+/// A name that the kernel gives to disks and their partitions: `nvme0n1p2`, `sda1`, `xvdba`.
+fn is_disk(name: &str, simulated: bool) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let part = |text: &str, before: char| match text.split_once(before) {
+        Some((disk, part)) => digits(disk) && digits(part),
+        None => digits(text),
+    };
+    if let Some(rest) = name.strip_prefix("nvme") {
+        return rest
+            .split_once('n')
+            .is_some_and(|(controller, namespace)| digits(controller) && part(namespace, 'p'));
+    }
+    if let Some(rest) = name.strip_prefix("loop") {
+        return simulated && part(rest, 'p');
+    }
+    ["sd", "xvd"].iter().any(|kind| {
+        name.strip_prefix(kind).is_some_and(|rest| {
+            let letters = rest.trim_end_matches(|last: char| last.is_ascii_digit());
+            !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_lowercase())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile;
+
+    fn nodes(owners: &[(&str, u32, u32)]) -> BlockNodes {
+        let owner = |(name, gid, mode): &(&str, u32, u32)| {
+            let (gid, mode) = (*gid, *mode);
+            ((*name).to_owned(), Owner { uid: 0, gid, mode })
+        };
+        BlockNodes {
+            nodes: owners.iter().map(owner).collect(),
+        }
+    }
+
+    #[test]
+    fn disks_are_told_by_their_names() {
+        for name in ["nvme0n1", "nvme10n2p3", "sda", "sdab12", "xvda", "xvdba1"] {
+            assert!(is_disk(name, false), "{name}");
+        }
+        for name in [
+            "nvme0",
+            "nvme0n",
+            "nvme0n1p",
+            "nvme-fabrics",
+            "ng0n1",
+            "sd",
+            "sd1",
+            "sda1b",
+            "sdA",
+            "loop0",
+            "loop-control",
+            "sr0",
+            "dm-0",
+            "md0",
+            "xvd",
+        ] {
+            assert!(!is_disk(name, false), "{name}");
+        }
+        assert!(is_disk("loop0", true) && is_disk("loop0p1", true));
+        assert!(!is_disk("loop-control", true));
+    }
+
+    #[test]
+    fn the_groups_are_those_that_may_write() {
+        let found = nodes(&[
+            ("nvme0n1", 485, 0o660),
+            ("nvme1n1", 6, 0o660),
+            ("nvme2n1", 485, 0o660),
+            ("nvme3n1", 7, 0o640),
+            ("nvme4n1", 0, 0o660),
+            ("nvme5n1", 0, 0o600),
+        ]);
+        assert_eq!(found.groups(), [6, 485]);
+        let closed: Vec<_> = found.closed().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(closed, ["nvme3n1", "nvme5n1"]);
+    }
+
+    #[test]
+    fn only_the_broker_gets_the_groups_of_disks() {
+        let found = nodes(&[("nvme0n1", 485, 0o660)]);
+        for one in profile::ALL {
+            let groups = one.on(&found).identity.groups;
+            let expected: &[u32] = match one.name {
+                "broker" => &[485],
+                _ => one.identity.groups,
+            };
+            assert_eq!(groups, expected, "{}", one.name);
+        }
+        // No disk is there to tell, and disks that belong to root alone.
+        let broker = profile::BROKER;
+        assert_eq!(broker.on(&BlockNodes::default()).identity.groups, [6]);
+        let closed = nodes(&[("nvme0n1", 0, 0o600)]);
+        assert!(broker.on(&closed).identity.groups.is_empty());
+    }
+}
