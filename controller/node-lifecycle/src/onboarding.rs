@@ -23,6 +23,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// After a patch, done or not, a node is left alone for so long: the watch may lag, or the API
 /// server refuses.
 const AGAIN: Duration = Duration::from_secs(5);
+/// One node holds up the others for no longer.
+const WITHIN: Duration = Duration::from_secs(10);
 /// Nodes of one look, so that a cluster that starts does not flood the API server.
 const AT_ONCE: usize = 25;
 
@@ -60,16 +62,24 @@ impl Onboarding {
         self.tried.retain(|_, tried| tried.elapsed() < AGAIN);
         ready.retain(|name| !self.tried.contains_key(name));
         for name in ready.into_iter().take(AT_ONCE) {
-            let result = match take_off(&self.client, &name).await {
-                Ok(Done::Done) => {
+            let taken = tokio::time::timeout(WITHIN, take_off(&self.client, &name)).await;
+            let result = match taken {
+                Ok(Ok(Done::Done)) => {
                     tracing::info!(
                         node = name,
                         "the driver is ready there: the startup taint is gone"
                     );
                     "done"
                 }
-                Ok(Done::Overtaken) => "overtaken",
-                Err(error) => {
+                Ok(Ok(Done::Overtaken)) => "overtaken",
+                Err(_) => {
+                    tracing::warn!(
+                        node = name,
+                        "the API server does not answer in time: the startup taint stays for now"
+                    );
+                    "failed"
+                }
+                Ok(Err(error)) => {
                     tracing::warn!(node = name, %error, "the startup taint could not be taken off");
                     "failed"
                 }

@@ -20,7 +20,7 @@ use crate::controller::Controller;
 use crate::failover::{Tables, stopped};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use crate::word::Words;
+use crate::word::{READ_WITHIN, Words};
 
 /// Between two looks at what is refused.
 const EVERY: Duration = Duration::from_secs(3);
@@ -131,11 +131,7 @@ impl Retries {
                 continue;
             };
             if !reports.contains_key(instance) {
-                let nodes = self.words.of_instance(instance).await;
-                let nodes = nodes.unwrap_or_else(|error| {
-                    tracing::debug!(%error, instance, "the node of a refused detach could not be read");
-                    Vec::new()
-                });
+                let nodes = self.nodes(instance).await;
                 reports.insert(instance.clone(), nodes);
             }
             let nodes = reports.get(instance).map_or(&[][..], Vec::as_slice);
@@ -149,6 +145,19 @@ impl Retries {
             ended.extend(self.proven(others).await);
         }
         ended
+    }
+
+    /// What the Node objects of an instance say; none, when they cannot be read soon.
+    async fn nodes(&self, instance: &str) -> Vec<Node> {
+        let read = self.words.of_instance(instance);
+        match tokio::time::timeout(READ_WITHIN, read).await {
+            Ok(Ok(nodes)) => nodes,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, instance, "the node of a refused detach could not be read");
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Those that the controller would let go now.

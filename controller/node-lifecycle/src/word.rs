@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Reports that wait to be sent.
 const WAITING: usize = 64;
 /// A Node object is read within this time, or not at all.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+pub const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Answers the controller's questions about nodes.
 #[derive(Clone, Debug)]
