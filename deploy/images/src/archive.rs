@@ -34,10 +34,9 @@ const CREATED: &str = "1970-01-01T00:00:00Z";
 /// Those of the writer.
 pub fn write(image: &Image, contents: &Contents, to: impl Write) -> io::Result<()> {
     let plain = layer(contents)?;
-    let mut packed =
-        GzBuilder::new()
-            .mtime(0)
-            .write(Vec::new(), Compression::new(image.compression.min(9)));
+    let mut packed = GzBuilder::new()
+        .mtime(0)
+        .write(Vec::new(), Compression::new(image.compression.min(9)));
     packed.write_all(&plain)?;
     let packed = packed.finish()?;
 

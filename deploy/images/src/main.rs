@@ -88,7 +88,11 @@ fn pack(line: CommandLine) -> Result<(), Failure> {
     };
     // The archive appears whole or not at all.
     let unfinished = line.output.with_extension("unfinished");
-    write(&image, &contents, BufWriter::new(File::create(&unfinished)?))?;
+    write(
+        &image,
+        &contents,
+        BufWriter::new(File::create(&unfinished)?),
+    )?;
     std::fs::rename(&unfinished, &line.output)?;
     Ok(())
 }
