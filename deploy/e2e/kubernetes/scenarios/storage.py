@@ -10,9 +10,9 @@ import subprocess
 from .expect import expect
 
 # Tests that ran, by part. A failure that is not the driver's has a reason here.
-_EXPECTED = {"fast": 49, "slow": 45, "xfs": 37}
+_EXPECTED = {"fast": 49, "slow": 45, "xfs": 37, "limits": 2}
 _KNOWN = {}
-_SKIP_ALWAYS = r"\[Disruptive\]|\[Serial\]|\[Feature:"
+_SKIP_ALWAYS = r"\[Disruptive\]|\[Serial\]"
 
 
 def fast(rig):
@@ -24,7 +24,11 @@ def slow(rig):
 
 
 def xfs(rig):
-    _run(rig, "xfs", r"External.Storage.*\(xfs\)|External.Storage.*\(default fs\)", rf"\[Slow\]|{_SKIP_ALWAYS}", "xfs")
+    _run(rig, "xfs", r"External.Storage", rf"\[Slow\]|{_SKIP_ALWAYS}", "xfs")
+
+
+def limits(rig):
+    _run(rig, "limits", r"External.Storage.*should support volume limits", r"\[Disruptive\]", "ext4")
 
 
 def _run(rig, name, focus, skip, file_system):
