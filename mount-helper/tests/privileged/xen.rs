@@ -430,7 +430,8 @@ fn a_disk_that_something_else_has_in_use_is_no_volume() {
     let claimed = fs::File::from(
         rustix::fs::open(
             own.attached.path(),
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL,
+            // No program that another test starts meanwhile may take it over.
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC,
             rustix::fs::Mode::empty(),
         )
         .expect("claim"),
