@@ -4,7 +4,7 @@ mod create;
 mod fulfil;
 mod promise;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
@@ -30,10 +30,8 @@ const TOLD: Duration = Duration::from_secs(24 * 3600);
 pub struct Snapshots {
     ec2: Ec2,
     tags: Arc<TagSettings>,
-    /// How long another process's requests may still come to light after this one has taken its place.
-    takeover: Duration,
-    /// When this process was first asked about snapshots.
-    since: Arc<OnceLock<Instant>>,
+    /// Until when a request of the process before this one may still come to light.
+    taken_over: Instant,
     /// Names of which a create had no clear answer lately.
     doubtful: Remembered<()>,
     /// Names whose fast restores and lock are set.
@@ -45,26 +43,27 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// With nothing under way. For `takeover` after the first request, a snapshot that is not found is looked for again: another process,
-    /// whose place this one takes, may have asked for it just before.
+    /// With nothing under way. For `takeover` from now, when the process starts, a snapshot that is
+    /// not found is looked for again: the process before this one may have asked for it and ended.
+    ///
+    /// A process that has been up for longer sends its first request after one look. It may be a
+    /// standby whose sidecar has just become the leader, and the former leader may have asked EC2
+    /// for the same snapshot a moment ago, so that the look does not show it yet. Then EC2 itself
+    /// refuses: it takes one snapshot of a volume in 15 s (`SnapshotCreationPerVolumeRateExceeded`),
+    /// which is longer than its look-ups lag. The refusal is UNAVAILABLE, the caller tries again,
+    /// and by then the look shows the snapshot. The process cannot see who led before it, so
+    /// without this every process would keep its first caller waiting.
     pub fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &Tally) -> Self {
         Self {
             ec2,
             tags,
-            takeover,
-            since: Arc::default(),
+            taken_over: Instant::now() + takeover,
             doubtful: Remembered::default(),
             finished: Remembered::default(),
             told: Remembered::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
-    }
-
-    /// When nothing of another process can come to light any more; counted from the first request about a snapshot.
-    fn taken_over_at(&self) -> Option<Instant> {
-        let since = *self.since.get_or_init(Instant::now);
-        Some(since + self.takeover)
     }
 
     /// Takes the snapshot, or finds the one that an earlier request of this name took. It need not be complete.

@@ -71,7 +71,7 @@ pub(super) struct Flags {
     /// How long a resize and a modification of one volume wait for each other.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub(super) modify_volume_request_handler_timeout: Duration,
-    /// How long after its first request this process looks for a snapshot that another replica may just have asked EC2 for: longer than EC2's
+    /// How long after its start this process looks again for a snapshot that the process before it may have asked EC2 for: longer than EC2's
     /// look-ups by tag lag.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub(super) snapshot_takeover_wait: Duration,

@@ -2,7 +2,7 @@
 //!
 //! EC2 makes a second one when a request reaches it twice, and finds new ones by tag only after a while. So a request is sent once for each
 //! look-up, and after a lost answer it is looked for, for longer than look-ups lag, before it is sent again. What another process sent just
-//! before this one took its place is looked for so long too.
+//! before this one took its place is looked for so long too, while this process is young.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Snapshots {
             .map(|()| Instant::now() + TAG_LAG);
         let found = match ec2.has(KnownBug::SnapshotWithoutLookUp) {
             true => None,
-            false => find_late(&ec2, &request, doubt.max(self.taken_over_at())).await?,
+            false => find_late(&ec2, &request, doubt.max(Some(self.taken_over))).await?,
         };
         if let Some(snapshot) = found {
             if snapshot.state == SnapshotState::Error {

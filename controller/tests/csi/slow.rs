@@ -387,6 +387,62 @@ async fn a_refusal_does_not_undo_the_lost_answer_before_it() {
     }
 }
 
+/// EC2 as the real one: look-ups by tag lag, and it takes one snapshot of a volume in 15 s.
+async fn lagging() -> (Slow, String) {
+    let slow = Slow::new(json!({
+        "quotas": { "snapshot_interval_ms": 15_000 },
+        "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 9_000 } },
+    }))
+    .await;
+    let volume = slow.create("pvc-1").await.unwrap();
+    (slow, volume)
+}
+
+async fn snapshot(controller: &Controller, volume: &str) -> Result<String, Status> {
+    let request = csi::CreateSnapshotRequest {
+        name: "s".to_owned(),
+        source_volume_id: volume.to_owned(),
+        ..Default::default()
+    };
+    let answer = controller.create_snapshot(Request::new(request)).await?;
+    Ok(answer.into_inner().snapshot.unwrap().snapshot_id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_snapshot_of_a_running_process_takes_one_look() {
+    let (slow, volume) = lagging().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    snapshot(&slow.controller, &volume).await.unwrap();
+    assert_eq!(slow.calls("DescribeSnapshots"), 1);
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_takes_over_takes_no_second_snapshot() {
+    let (slow, volume) = lagging().await;
+    let standby = slow.another(2).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let taken = snapshot(&slow.controller, &volume).await.unwrap();
+    // Its look-up by name does not show the snapshot yet; EC2 refuses a second one.
+    let refused = snapshot(&standby, &volume).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert_eq!(slow.calls("CreateSnapshot"), 2);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(snapshot(&standby, &volume).await.unwrap(), taken);
+    assert_eq!(slow.live("snapshots"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_process_waits_out_the_lag_of_look_ups() {
+    let (slow, volume) = lagging().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let taken = snapshot(&slow.controller, &volume).await.unwrap();
+    let heir = slow.another(2).await;
+    assert_eq!(snapshot(&heir, &volume).await.unwrap(), taken);
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
+    assert_eq!(slow.live("snapshots"), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_has_ended_takes_no_snapshot_and_is_no_reason_to_take_one_again() {
     let slow = Slow::new(json!({})).await;

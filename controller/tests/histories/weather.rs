@@ -207,7 +207,7 @@ pub(crate) fn scenario(seed: u64) -> Value {
             "snapshot": { "p50_ms": 1_000, "p99_ms": 9_000 },
             "initialize_per_gib": { "fixed_ms": 1_000 },
         },
-        "quotas": { "modifications_per_day": 100, "snapshot_interval_ms": if dice.chance(0.3) { 15_000 } else { 0 } },
+        "quotas": { "modifications_per_day": 100, "snapshot_interval_ms": 15_000 },
         "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": ZONE })),
     });
     scenario["faults"] = json!(rules(&dice));
