@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 const TALKERS: usize = 24;
 /// Threads that carry out operations; one waits for each running tool.
 const WORKERS: usize = 16;
+/// After SIGTERM, an agent that has not asked for so long has nothing left to ask: its pre-stop hook
+/// looks twice a second.
+const QUIET: Duration = Duration::from_secs(5);
 /// The deepest call chain is a few kilobytes; buffers live on the heap.
 const STACK: usize = 128 << 10;
 
@@ -164,7 +167,7 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
                 let end = Instant::now() + grace;
                 // On a drain the node-agent waits for kubelet's last unmounts, which come to this
                 // process.
-                broker.table.serve_last(grace);
+                broker.table.serve_last(QUIET, grace);
                 let left = end.saturating_duration_since(Instant::now());
                 let finished = broker.table.drain(left);
                 journal::info(

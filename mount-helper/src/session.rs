@@ -50,6 +50,7 @@ pub fn serve(broker: &Broker, socket: &OwnedFd) {
             Err(e) => return cut_off(&e.to_string()),
         };
         let id = request.id;
+        broker.table.asked();
         let outcome = match request.operation {
             Operation::Hello(theirs) if !greeted => {
                 let outcome = greet(broker, theirs);

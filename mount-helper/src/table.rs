@@ -41,6 +41,7 @@ struct State {
     running: HashMap<Lane, Arc<Run>>,
     waiting: VecDeque<Arc<Run>>,
     callers: usize,
+    asked: Option<Instant>,
     ending: bool,
     closed: bool,
 }
@@ -157,17 +158,27 @@ impl Table {
         Caller(self)
     }
 
-    /// Begin nothing any more that may take long, and serve what else is asked until no caller is
-    /// connected, at most `patience`.
-    pub fn serve_last(&self, patience: Duration) {
-        let end = Instant::now() + patience;
+    /// Something was asked, be it a look that this table does not carry out.
+    pub fn asked(&self) {
+        self.lock().asked = Some(Instant::now());
+    }
+
+    /// Begin nothing any more that may take long, and serve what else is asked: until no caller is
+    /// connected, or none has asked for `quiet`, at most `patience`.
+    pub fn serve_last(&self, quiet: Duration, patience: Duration) {
+        let begun = Instant::now();
         let mut state = self.lock();
         state.ending = true;
         while state.callers > 0 {
-            match self.wait(state, end) {
-                Ok(again) => state = again,
-                Err(()) => return,
+            let last = state.asked.map_or(begun, |asked| asked.max(begun));
+            let end = (begun + patience).min(last + quiet);
+            if end <= Instant::now() {
+                return;
             }
+            state = match self.wait(state, end) {
+                Ok(again) => again,
+                Err(()) => self.lock(),
+            };
         }
     }
 
@@ -348,7 +359,7 @@ mod tests {
         let caller = table.caller();
         let serving = thread::spawn({
             let table = Arc::clone(&table);
-            move || table.serve_last(LONG)
+            move || table.serve_last(LONG, LONG)
         });
         while !table.lock().ending {
             thread::yield_now();
@@ -368,9 +379,12 @@ mod tests {
         drop(caller);
         serving.join().expect("join");
         // Nobody is connected, or nobody leaves in time.
-        table.serve_last(LONG);
+        table.serve_last(LONG, LONG);
         let _caller = table.caller();
-        table.serve_last(Duration::ZERO);
+        table.serve_last(LONG, Duration::ZERO);
+        // Or who is connected does not ask.
+        table.asked();
+        table.serve_last(Duration::from_millis(1), LONG);
     }
 
     #[test]
