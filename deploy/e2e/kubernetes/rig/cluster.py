@@ -9,7 +9,7 @@ from pathlib import Path
 from . import control_plane, network
 from .api import Api
 from .certificates import Certificates
-from .node import Node
+from .node import STARTUP_TAINT, Node
 from .results import Results
 from .simulator import Simulator
 from .state import State
@@ -19,6 +19,7 @@ CONTROLLER = "ebs-csi-controller"
 NODE = "ebs-csi-node"
 ACCOUNTS = (f"{NAMESPACE}:ebs-csi-controller-sa", f"{NAMESPACE}:ebs-csi-node-sa")
 DRIVER = "ebs.csi.aws.com"
+RELEASE = "aws-ebs-csi-driver"
 
 
 class Rig:
@@ -95,14 +96,18 @@ class Rig:
             file = self.state.directory / f"values-{number}.json"
             file.write_text(json.dumps(more))
             files.append(file)
-        arguments = [self.helm, "upgrade", "--install", "aws-ebs-csi-driver",
-                     self.source / "deploy/chart", "--namespace", NAMESPACE,
-                     "--kubeconfig", self.certificates.path("admin.kubeconfig")]
-        for file in files:
-            arguments += ["--values", file]
-        done = subprocess.run(arguments, capture_output=True, text=True)
+        values = [word for file in files for word in ("--values", file)]
+        self.run_helm("upgrade", "--install", RELEASE, self.source / "deploy/chart", *values)
+
+    def run_helm(self, *arguments):
+        """Helm's standard output."""
+        done = subprocess.run(
+            [self.helm, *arguments, "--namespace", NAMESPACE,
+             "--kubeconfig", self.certificates.path("admin.kubeconfig")],
+            capture_output=True, text=True)
         if done.returncode != 0:
-            raise RuntimeError(f"helm: {done.stderr.strip()}")
+            raise RuntimeError(f"helm {arguments[0]}: {done.stdout.strip()} {done.stderr.strip()}")
+        return done.stdout
 
     def wait_installed(self, seconds=120):
         """Waits until all pods of the driver are ready and kubelets know it."""
@@ -110,6 +115,11 @@ class Rig:
         self.api.wait("node pods ready", lambda: self.node_pods_ready(), seconds)
         for node in self.nodes:
             self.api.wait(f"driver registered on {node.name}", lambda: self.registered(node.name), 30)
+            self.api.wait(f"startup taint off {node.name}", lambda: not self.tainted(node.name), 60)
+
+    def tainted(self, node, key=STARTUP_TAINT):
+        taints = self.api.get("Node", node)["spec"].get("taints", [])
+        return any(taint["key"] == key for taint in taints)
 
     def controller_ready(self):
         found = self.api.get("Deployment", CONTROLLER, NAMESPACE)

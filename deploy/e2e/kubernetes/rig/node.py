@@ -18,6 +18,7 @@ from .state import CGROUP_PREFIX, cgroup_roots, remove_cgroups, start_time, unti
 # kubelet sets these for the whole machine; the rig puts the values back that it found.
 _SYSCTLS = ("/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops")
 DEVICES = "/var/lib/rig-devices"
+STARTUP_TAINT = "ebs.csi.aws.com/agent-not-ready"
 
 
 class Node:
@@ -184,6 +185,8 @@ class Node:
             "volumeStatsAggPeriod": "10s",
             "volumePluginDir": "/var/lib/kubelet/volumeplugins",
             "podLogsDir": f"{directory}/log/pods",
+            # As node groups are set up for the driver; a fresh cluster has no other node.
+            "registerWithTaints": [{"key": STARTUP_TAINT, "effect": "NoExecute"}],
             "providerID": f"aws:///{ZONE}/{self.instance}",
             "logging": {"verbosity": 3},
         }))

@@ -38,10 +38,13 @@ class Space:
         self.api.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                         "metadata": {"name": name, "namespace": self.name}, "spec": spec})
 
-    def pod(self, name, node, claim, command=WRITER, block=False):
+    def pod(self, name, node, claim, command=WRITER, block=False, host_root=False):
+        spec = pod_spec(command, node, claim, block)
+        if host_root:
+            spec["volumes"] = [{"name": "root", "hostPath": {"path": "/"}}]
+            spec["containers"][0]["volumeMounts"] = [{"name": "root", "mountPath": "/host"}]
         self.api.apply({"apiVersion": "v1", "kind": "Pod",
-                        "metadata": {"name": name, "namespace": self.name},
-                        "spec": pod_spec(command, node, claim, block)})
+                        "metadata": {"name": name, "namespace": self.name}, "spec": spec})
 
     def stateful_set(self, name, replicas, command, kind="ebs-ext4", prefer=None):
         spec = pod_spec(command, None, None, False)

@@ -155,8 +155,7 @@ def _returns(rig, space, node):
 
 
 def _tainted(rig, node):
-    taints = rig.api.get("Node", node)["spec"].get("taints", [])
-    return any(taint["key"] == _TAINT for taint in taints)
+    return rig.tainted(node, _TAINT)
 
 
 def _last(space):

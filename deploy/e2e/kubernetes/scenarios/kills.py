@@ -1,5 +1,6 @@
 """Each process killed with volumes mounted; what was asked for still happens, and no data is lost."""
 
+import datetime
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ from .expect import expect
 def play(rig):
     space = Space(rig, "kills")
     for kill in (_agent, _helper, _node_processes, _creating, _attaching, _sidecars, _kubelet,
-                 _emptied_registration, _drain, _rollout, _reboot):
+                 _emptied_registration, _copied, _drain, _rollout, _reboot):
         kill(rig, space)
     space.remove()
 
@@ -60,6 +61,21 @@ def _node_pod_recovers(rig):
     rig.api.wait("node pods ready", rig.node_pods_ready, 120)
 
 
+def _registration(rig, what):
+    """Notes how long after its start kubelet had registered the newest agent on n1."""
+    (pod,) = rig.driver_pods(NODE, "n1")
+    times = []
+    for text in ("this node", "kubelet has registered the driver"):
+        lines = [line for line in rig.log(pod["metadata"]["name"], "ebs-plugin").splitlines()
+                 if text in line]
+        expect(lines, f"the agent's log has {text!r} after: {what}")
+        stamp = lines[0].split()[0].replace("Z", "+00:00")
+        times.append(datetime.datetime.fromisoformat(stamp))
+    rig.results.add("registration", "time from the node-agent's start until kubelet registered it",
+                    "s", what, (times[1] - times[0]).total_seconds(),
+                    role="ours" if what == "node-agent killed" else "part")
+
+
 def _agent(rig, space):
     _mounted(space, "agent")
     _kill(rig, "n1", "ebs-csi-node-agent")
@@ -70,6 +86,7 @@ def _agent(rig, space):
     space.delete_pod("after-agent")
     _moves(space, "agent", _lines(space, "agent"))
     _node_pod_recovers(rig)
+    _registration(rig, "node-agent killed")
     space.step("node-agent killed: mounted volume written on, new pod started, old one moved")
 
 
@@ -174,7 +191,22 @@ def _emptied_registration(rig, space):
     rig.api.wait("socket made again", lambda: list(registry.glob("ebs.csi.aws.com*")), 90)
     rig.api.wait("registered again", lambda: rig.registered("n1"), 60)
     _node_pod_recovers(rig)
+    _registration(rig, "registration socket removed")
     space.step("registration socket removed: made again, driver registered")
+
+
+def _copied(rig, space):
+    """A pod that mounts the node's root without propagation keeps a copy of the volume's mount."""
+    _mounted(space, "copied")
+    lines = _lines(space, "copied")
+    space.pod("watcher", "n1", None, SLEEPER, host_root=True)
+    space.wait_ready("watcher")
+    held = space.run("watcher", "grep -c kubernetes.io~csi /proc/mounts")
+    expect(int(held) > 0, "the watcher has a copy of the mount")
+    _moves(space, "copied", lines)
+    expect(space.ready("watcher"), "the watcher still runs")
+    space.delete_pod("watcher")
+    space.step("a pod with a copy of the node's mounts: the volume moved all the same")
 
 
 def _drain(rig, space):
@@ -208,6 +240,7 @@ def _rollout(rig, space):
     surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     rig.install({"node": {"updateStrategy": surge, "podAnnotations": {"rig.test/rollout": "1"}}})
     rig.wait_installed(240)
+    _registration(rig, "DaemonSet rolled with surge")
     _writes_on(space, "rollout")
     _moves(space, "rollout", _lines(space, "rollout"))
     rig.install()

@@ -1,5 +1,9 @@
-"""The least that must work: a claim, a pod, the same data on the other node, and deletion."""
+"""The least that must work: a claim, a pod, the same data on the other node, and deletion.
 
+The nodes joined with the driver's startup taint, which is gone by now: `Rig.wait_installed`.
+"""
+
+from rig.cluster import RELEASE
 from rig.workload import Space
 
 from .expect import expect
@@ -17,4 +21,6 @@ def play(rig):
     space.wait_ready("second")
     expect(space.run("second", "cat /data/file") == "written", "the data is on n2")
     space.step("pod ready on n2 with the same data")
+    rig.run_helm("test", RELEASE)
+    space.step("helm test passed")
     space.remove()
