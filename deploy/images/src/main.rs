@@ -1,7 +1,7 @@
 //! `ebs-csi-images`: packs files into a container image.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     match pack(CommandLine::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ebs-csi-images: {error}");
+            let _ = writeln!(std::io::stderr(), "ebs-csi-images: {error}");
             ExitCode::FAILURE
         }
     }
