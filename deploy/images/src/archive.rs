@@ -195,24 +195,24 @@ mod tests {
         let (image, contents) = image();
         let mut archive = Vec::new();
         write(&image, &contents, &mut archive).unwrap();
-        let files = files(&archive);
-        let index: Value = serde_json::from_slice(&files["index.json"]).unwrap();
+        let archived = files(&archive);
+        let index: Value = serde_json::from_slice(&archived["index.json"]).unwrap();
         let listed = &index["manifests"][0];
         assert_eq!(
             listed["annotations"]["io.containerd.image.name"],
             "example.com/a:1"
         );
-        let manifest: Value = serde_json::from_slice(blob(&files, listed)).unwrap();
-        let config: Value = serde_json::from_slice(blob(&files, &manifest["config"])).unwrap();
+        let manifest: Value = serde_json::from_slice(blob(&archived, listed)).unwrap();
+        let config: Value = serde_json::from_slice(blob(&archived, &manifest["config"])).unwrap();
         assert_eq!(config["config"]["Entrypoint"], json!(["/a"]));
-        let packed = blob(&files, &manifest["layers"][0]);
+        let packed = blob(&archived, &manifest["layers"][0]);
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(packed)
             .read_to_end(&mut plain)
             .unwrap();
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(&plain));
-        let layer = super::tests::files(&plain);
-        assert_eq!(layer["a"], b"program");
+        let unpacked = files(&plain);
+        assert_eq!(unpacked["a"], b"program");
     }
 
     #[test]

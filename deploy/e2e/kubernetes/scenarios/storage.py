@@ -28,7 +28,7 @@ def xfs(rig):
 
 
 def limits(rig):
-    _run(rig, "limits", r"External.Storage.*should support volume limits", r"\[Disruptive\]", "ext4")
+    _run(rig, "limits", r"External.Storage.*volumeLimits", r"\[Disruptive\]", "ext4")
 
 
 def _run(rig, name, focus, skip, file_system):
