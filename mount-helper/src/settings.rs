@@ -29,7 +29,7 @@ Options:
                              taken by the name that EC2 was told, as long as nothing speaks against it [default: by-name]
   --copied-mounts release|refuse
                              a volume of which a container that mounts / of the node without mount propagation keeps
-                             files open: let go of once its file system is read-only for everybody, or held until they
+                             files open: released once its file system is read-only for everybody, or held until they
                              are closed [default: release]
   --tool-deadline SECONDS    no tool runs longer, where the policy allows it more
   --grace SECONDS            time after SIGTERM for the last requests of a connected node-agent and for what runs

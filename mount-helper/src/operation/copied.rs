@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// What is done about a file system that another mount namespace keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CopiedMounts {
-    /// The volume is let go of once the file system is read-only for everybody.
+    /// The volume is released once the file system is read-only for everybody.
     #[default]
     Release,
     /// The volume is held until nobody keeps the file system.
@@ -48,7 +48,7 @@ impl CopiedMounts {
 
 /// Make the file system read-only for whoever has it mounted. A refusal when somebody writes to it,
 /// when the settings want one, and when the disk is not held by a file system.
-pub(super) fn let_go(world: &World, permit: &Authorized<Withdraw>, device: &Device) -> Done<()> {
+pub(super) fn release(world: &World, permit: &Authorized<Withdraw>, device: &Device) -> Done<()> {
     let Some(joined) = alive(permit, device) else {
         return Err(Refusal::StillHeld.into());
     };
@@ -98,7 +98,7 @@ pub(super) fn may_be(world: &World, stop: &Stop) -> bool {
 }
 
 /// A mount for a stage beside the copy. Nobody can claim the disk, so that no tool can run: what
-/// stands there must be fit to be mounted as it is, as it is after [`let_go`].
+/// stands there must be fit to be mounted as it is, as it is after [`release`].
 pub(super) fn beside(
     world: &World,
     asked: &Stage,

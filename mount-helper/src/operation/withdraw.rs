@@ -232,7 +232,7 @@ fn released(
                     }
                     (Some(_), None) => world.find_known(volume, partition, Access::ReadOnly),
                 };
-                copied::let_go(world, permit, &mounted.at(Step::FindDevice)?)?;
+                copied::release(world, permit, &mounted.at(Step::FindDevice)?)?;
                 return Ok(true);
             }
             Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(false),
