@@ -100,6 +100,7 @@ pub const FLAGS: &[Flag] = &[
     value("grace", &[MountHelper]),
     value("untrusted-images", &[MountHelper]),
     value("disks-without-serial", &[MountHelper]),
+    value("copied-mounts", &[MountHelper]),
     value("nodev-nosuid", &[MountHelper]),
     value("tool-deadline", &[MountHelper]),
     value("log-format", &[MountHelper]),
