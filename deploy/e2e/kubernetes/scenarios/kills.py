@@ -6,6 +6,7 @@ import signal
 import time
 
 from rig.cluster import NAMESPACE, NODE
+from rig.images import SIDECARS
 from rig.workload import SLEEPER, Space
 
 from .expect import expect
@@ -48,7 +49,11 @@ def _kill(rig, node, program):
     """kill -9 of all processes of a program on a node; they have at least one."""
     found = rig.node(node).processes(program)
     expect(found, f"{program} runs on {node}")
-    for pid in found:
+    _kill_found(found)
+
+
+def _kill_found(processes):
+    for pid in processes:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -118,28 +123,27 @@ def _node_processes(rig, space):
     space.step("kubelet, node-agent and mount-helper killed together: the same")
 
 
-def _kill_controllers(rig):
-    for node in ("n1", "n2"):
-        for pid in rig.node(node).processes("ebs-csi-controller"):
-            os.kill(pid, signal.SIGKILL)
+def _kill_everywhere(rig, *programs):
+    """kill -9 of these programs on both nodes; one of them may be starting anew just now."""
+    for node in rig.nodes:
+        for program in programs:
+            _kill_found(node.processes(program))
 
 
-def _during(rig, action, slow):
-    """Kills all controllers between EC2's acceptance of a call and its end; returns how many calls
-    there were by then."""
+def _ready_after_kill_during(rig, space, name, action, slow):
+    """Kills all controllers between EC2's acceptance of a call and its end, and waits for the pod."""
     before = len(rig.simulator.calls(action))
     rig.simulator.latency(**{slow: {"fixed_ms": 5000}})
-    return before
+    space.claim(name)
+    space.pod(name, "n1", name)
+    rig.api.wait(action, lambda: len(rig.simulator.calls(action)) > before, 60)
+    _kill_everywhere(rig, "ebs-csi-controller")
+    space.wait_ready(name, 180)
+    rig.simulator.latency(**{slow: {"fixed_ms": 50}})
 
 
 def _creating(rig, space):
-    before = _during(rig, "CreateVolume", "volume_create")
-    space.claim("creating")
-    space.pod("creating", "n1", "creating")
-    rig.api.wait("CreateVolume", lambda: len(rig.simulator.calls("CreateVolume")) > before, 60)
-    _kill_controllers(rig)
-    space.wait_ready("creating", 180)
-    rig.simulator.latency(volume_create={"fixed_ms": 50})
+    _ready_after_kill_during(rig, space, "creating", "CreateVolume", "volume_create")
     live = rig.simulator.invariants()["live"]["volumes"]
     claims = len(space.api.list("PersistentVolumeClaim", space.name))
     expect(live == claims, f"one volume for each claim: {live} of {claims}")
@@ -148,22 +152,13 @@ def _creating(rig, space):
 
 
 def _attaching(rig, space):
-    before = _during(rig, "AttachVolume", "attach")
-    space.claim("attaching")
-    space.pod("attaching", "n1", "attaching")
-    rig.api.wait("AttachVolume", lambda: len(rig.simulator.calls("AttachVolume")) > before, 60)
-    _kill_controllers(rig)
-    space.wait_ready("attaching", 180)
-    rig.simulator.latency(attach={"fixed_ms": 50})
+    _ready_after_kill_during(rig, space, "attaching", "AttachVolume", "attach")
     space.delete_pod("attaching")
     space.step("all controllers killed while EC2 attaches a volume: pod ready")
 
 
 def _sidecars(rig, space):
-    for sidecar in ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"):
-        for node in ("n1", "n2"):
-            for pid in rig.node(node).processes(sidecar):
-                os.kill(pid, signal.SIGKILL)
+    _kill_everywhere(rig, *SIDECARS)
     _mounted(space, "sidecars")
     space.delete_pod("sidecars")
     rig.api.wait("controller ready", rig.controller_ready, 180)
