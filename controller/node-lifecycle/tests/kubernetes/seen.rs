@@ -199,8 +199,20 @@ impl World<'_> {
     pub(crate) fn left_once(&self, handle: &str, instance: &str) -> Outcome {
         let asked = self.driver.detaches(handle)?;
         must(
-            asked == [(instance.to_owned(), false)],
+            asked.len() == 1,
             &format!("one DetachVolume of {handle} from {instance}: {asked:?}"),
+        )?;
+        self.left_without_force(handle, instance)
+    }
+
+    /// EC2 was asked, never with force, to take the volume from the instance alone, and has done
+    /// it.
+    pub(crate) fn left_without_force(&self, handle: &str, instance: &str) -> Outcome {
+        let asked = self.driver.detaches(handle)?;
+        let unforced = (instance.to_owned(), false);
+        must(
+            !asked.is_empty() && asked.iter().all(|request| *request == unforced),
+            &format!("each DetachVolume of {handle} from {instance}, none by force: {asked:?}"),
         )?;
         must(
             !self.driver.is_attached(handle, instance)?,
