@@ -81,10 +81,10 @@ class Images:
         listed = subprocess.run([self._rig.programs / "e2e.test", "--list-images"], check=True,
                                 capture_output=True, text=True).stdout.split()
         # busybox's dd does not know oflag=nocache, which one test of the suite uses, and its shell
-        # prefers its own dd to the one in the path.
+        # prefers its own dd to the one in the path. Another test uses `let`, which dash lacks.
         tree = self._busybox(without=("dd", "sh"))
         dd = [(shutil.which("dd"), "/bin/dd"), *libraries(shutil.which("dd")),
-              ("/bin/dash", "/bin/sh"), *libraries("/bin/dash")]
+              ("/bin/bash", "/bin/sh"), *libraries("/bin/bash")]
         for reference in listed:
             name = reference.rpartition("/")[2].partition(":")[0]
             file = "suite-" + reference.rpartition("/")[2].replace(":", "-")
