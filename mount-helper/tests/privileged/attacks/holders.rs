@@ -1,0 +1,1 @@
+//! Disks and places that somebody else holds.

@@ -1,0 +1,1 @@
+//! More requests, connections and slow tools than there are workers.

@@ -1,0 +1,1 @@
+//! Volumes as their applications left them: growth, checks, read-only disks, mount options.
