@@ -1,14 +1,14 @@
 //! Growing a mounted file system to the size of its disk, by ioctl.
-use crate::beneath;
 use crate::device::Device;
 use crate::outcome::{At, Done, at_path, failed};
 use crate::privilege;
 use crate::sys;
+use crate::volume_root;
 use crate::world::World;
 use ebs_csi_policy::facts::ExtFacts;
 use ebs_csi_wire::{FsType, Step};
 use rustix::fd::OwnedFd;
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
 /// XFS makes no allocation group smaller than this many blocks; a smaller rest stays unused.
@@ -41,20 +41,9 @@ fn ext4(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
     Ok(true)
 }
 
-/// Root of the file system that is mounted at a path, checked to be this disk's. The application may have closed it
-/// to everybody else.
-pub(super) fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
-    let open = || {
-        beneath::open(
-            world.root.held(),
-            relative,
-            OFlags::RDONLY | OFlags::DIRECTORY,
-        )
-    };
-    let root = match open() {
-        Err(Errno::ACCESS) => at_path(privilege::with_search(open))?,
-        other => at_path(other)?,
-    };
+/// Root of the file system that is mounted at a path, checked to be this disk's.
+fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
+    let root = at_path(volume_root::open(world.root.held(), relative))?;
     if fstat(&root).at(Step::Stat)?.st_dev == device {
         Ok(root)
     } else {
