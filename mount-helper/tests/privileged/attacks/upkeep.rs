@@ -1,4 +1,6 @@
 //! Volumes as their applications left them: growth, checks, read-only disks, mount options.
+mod growth;
+
 use super::row;
 use crate::rig::{Rig, able, done, staged, staging, volume};
 use ebs_csi_wire::FsType;
