@@ -32,4 +32,5 @@ pub mod table;
 pub mod taken;
 pub mod tool;
 pub mod tools;
+pub mod volume_root;
 pub mod world;

@@ -1,9 +1,9 @@
 //! Mounts are made detached, compared with what they should be, and only then attached to a held target. Each call
 //! that makes or ends one takes what the policy authorized as an argument.
-use crate::beneath;
 use crate::device::Device;
 use crate::outcome::{At, Done, failed};
 use crate::sys;
+use crate::volume_root;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Step};
@@ -215,11 +215,7 @@ impl Detached {
 
     /// Root of the file system, for its ioctls.
     pub fn root(&self) -> Result<OwnedFd, Errno> {
-        beneath::open(
-            &self.0,
-            ".",
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY,
-        )
+        volume_root::open(&self.0, ".")
     }
 }
 

@@ -24,6 +24,8 @@ use std::time::Duration;
 const ENVIRONMENT: [&str; 2] = ["LC_ALL=C", "TZ=UTC"];
 /// The time that mke2fs notes, in seconds since 1970; two formats that are told the same time write the same bytes.
 const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
+/// The time that e2fsck takes for now, and notes as that of its check.
+const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 
 /// Identifier of the file system that a format of this volume makes: a UUID of version 8 (RFC 9562) that holds the
 /// volume's digits, so that an interrupted format can be recognised as this volume's own.
@@ -114,20 +116,48 @@ fn made(
     }
 }
 
-/// Have ext3 or ext4 checked; true when something was repaired. `fs` is what was asked for.
+/// How much of an ext file system a check looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// What is not clean.
+    Usual,
+    /// All of it, clean or not.
+    Full,
+    /// All of it, and this is noted as its time, in seconds since 1970: an offline growth follows.
+    FullBeforeGrowth(u64),
+}
+
+/// Have ext3 or ext4 checked; true when something was repaired. `fs` is what was asked for. What an
+/// offline growth left half done is repaired whatever it is, and counts when a full check of the
+/// usual kind then finds nothing that needs a person.
 pub fn check(
     world: &World,
-    _permit: &Authorized<StageDisk>,
+    permit: &Authorized<StageDisk>,
     fs: FsType,
     claim: &OwnedFd,
-    full: bool,
+    how: Check,
 ) -> Done<bool> {
-    let tool = if full {
-        ToolId::E2fsckFull
-    } else {
-        ToolId::E2fsck
+    let run = |job| ask(world, job, claim, None, Step::Check);
+    let full = |time| Job {
+        time,
+        ..plain(ToolId::E2fsckFull)
     };
-    match ask(world, plain(tool), claim, None, Step::Check)? {
+    let (first, again) = match how {
+        Check::Usual => (plain(ToolId::E2fsck), full(0)),
+        Check::Full => (full(0), full(0)),
+        Check::FullBeforeGrowth(time) => (full(time), full(time)),
+    };
+    let mut meaning = run(first)?;
+    if meaning == Meaning::Uncorrectable && permit.act().growth_cut_short {
+        journal::warn("growth-cut-short", &[("fs", fs.as_str())]);
+        if run(plain(ToolId::E2fsckAll))? != Meaning::Uncorrectable {
+            meaning = match run(again)? {
+                Meaning::Uncorrectable => Meaning::Uncorrectable,
+                _ => Meaning::Repaired,
+            };
+        }
+    }
+    match meaning {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
         Meaning::Uncorrectable => {
@@ -278,7 +308,12 @@ fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
 }
 
 fn environment(job: &Job) -> Vec<String> {
-    let time = (job.tool == ToolId::Mke2fs).then(|| format!("{TIME_OF_EXT}={}", job.time));
+    let name = match job.tool {
+        ToolId::Mke2fs => Some(TIME_OF_EXT),
+        ToolId::E2fsckFull if job.time != 0 => Some(TIME_OF_CHECK),
+        _ => None,
+    };
+    let time = name.map(|name| format!("{name}={}", job.time));
     ENVIRONMENT
         .map(str::to_owned)
         .into_iter()

@@ -93,6 +93,10 @@ pub struct ExtFacts {
     pub uuid: [u8; 16],
     /// The superblock asks for a panic of the kernel when an error is met (`s_errors`).
     pub panics: bool,
+    /// When it was checked in full last, in seconds since 1970, as the checker noted it.
+    pub last_check: u64,
+    /// It was mounted for writing since then.
+    pub mounted: bool,
 }
 
 /// The fields of an XFS superblock that decide what happens next.

@@ -3,6 +3,7 @@
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
+use crate::growth;
 use crate::images::UntrustedImages;
 use ebs_csi_wire::{
     Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Source,
@@ -44,8 +45,11 @@ pub struct StageDisk {
     pub preparation: Preparation,
     /// The kernel must not replay the journal: the request is read-only and there is something to replay.
     pub no_replay: bool,
-    /// The file system ends before the disk does, and may grow before it is mounted.
-    pub grow_first: bool,
+    /// An ext file system that ends before its disk does, and may grow.
+    pub grow: bool,
+    /// An offline growth of it never finished: what a checker does not repair unasked may be
+    /// repaired all the same.
+    pub growth_cut_short: bool,
     /// The file system is ours: made here, on a volume that began blank, or a copy of what this
     /// driver keeps for this cluster.
     pub ours: bool,
@@ -191,7 +195,8 @@ fn by_content(
             Ok(StageDisk {
                 preparation: Preparation::Format,
                 no_replay: false,
-                grow_first: false,
+                grow: false,
+                growth_cut_short: false,
                 ours: true,
                 untold: false,
                 panics: false,
@@ -235,7 +240,8 @@ fn by_content(
                     preparation: Preparation::Nothing,
                     // XFS cannot say from its superblock whether its log is empty.
                     no_replay: asked.read_only,
-                    grow_first: false,
+                    grow: false,
+                    growth_cut_short: false,
                     ours: false,
                     untold: false,
                     panics: false,
@@ -274,7 +280,8 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
             Preparation::Check
         },
         no_replay: asked.read_only && facts.needs_recovery,
-        grow_first: !asked.read_only && room > 0 && room >= group,
+        grow: !asked.read_only && room > 0 && room >= group,
+        growth_cut_short: !asked.read_only && growth::was_cut_short(facts),
         ours: false,
         untold: false,
         panics: facts.panics,

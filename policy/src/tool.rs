@@ -26,6 +26,8 @@ pub enum ToolId {
     XfsRepair,
     /// Looks at all of ext3 and ext4 without changing it.
     E2fsckLook,
+    /// Repairs whatever is wrong in ext3 and ext4.
+    E2fsckAll,
 }
 
 /// What a program is for.
@@ -156,7 +158,7 @@ pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
     /// Every program.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Mke2fs,
         Self::MkfsXfs,
         Self::E2fsck,
@@ -164,6 +166,7 @@ impl ToolId {
         Self::Resize2fs,
         Self::XfsRepair,
         Self::E2fsckLook,
+        Self::E2fsckAll,
     ];
 
     /// The name of the row in `tools.toml`.
@@ -177,6 +180,7 @@ impl ToolId {
             Self::Resize2fs => "resize2fs",
             Self::XfsRepair => "xfs-repair",
             Self::E2fsckLook => "e2fsck-look",
+            Self::E2fsckAll => "e2fsck-all",
         }
     }
 

@@ -3,6 +3,7 @@ use ebs_csi_policy::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
     XfsFacts,
 };
+use ebs_csi_policy::growth;
 use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
@@ -97,9 +98,17 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         group_blocks: 32768,
         uuid: OURS,
         panics: false,
+        last_check: 0,
+        mounted: true,
     };
     change(&mut facts);
     Content::Ext(facts)
+}
+
+fn cut_short(facts: &mut ExtFacts) {
+    facts.clean = false;
+    facts.mounted = false;
+    facts.last_check = growth::time(facts.uuid, 1_763_800_000);
 }
 
 fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
@@ -240,7 +249,8 @@ fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
 const AS_IT_IS: StageDisk = StageDisk {
     preparation: Preparation::Nothing,
     no_replay: false,
-    grow_first: false,
+    grow: false,
+    growth_cut_short: false,
     ours: true,
     untold: false,
     panics: false,
@@ -358,7 +368,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             &ext4,
             ext(|e| e.bytes = DISK.bytes - group),
             Ok(StageDisk {
-                grow_first: true,
+                grow: true,
                 ..AS_IT_IS
             }),
         ),
@@ -368,6 +378,17 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             Ok(AS_IT_IS),
         ),
         (&reader, ext(|e| e.bytes = GIB), Ok(AS_IT_IS)),
+        // A growth that never finished.
+        (
+            &ext4,
+            ext(cut_short),
+            Ok(StageDisk {
+                preparation: Preparation::Check,
+                growth_cut_short: true,
+                ..AS_IT_IS
+            }),
+        ),
+        (&reader, ext(cut_short), Ok(AS_IT_IS)),
         // xfs
         (&xfs4, xfs(|_| ()), Ok(AS_IT_IS)),
         (&xfs_copy, xfs(|_| ()), Ok(AS_IT_IS)),
@@ -1094,6 +1115,8 @@ fn any_content() -> impl Strategy<Value = Content> {
                     group_blocks,
                     uuid,
                     panics: false,
+                    last_check: bytes ^ group_blocks,
+                    mounted: needs_recovery,
                 })
             }
         ),
@@ -1151,7 +1174,7 @@ proptest! {
                     act.act().preparation,
                     Preparation::Nothing | Preparation::Examine
                 ));
-                prop_assert!(!act.act().grow_first);
+                prop_assert!(!act.act().grow);
             }
         }
     }

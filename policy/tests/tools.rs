@@ -34,7 +34,7 @@ fn every_name_has_a_row_and_every_row_a_name() {
         assert_eq!(ToolId::from_number(id.number()), Some(id));
     }
     assert_eq!(TOOLS.len(), ToolId::ALL.len());
-    assert_eq!(ToolId::from_number(7), None);
+    assert_eq!(ToolId::from_number(8), None);
     assert_eq!(ToolId::from_number(255), None);
 }
 

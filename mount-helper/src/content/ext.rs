@@ -48,6 +48,8 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         group_blocks: u64::from(le32(sb, 0x20)),
         uuid: id(sb, 0x68),
         panics: le16(sb, 0x3c) == ERRORS_PANIC,
+        last_check: last_check(sb),
+        mounted: le16(sb, 0x34) != 0,
     })
 }
 
@@ -76,6 +78,10 @@ fn level(sb: &[u8]) -> ExtLevel {
     }
 }
 
+fn last_check(sb: &[u8]) -> u64 {
+    u64::from(le32(sb, 0x40)) | u64::from(sb.get(0x275).copied().unwrap_or(0)) << 32
+}
+
 /// What e2fsck(8) asks before it decides that nothing is to be done.
 fn clean(sb: &[u8], now: u64) -> bool {
     let state = le16(sb, 0x3a);
@@ -83,8 +89,7 @@ fn clean(sb: &[u8], now: u64) -> bool {
     let mounts = le16(sb, 0x34);
     let most_mounts = le16(sb, 0x36);
     let interval = u64::from(le32(sb, 0x44));
-    let last_check =
-        u64::from(le32(sb, 0x40)) | u64::from(sb.get(0x275).copied().unwrap_or(0)) << 32;
+    let last_check = last_check(sb);
     // Negative or zero: no limit.
     let mounts_due = most_mounts != 0 && most_mounts < 0x8000 && mounts >= most_mounts;
     let interval_due = interval != 0 && now >= last_check.saturating_add(interval);

@@ -3,7 +3,7 @@ use super::prepare;
 use crate::device::Device;
 use crate::mounts::{self, Parameter};
 use crate::outcome::{At, Done};
-use crate::tools;
+use crate::tools::{self, Check};
 use crate::world::World;
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::judge::{Authorized, StageDisk};
@@ -16,8 +16,8 @@ use rustix::mount::MountAttrFlags;
 /// Passes of a checker after which a file system that still needs repairs is left to a person.
 const PASSES: usize = 3;
 
-/// Have it looked at, and repaired where that needs no person and the request may write. Answers the claim, which may be
-/// another one, and whether something was repaired.
+/// Have it looked at, and repaired where that needs no person and the request may write: ext by
+/// `full` checks. Answers the claim, which may be another one, and whether something was repaired.
 pub(super) fn all_of_it(
     world: &World,
     asked: &Stage,
@@ -25,6 +25,7 @@ pub(super) fn all_of_it(
     permit: &Authorized<StageDisk>,
     content: &Content,
     claim: OwnedFd,
+    full: Check,
 ) -> Done<(OwnedFd, bool)> {
     match asked.fs {
         FsType::Ext3 | FsType::Ext4 if asked.read_only => {
@@ -39,10 +40,10 @@ pub(super) fn all_of_it(
             // A full check that replays a journal itself corrects the counters in the superblock,
             // which a running kernel keeps in memory alone, and tells that as a repair.
             if prepare::to_replay(content) {
-                repaired = tools::check(world, permit, asked.fs, &claim, false)?;
+                repaired = tools::check(world, permit, asked.fs, &claim, Check::Usual)?;
             }
             for _ in 0..PASSES {
-                if !tools::check(world, permit, asked.fs, &claim, true)? {
+                if !tools::check(world, permit, asked.fs, &claim, full)? {
                     return Ok((claim, repaired));
                 }
                 repaired = true;

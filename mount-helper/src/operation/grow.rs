@@ -1,21 +1,54 @@
 //! Growing a mounted file system to the size of its disk, by ioctl.
-use crate::beneath;
 use crate::device::Device;
+use crate::journal;
+use crate::mounts::Detached;
 use crate::outcome::{At, Done, at_path, failed};
 use crate::privilege;
 use crate::sys;
+use crate::volume_root;
 use crate::world::World;
 use ebs_csi_policy::facts::ExtFacts;
 use ebs_csi_wire::{FsType, Step};
 use rustix::fd::OwnedFd;
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
 /// XFS makes no allocation group smaller than this many blocks; a smaller rest stays unused.
 const SMALLEST_XFS_REST: u64 = 64;
 
+/// Grow an XFS that is mounted and not attached yet; true when it had to. Where the host does not
+/// let the root be opened that the application closed to others, it is mounted as large as it is.
+pub(super) fn fresh_xfs(mount: &Detached, device: &Device) -> Done<bool> {
+    match mount.root() {
+        Err(Errno::ACCESS) => {
+            not_grown(FsType::Xfs, "the root directory is closed to others");
+            Ok(false)
+        }
+        root => xfs(&root.at(Step::Grow)?, device.bytes()),
+    }
+}
+
+/// Grow an ext that is mounted and not attached yet; false when the kernel will not.
+pub(super) fn fresh_ext(mount: &Detached, device: &Device) -> bool {
+    let grow = || -> Done<bool> {
+        let root = mount.root().at(Step::Grow)?;
+        ext(&root, device.bytes(), &superblock(device)?)
+    };
+    match grow() {
+        Ok(_) => true,
+        Err(stop) => {
+            not_grown(FsType::Ext4, &format!("{stop:?}"));
+            false
+        }
+    }
+}
+
+fn not_grown(fs: FsType, why: &str) {
+    journal::warn("not-grown-mounted", &[("fs", fs.as_str()), ("why", why)]);
+}
+
 /// Grow a mounted XFS; true when it had to.
-pub(super) fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
+fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     let (block, blocks, inode_percent) = sys::xfs_geometry(root).at(Step::Grow)?;
     if block == 0 {
         return Err(failed(Step::Grow, Errno::INVAL));
@@ -28,8 +61,8 @@ pub(super) fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     Ok(true)
 }
 
-/// Grow a mounted ext4; true when it had to.
-fn ext4(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
+/// Grow a mounted ext3 or ext4; true when it had to.
+fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
     let room = disk_bytes.saturating_sub(now.bytes);
     // A rest smaller than a group stays unused for ever.
     let group = now.group_blocks.saturating_mul(now.block_bytes);
@@ -41,20 +74,9 @@ fn ext4(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
     Ok(true)
 }
 
-/// Root of the file system that is mounted at a path, checked to be this disk's. The application may have closed it
-/// to everybody else.
-pub(super) fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
-    let open = || {
-        beneath::open(
-            world.root.held(),
-            relative,
-            OFlags::RDONLY | OFlags::DIRECTORY,
-        )
-    };
-    let root = match open() {
-        Err(Errno::ACCESS) => at_path(privilege::with_search(open))?,
-        other => at_path(other)?,
-    };
+/// Root of the file system that is mounted at a path, checked to be this disk's.
+fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
+    let root = at_path(volume_root::open(world.root.held(), relative))?;
     if fstat(&root).at(Step::Stat)?.st_dev == device {
         Ok(root)
     } else {
@@ -79,7 +101,7 @@ pub(super) fn mounted(
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
             let before = superblock(device)?;
-            let grown = !read_only && ext4(&root, device.bytes(), &before)?;
+            let grown = !read_only && ext(&root, device.bytes(), &before)?;
             let after = if grown { superblock(device)? } else { before };
             Ok((grown, after.bytes))
         }
@@ -101,7 +123,7 @@ pub(super) fn after_restage(world: &World, relative: &str, fs: FsType, device: &
     match mounted(world, relative, device, false) {
         Ok((grown, _)) => grown,
         Err(stop) => {
-            crate::journal::warn(
+            journal::warn(
                 "restage",
                 &[
                     ("step", "grow"),

@@ -6,10 +6,12 @@ use crate::content::{self, reference as ext_reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
 use crate::outcome::{At, Done, Stop, broken};
+use crate::privilege;
 use crate::runners::Waiting;
-use crate::tools;
+use crate::tools::{self, Check};
 use crate::world::World;
-use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
+use ebs_csi_policy::facts::{Content, DiskFacts, Evidence, ExtFacts};
+use ebs_csi_policy::growth;
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Refused, Stage, Step, ToolEnd};
 use rustix::fd::OwnedFd;
@@ -31,6 +33,8 @@ pub(super) struct Prepared {
     pub(super) replayed: bool,
     /// The file system was grown.
     pub(super) grown: bool,
+    /// It is to be grown once it is mounted.
+    pub(super) grow_mounted: bool,
 }
 
 impl Prepared {
@@ -43,6 +47,7 @@ impl Prepared {
             repaired: false,
             replayed: false,
             grown: false,
+            grow_mounted: false,
         }
     }
 }
@@ -73,6 +78,12 @@ pub(super) fn prepare(
     let mut prepared = Prepared::as_it_is(permit);
     by_name::remember(world, &asked.disk, device)?;
     let preparation = prepared.permit.act().preparation;
+    // The kernel journals what it does to a mounted file system, resize2fs does not.
+    let offline = prepared.permit.act().grow && !privilege::has_resource();
+    let full = match &content {
+        Content::Ext(facts) if offline => before_growth(facts),
+        _ => Check::Full,
+    };
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
@@ -87,12 +98,20 @@ pub(super) fn prepare(
         }
         Preparation::Check => {
             world.verify(device)?;
-            prepared.repaired = tools::check(world, &prepared.permit, asked.fs, &claim, false)?;
+            prepared.repaired =
+                tools::check(world, &prepared.permit, asked.fs, &claim, Check::Usual)?;
         }
         Preparation::Examine => {
             world.verify(device)?;
-            (claim, prepared.repaired) =
-                examine::all_of_it(world, asked, device, &prepared.permit, &content, claim)?;
+            (claim, prepared.repaired) = examine::all_of_it(
+                world,
+                asked,
+                device,
+                &prepared.permit,
+                &content,
+                claim,
+                full,
+            )?;
         }
     }
     if matches!(preparation, Preparation::Check | Preparation::Examine) {
@@ -107,22 +126,62 @@ pub(super) fn prepare(
         };
         prepared.permit = judged(world, asked, facts, &look(&claim)?, evidence)?;
     }
-    if prepared.permit.act().grow_first {
-        world.verify(device)?;
-        // resize2fs works on a file system that was checked in full.
-        if preparation != Preparation::Examine {
-            prepared.repaired |= tools::check(world, &prepared.permit, asked.fs, &claim, true)?;
-        }
+    if prepared.permit.act().grow && privilege::has_resource() {
+        prepared.grow_mounted = true;
+    } else if prepared.permit.act().grow {
+        let checked = preparation == Preparation::Examine && full != Check::Full;
+        prepared.repaired |= grow_claimed(world, asked, device, &prepared.permit, &claim, checked)?;
         prepared.checked = true;
-        tools::grow_ext(world, &prepared.permit, &claim)?;
-        finish(world, device)?;
         prepared.grown = true;
-        fault_point::reached("stage-grown");
     }
     if preparation == Preparation::Examine {
         world.examined.add(device);
     }
     Ok(prepared)
+}
+
+/// Grow an ext file system that the kernel could not grow once it was mounted. True when the check
+/// before repaired something.
+pub(super) fn grow_offline(
+    world: &World,
+    asked: &Stage,
+    device: &Device,
+    permit: &Authorized<StageDisk>,
+) -> Done<bool> {
+    let claim = claim(world, device, asked)?;
+    grow_claimed(world, asked, device, permit, &claim, false)
+}
+
+/// Grow it on the claimed disk, which was `checked` in full for that already or is now.
+fn grow_claimed(
+    world: &World,
+    asked: &Stage,
+    device: &Device,
+    permit: &Authorized<StageDisk>,
+    claim: &OwnedFd,
+    checked: bool,
+) -> Done<bool> {
+    world.verify(device)?;
+    let mut repaired = false;
+    // resize2fs works on a file system that was checked in full since it was mounted last.
+    if !checked {
+        let Content::Ext(facts) = look(claim)? else {
+            return Err(broken(Step::Grow));
+        };
+        let full = before_growth(&facts);
+        repaired = tools::check(world, permit, asked.fs, claim, full)?;
+        finish(world, device)?;
+        fault_point::reached("stage-marked");
+    }
+    tools::grow_ext(world, permit, claim)?;
+    finish(world, device)?;
+    fault_point::reached("stage-grown");
+    Ok(repaired)
+}
+
+/// The check that an offline growth needs, with the mark of one.
+fn before_growth(facts: &ExtFacts) -> Check {
+    Check::FullBeforeGrowth(growth::time(facts.uuid, now()))
 }
 
 /// An ext journal holds what the file system lacks.

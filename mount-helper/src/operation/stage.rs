@@ -93,10 +93,11 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     let Prepared {
         permit,
         formatted,
-        checked,
-        repaired,
+        mut checked,
+        mut repaired,
         replayed,
-        grown,
+        mut grown,
+        grow_mounted,
     } = prepared;
     let untold = permit.act().untold;
     if untold {
@@ -132,16 +133,28 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     }
     let restricted = world.rules.nodev_nosuid().staged(permit.act().ours);
     let attributes = plan.set | restricted;
-    let mount = match joined {
+    let mounted = || mounts::create(&permit, asked.fs, &device, &parameters, attributes);
+    let mut mount = match joined {
         Some(joined) => copied::mount(joined, attributes)?,
-        None => mounts::create(&permit, asked.fs, &device, &parameters, attributes)?,
+        None => mounted()?,
     };
     by_name::verify_mounted(world, &device)?;
-    let grown = if asked.fs == FsType::Xfs && !asked.read_only {
-        grow::xfs(&mount.root().at(Step::Grow)?, device.bytes())?
-    } else {
-        grown
-    };
+    if asked.fs == FsType::Xfs && !asked.read_only {
+        grown = grow::fresh_xfs(&mount, &device)?;
+    }
+    if grow_mounted {
+        if grow::fresh_ext(&mount, &device) {
+            fault_point::reached("stage-grown");
+        } else {
+            // Nobody has seen it yet.
+            drop(mount);
+            repaired |= prepare::grow_offline(world, asked, &device, &permit)?;
+            checked = true;
+            mount = mounted()?;
+            by_name::verify_mounted(world, &device)?;
+        }
+        grown = true;
+    }
     fault_point::reached("stage-created");
     mount.attach(&target)?;
     drop(target);

@@ -1,17 +1,16 @@
 //! Unstage and unpublish: unmount what is the volume's, remove the empty target, leave everything else alone.
 use super::{copied, raw};
-use crate::beneath;
 use crate::device::{Access, DeviceError, XenDisk};
 use crate::directories::Act;
 use crate::fault_point;
 use crate::journal;
 use crate::mounts;
 use crate::outcome::{At, Done, failed};
+use crate::volume_root;
 use crate::world::World;
 use ebs_csi_policy::facts::{Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -129,14 +128,10 @@ fn empty(world: &World, relative: &str) -> Done<()> {
     }
 }
 
-/// Write the file system back while its errors can still be told. A root that the application closed to others
-/// cannot be opened; the unmount then writes back.
+/// Write the file system back while its errors can still be told. Where the host does not let a
+/// root be opened that the application closed to others, the unmount then writes back.
 fn write_back(world: &World, relative: &str, place: &PathFacts, owner: Owner) -> Done<()> {
-    match beneath::open(
-        world.root.held(),
-        relative,
-        OFlags::RDONLY | OFlags::DIRECTORY,
-    ) {
+    match volume_root::open(world.root.held(), relative) {
         Ok(root) => match rustix::fs::syncfs(&root) {
             Ok(()) => Ok(()),
             // What the kernel has stopped, and what has no disk any more, takes nothing more, however often it is asked. The next

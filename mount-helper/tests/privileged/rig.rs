@@ -9,7 +9,7 @@ mod xen;
 pub(crate) use client::{Client, connect};
 pub(crate) use loop_device::Attached;
 pub(crate) use outcome::{done, refused, staged, told, unstaged};
-pub(crate) use parts::{children, role, status};
+pub(crate) use parts::{children, grows_mounted, role, status};
 pub(crate) use requests::{block_target, disk, staging, target};
 
 use ebs_csi_wire::{KubeletPath, VolumeId};

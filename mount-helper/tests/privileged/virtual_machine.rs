@@ -272,6 +272,8 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
     };
     let directory = tempfile::tempdir().expect("tempdir");
     let tests = [
+        "attacks::upkeep::growth::ext_is_grown_once_it_is_mounted_where_allowed",
+        "kills::whoever_is_killed_once_it_grew_is_followed",
         "lifecycle::ext4_grows_while_it_is_used_where_the_host_allows_it",
         "virtual_machine::an_nvme_controller_is_asked_for_the_statistics_page",
         "virtual_machine::what_is_mounted_of_a_disk_that_left_the_node_is_taken_away",
@@ -285,6 +287,11 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
         println!("skipped: the virtual machine did not end in {limit} s");
         return;
     };
-    assert!(said.contains("test result: ok. 3 passed"), "{said}");
+    assert!(said.contains("test result: ok. 5 passed"), "{said}");
+    assert!(said.contains("grown at its stage, mounted: true"), "{said}");
+    assert!(
+        said.contains("killed once it grew, mounted: true"),
+        "{said}"
+    );
     assert!(said.contains("grown while it is mounted"), "{said}");
 }

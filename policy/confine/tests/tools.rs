@@ -69,6 +69,7 @@ fn ext(fs: FsType) -> Result<(), String> {
     disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
     disk.run(ToolId::Resize2fs, fs, &plain, Some(Meaning::Done))?;
     disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
+    disk.run(ToolId::E2fsckAll, fs, &plain, Some(Meaning::Clean))?;
     if fs == FsType::Ext3 {
         // The state "errors" makes the checker look, and it finds nothing. (ext4 has a checksum over the superblock.)
         disk.damage(1024 + 58, &[2])?;

@@ -1,1 +1,50 @@
 //! Volumes as their applications left them: growth, checks, read-only disks, mount options.
+mod growth;
+
+use super::row;
+use crate::rig::{Rig, able, done, staged, staging, volume};
+use ebs_csi_wire::FsType;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_closed_root_is_staged_again() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
+        for (owner, mode) in [(0, 0o700), (0, 0o000), (1234, 0o700), (1234, 0o000)] {
+            let volume = volume();
+            let attached = rig.attach(&volume, 320 * MIB);
+            staged(rig.stage(&volume, fs_type));
+            let root = rig.inside(&rig.kubelet(&staging(&volume)));
+            fs::write(root.join("kept"), "by its application").expect("write");
+            chown(&root, Some(owner), Some(owner)).expect("chown");
+            fs::set_permissions(&root, fs::Permissions::from_mode(mode)).expect("chmod");
+            for larger in [false, true] {
+                done(rig.unstage(&volume));
+                if larger {
+                    attached.resize(512 * MIB);
+                }
+                let again = staged(rig.stage(&volume, fs_type));
+                assert_eq!(
+                    (again.formatted, again.grown),
+                    (false, larger),
+                    "{fs_type} {owner} {mode:o}"
+                );
+                assert!(staged(rig.stage(&volume, fs_type)).already);
+            }
+            let kept = fs::read_to_string(root.join("kept")).expect("read");
+            assert_eq!(kept, "by its application");
+            done(rig.unstage(&volume));
+        }
+    }
+    row(
+        "F1",
+        "restage of XFS, ext4 and ext3 whose root is 0700 or 0000, root's or an application's",
+        "each is staged writable, and grown when its disk was larger",
+    );
+}

@@ -19,6 +19,12 @@ pub(crate) fn role(pid: u32) -> &'static str {
     }
 }
 
+/// This host lets a mounted ext4 be grown: it grants CAP_SYS_RESOURCE.
+pub(crate) fn grows_mounted() -> bool {
+    let bounds = status(std::process::id(), "CapBnd");
+    u64::from_str_radix(&bounds, 16).is_ok_and(|bits| bits & 1 << 24 != 0)
+}
+
 /// A field of /proc/PID/status; empty when the process is gone.
 pub(crate) fn status(pid: u32, field: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/status"))

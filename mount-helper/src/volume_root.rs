@@ -1,0 +1,17 @@
+//! The root directory of a volume's file system. Its application may have closed it to everybody
+//! else, whatever its owner and mode say then: it is opened here and nowhere else.
+use crate::beneath;
+use crate::privilege;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// Open the directory at `path` beneath `at`, for its ioctls and to write it back. `EACCES` when
+/// it is closed and the host does not grant `CAP_DAC_READ_SEARCH`.
+pub fn open(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    let open = || beneath::open(&at, path, OFlags::RDONLY | OFlags::DIRECTORY);
+    match open() {
+        Err(Errno::ACCESS) => privilege::with_search(open),
+        other => other,
+    }
+}

@@ -1,0 +1,147 @@
+//! Growth of an ext file system that is killed within it.
+use super::row;
+use crate::rig::{LONG, Rig, able, done, grows_mounted, shell, staged, staging, volume};
+use ebs_csi_wire::{FsType, Outcome};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const FILES: usize = 40;
+
+/// Kills each process of a tree with its `write`th write to a disk, until it is dropped.
+struct Killer(Child);
+
+impl Killer {
+    fn of(supervisor: u32, write: usize) -> Self {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let said = log.reopen().expect("a file");
+        let child = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e"])
+            .arg(format!("inject=pwrite64:signal=SIGKILL:when={write}"))
+            .args(["-p", &supervisor.to_string()])
+            .stdin(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .expect("strace");
+        let end = Instant::now() + LONG;
+        while !fs::read_to_string(log.path())
+            .expect("read")
+            .contains("attached")
+        {
+            assert!(Instant::now() < end, "strace does not attach");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self(child)
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        // Asked to end, it lets go of whom it traces.
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn write_files(root: &Path) {
+    for n in 0..FILES {
+        fs::write(root.join(format!("file-{n}")), vec![n as u8; 3000 * n]).expect("write");
+    }
+}
+
+#[track_caller]
+fn files_are_there(root: &Path, what: &str) {
+    for n in 0..FILES {
+        let read = fs::read(root.join(format!("file-{n}"))).expect("read");
+        assert!(read == vec![n as u8; 3000 * n], "file {n}: {what}");
+    }
+}
+
+/// No tool touches what the kernel itself can grow.
+#[test]
+fn ext_is_grown_once_it_is_mounted_where_allowed() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for fs_type in [FsType::Ext4, FsType::Ext3] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 64 * MIB);
+        staged(rig.stage(&volume, fs_type));
+        let root = rig.inside(&rig.kubelet(&staging(&volume)));
+        write_files(&root);
+        std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
+        fs::set_permissions(&root, PermissionsExt::from_mode(0o700)).expect("chmod");
+        done(rig.unstage(&volume));
+        attached.resize(512 * MIB);
+        let grown = staged(rig.stage(&volume, fs_type));
+        assert!(grown.grown && !grown.formatted, "{grown:?}");
+        files_are_there(&root, fs_type.as_str());
+        let Outcome::Usage(usage) = rig.stats(&volume, &staging(&volume)) else {
+            panic!("usage expected");
+        };
+        assert!(usage.total_bytes > 400 * MIB, "{usage:?}");
+        done(rig.unstage(&volume));
+    }
+    let offline = rig.journal().matches("tool=resize2fs").count();
+    assert_eq!(offline, if grows_mounted() { 0 } else { 2 });
+    // Read on the console of a virtual machine.
+    println!("grown at its stage, mounted: {}", grows_mounted());
+}
+
+#[test]
+fn an_offline_growth_may_be_killed_anywhere() {
+    if !able() {
+        return;
+    }
+    if !Path::new("/usr/bin/strace").exists() {
+        println!("skipped: strace is not installed");
+        return;
+    }
+    if grows_mounted() {
+        println!("skipped: this host lets the kernel grow what is mounted");
+        return;
+    }
+    let (mut within, mut half_done) = (0, 0);
+    for fs_type in [FsType::Ext4, FsType::Ext3] {
+        for write in [1, 2, 3, 4, 6, 9, 14, 22, 40, 80, 160, 250, 310] {
+            let rig = Rig::start();
+            let what = format!("{fs_type} write {write}");
+            let volume = volume();
+            let attached = rig.attach(&volume, 64 * MIB);
+            staged(rig.stage(&volume, fs_type));
+            let root = rig.inside(&rig.kubelet(&staging(&volume)));
+            write_files(&root);
+            done(rig.unstage(&volume));
+            attached.resize(512 * MIB);
+            let killer = Killer::of(rig.pid(), write);
+            let first = rig.stage(&volume, fs_type);
+            drop(killer);
+            if matches!(first, Outcome::Failed(_)) {
+                let again = staged(rig.stage(&volume, fs_type));
+                assert!(again.grown && !again.formatted, "{what}: {again:?}");
+            } else {
+                staged(first);
+            }
+            files_are_there(&root, &what);
+            done(rig.unstage(&volume));
+            shell("e2fsck", &["-f", "-n", &attached.path()]);
+            let journal = rig.journal();
+            within += journal.matches("tool=resize2fs end=Signalled(9)").count();
+            half_done += journal.matches("growth-cut-short").count();
+        }
+    }
+    println!("{within} growths were killed, {half_done} left what needs more than -p");
+    assert!(within > 8 && half_done > 4);
+    row(
+        "F6",
+        &format!("resize2fs killed by SIGKILL between its writes, {within} times"),
+        &format!(
+            "each next stage repairs and grows it, every file is there; {half_done} needed e2fsck -fy"
+        ),
+    );
+}

@@ -1,0 +1,93 @@
+//! How an offline growth of ext is marked on the disk itself, so that whoever finds it cut short, on
+//! this node or another, knows that it was one (`deploy/docs/adr/0017-growth-cut-short.md`).
+//!
+//! The full check right before it notes as its time not now but the next second whose lowest bits
+//! are made of the file system's identifier. `resize2fs` leaves that time as it is, every other
+//! check overwrites it, and a mount for writing counts itself.
+
+use crate::facts::ExtFacts;
+
+/// Bits of a time that are the mark: less than a day, which e2fsck allows clocks to differ.
+const BITS: u32 = 16;
+
+/// The mark of the file system with this identifier.
+fn mark(uuid: [u8; 16]) -> u16 {
+    // FNV-1a, folded: two file systems rarely have the same.
+    let hash = uuid.iter().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    });
+    let [a, b, c, d] = hash.to_le_bytes();
+    u16::from_le_bytes([a ^ c, b ^ d])
+}
+
+/// The time that a check before a growth of the file system notes, both in seconds since 1970:
+/// `now` or up to 18 hours later.
+#[must_use]
+pub fn time(uuid: [u8; 16], now: u64) -> u64 {
+    let period = 1_u64 << BITS;
+    let marked = now / period * period + u64::from(mark(uuid));
+    if marked < now {
+        marked + period
+    } else {
+        marked
+    }
+}
+
+/// A growth began on this file system, which was sound in full, and never finished: nobody has
+/// mounted it for writing or checked it since.
+#[must_use]
+pub fn was_cut_short(facts: &ExtFacts) -> bool {
+    let low = facts.last_check & ((1 << BITS) - 1);
+    !facts.clean && !facts.mounted && !facts.needs_recovery && low == u64::from(mark(facts.uuid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marked_time_is_near_and_bears_the_mark() {
+        for now in [0, 7, 0xffff, 1_763_800_000, 1 << 33] {
+            let time = time([5; 16], now);
+            assert!((now..now + (1 << BITS)).contains(&time), "{now}");
+            assert_eq!(time & 0xffff, u64::from(mark([5; 16])));
+        }
+    }
+
+    #[test]
+    fn file_systems_have_marks_of_their_own() {
+        let of = |n: u8| mark([n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, n]);
+        let marks: std::collections::BTreeSet<_> = (0..200).map(of).collect();
+        assert!(marks.len() > 190, "{}", marks.len());
+    }
+
+    #[test]
+    fn only_the_mark_of_the_file_system_itself_counts() {
+        let cut = ExtFacts {
+            level: crate::facts::ExtLevel::Ext4,
+            clean: false,
+            needs_recovery: false,
+            bytes: 1 << 30,
+            block_bytes: 4096,
+            group_blocks: 32768,
+            uuid: [5; 16],
+            panics: false,
+            last_check: time([5; 16], 1_763_800_000),
+            mounted: false,
+        };
+        assert!(was_cut_short(&cut));
+        type Change = fn(&mut ExtFacts);
+        let changes: [Change; 5] = [
+            |facts| facts.clean = true,
+            |facts| facts.mounted = true,
+            |facts| facts.needs_recovery = true,
+            |facts| facts.uuid[15] = 6,
+            |facts| facts.last_check += 1,
+        ];
+        for change in changes {
+            let mut other = cut.clone();
+            change(&mut other);
+            assert!(!was_cut_short(&other), "{other:?}");
+        }
+    }
+}
