@@ -49,6 +49,11 @@ const VALUES: &[(&str, u64)] = &[
     ("SECCOMP_IOCTL_NOTIF_SET_FLAGS", 0x4008_2104),
     // linux/sched.h
     ("CLONE_THREAD", 0x1_0000),
+    // The same: all that fork(3) of glibc asks for, and pthread_create(3) of both C libraries. fork(3) of
+    // musl asks for SIGCHLD alone.
+    ("CLONE_OF_FORK", 0x0120_0011),
+    ("CLONE_OF_THREAD", 0x003d_0f00),
+    ("CLONE_OF_THREAD_MUSL", 0x007d_0f00),
     // linux/prctl.h
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
@@ -56,6 +61,7 @@ const VALUES: &[(&str, u64)] = &[
     // asm-generic/signal.h
     ("SIGKILL", 9),
     ("SIGTERM", 15),
+    ("SIGCHLD", 17),
     // linux/socket.h
     ("AF_UNIX", 1),
     ("AF_INET", 2),
