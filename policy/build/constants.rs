@@ -54,6 +54,15 @@ const VALUES: &[(&str, u64)] = &[
     ("CLONE_OF_FORK", 0x0120_0011),
     ("CLONE_OF_THREAD", 0x003d_0f00),
     ("CLONE_OF_THREAD_MUSL", 0x007d_0f00),
+    // linux/fcntl.h
+    ("F_DUPFD", 0),
+    ("F_GETFD", 1),
+    ("F_SETFD", 2),
+    ("F_GETFL", 3),
+    ("F_SETFL", 4),
+    ("F_DUPFD_CLOEXEC", 1030),
+    // prlimit64(2): the calling process
+    ("OWN_PROCESS", 0),
     // linux/prctl.h
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
@@ -75,6 +84,7 @@ const VALUES: &[(&str, u64)] = &[
 const ERRORS: &[(&str, i32)] = &[
     ("EPERM", 1),
     ("EACCES", 13),
+    ("EINVAL", 22),
     ("ENOTTY", 25),
     ("ENOSYS", 38),
     ("EAFNOSUPPORT", 97),

@@ -189,6 +189,60 @@ fn only_the_supervisors_side_may_start_programs() {
 }
 
 #[test]
+fn a_tool_names_no_process_but_itself() {
+    let conditions = |call: &str| {
+        let rules = TOOL.calls.iter().filter(|rule| rule.call == call);
+        let allowed = rules.filter(|rule| rule.answer == Answer::Allow);
+        allowed.map(|rule| rule.condition).collect::<Vec<_>>()
+    };
+    assert!(matches!(
+        conditions("tgkill")[..],
+        [Condition::Itself { argument: 0 }]
+    ));
+    let [
+        Condition::OneOf {
+            argument: 0,
+            values,
+            ..
+        },
+    ] = conditions("prlimit64")[..]
+    else {
+        panic!("{:?}", conditions("prlimit64"));
+    };
+    assert_eq!(values.iter().map(|value| value.number).sum::<u64>(), 0);
+    // F_SETSIG, F_GETSIG, F_SETOWN, F_SETLEASE, F_NOTIFY and the like are not among them.
+    let [
+        Condition::OneOf {
+            argument: 1,
+            values,
+            ..
+        },
+    ] = conditions("fcntl")[..]
+    else {
+        panic!("{:?}", conditions("fcntl"));
+    };
+    assert!(
+        values
+            .iter()
+            .all(|value| value.number <= 4 || value.number == 1030)
+    );
+    for call in [
+        "kill",
+        "tkill",
+        "rt_sigqueueinfo",
+        "rt_tgsigqueueinfo",
+        "pidfd_send_signal",
+        "process_vm_readv",
+        "setpgid",
+        "sched_setaffinity",
+        "sched_setscheduler",
+        "setpriority",
+    ] {
+        assert!(!allows(TOOL, call), "{call}");
+    }
+}
+
+#[test]
 fn new_processes_are_made_by_the_supervisors_side_and_in_no_namespace() {
     /// `CLONE_NEW…` of linux/sched.h, those that clone(2) takes.
     const NAMESPACES: u64 = 0x7e02_0000;

@@ -2,6 +2,7 @@
 mod script;
 mod supervisor;
 mod sys;
+mod tool;
 
 /// Not a test of its own: the process that [`script::run`] starts.
 #[test]
@@ -15,6 +16,7 @@ fn script() {
     script::alone(|| match words.as_slice() {
         ["clone", flags] => supervisor::clone_with(flags),
         ["hoard"] => supervisor::be_asked_for_too_many(),
+        ["tool", what] => tool::reach(what),
         other => panic!("{other:?} is no script"),
     });
 }
