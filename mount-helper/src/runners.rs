@@ -17,6 +17,9 @@ const TOOLS: usize = 4;
 /// Runners that may wait for a disk which is still being looked at.
 const WAITING: usize = 4;
 
+// The supervisor keeps more than these waiting.
+const _: () = assert!(TOOLS + WAITING <= crate::supervisor::RUNNERS);
+
 /// Word that brings a runner its disk.
 pub const DISK_IS_HERE: &[u8] = b"disk";
 

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 /// Word by which the broker asks for a runner, and by which it is answered.
 pub const RUNNER_WANTED: &[u8] = b"runner";
+/// Runners that live at once, whatever the broker asks for: a further one waits for the end of
+/// another. Each is a process, and the broker is not trusted to count them.
+pub const RUNNERS: usize = 8;
 /// Word that tells the broker to finish and end.
 pub const STOP: &[u8] = b"stop";
 
@@ -50,9 +53,15 @@ impl Supervisor {
         let mut status: Option<u8> = None;
         loop {
             let wait_for = ending.map(|end| end.saturating_duration_since(Instant::now()));
+            // A request that is not taken now stays in the socket.
+            let wanted = if self.runners.len() < RUNNERS {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            };
             let (asked, broker_gone, directories_gone, signalled) = {
                 let mut watched = [
-                    PollFd::new(&self.jobs, PollFlags::IN),
+                    PollFd::new(&self.jobs, wanted),
                     PollFd::new(&self.broker_life, PollFlags::empty()),
                     PollFd::new(&self.directories_life, PollFlags::empty()),
                     PollFd::new(&self.signals, PollFlags::IN),
@@ -67,7 +76,9 @@ impl Supervisor {
                 }
                 (
                     watched[0].revents().contains(PollFlags::IN),
-                    !watched[1].revents().is_empty(),
+                    // A broker that lets go of the one socket and keeps the other asks for nothing any more.
+                    watched[0].revents().contains(PollFlags::HUP)
+                        || !watched[1].revents().is_empty(),
                     !watched[2].revents().is_empty(),
                     !watched[3].revents().is_empty(),
                 )

@@ -49,6 +49,20 @@ const VALUES: &[(&str, u64)] = &[
     ("SECCOMP_IOCTL_NOTIF_SET_FLAGS", 0x4008_2104),
     // linux/sched.h
     ("CLONE_THREAD", 0x1_0000),
+    // The same: all that fork(3) of glibc asks for, and pthread_create(3) of both C libraries. fork(3) of
+    // musl asks for SIGCHLD alone.
+    ("CLONE_OF_FORK", 0x0120_0011),
+    ("CLONE_OF_THREAD", 0x003d_0f00),
+    ("CLONE_OF_THREAD_MUSL", 0x007d_0f00),
+    // linux/fcntl.h
+    ("F_DUPFD", 0),
+    ("F_GETFD", 1),
+    ("F_SETFD", 2),
+    ("F_GETFL", 3),
+    ("F_SETFL", 4),
+    ("F_DUPFD_CLOEXEC", 1030),
+    // prlimit64(2): the calling process
+    ("OWN_PROCESS", 0),
     // linux/prctl.h
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
@@ -56,6 +70,7 @@ const VALUES: &[(&str, u64)] = &[
     // asm-generic/signal.h
     ("SIGKILL", 9),
     ("SIGTERM", 15),
+    ("SIGCHLD", 17),
     // linux/socket.h
     ("AF_UNIX", 1),
     ("AF_INET", 2),
@@ -69,6 +84,7 @@ const VALUES: &[(&str, u64)] = &[
 const ERRORS: &[(&str, i32)] = &[
     ("EPERM", 1),
     ("EACCES", 13),
+    ("EINVAL", 22),
     ("ENOTTY", 25),
     ("ENOSYS", 38),
     ("EAFNOSUPPORT", 97),

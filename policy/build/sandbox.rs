@@ -27,6 +27,9 @@ struct Rule {
     one_of: Option<Vec<String>>,
     has_bits: Option<String>,
     lacks_bits: Option<String>,
+    // The argument is the number of the calling process.
+    #[serde(default)]
+    itself: bool,
     answer: Option<String>,
     // The error for every value that `one_of` does not name; without it such a call ends the process.
     otherwise: Option<String>,
@@ -243,6 +246,10 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
     };
     let value = |name: &String| constants::value(name);
     let condition = match (row.argument, &row.one_of, &row.has_bits, &row.lacks_bits) {
+        (Some(argument), None, None, None) if argument < 6 && row.itself => {
+            format!("Condition::Itself {{ argument: {argument} }}")
+        }
+        _ if row.itself => return Err(format!("{}: the condition is not complete", row.call)),
         (None, None, None, None) => "Condition::Always".to_owned(),
         (Some(argument), Some(names), None, None) if argument < 6 && !names.is_empty() => {
             let mask = match &row.masked {

@@ -309,6 +309,7 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             Condition::LacksBits { argument, bits } => {
                 format!(" argument {argument} without {}", bits.name)
             }
+            Condition::Itself { argument } => format!(" argument {argument} the process itself"),
         };
         let answer = match rule.answer {
             Answer::Allow => String::new(),

@@ -238,6 +238,11 @@ pub enum Condition {
         /// The bits.
         bits: Value,
     },
+    /// The argument is the number of the calling process.
+    Itself {
+        /// From 0.
+        argument: u8,
+    },
 }
 
 /// What a call gets.

@@ -189,15 +189,90 @@ fn only_the_supervisors_side_may_start_programs() {
 }
 
 #[test]
-fn a_new_process_needs_clone_without_a_thread_flag() {
+fn a_tool_names_no_process_but_itself() {
+    let conditions = |call: &str| {
+        let rules = TOOL.calls.iter().filter(|rule| rule.call == call);
+        let allowed = rules.filter(|rule| rule.answer == Answer::Allow);
+        allowed.map(|rule| rule.condition).collect::<Vec<_>>()
+    };
+    assert!(matches!(
+        conditions("tgkill")[..],
+        [Condition::Itself { argument: 0 }]
+    ));
+    let [
+        Condition::OneOf {
+            argument: 0,
+            values,
+            ..
+        },
+    ] = conditions("prlimit64")[..]
+    else {
+        panic!("{:?}", conditions("prlimit64"));
+    };
+    assert_eq!(values.iter().map(|value| value.number).sum::<u64>(), 0);
+    // F_SETSIG, F_GETSIG, F_SETOWN, F_SETLEASE, F_NOTIFY and the like are not among them.
+    let [
+        Condition::OneOf {
+            argument: 1,
+            values,
+            ..
+        },
+    ] = conditions("fcntl")[..]
+    else {
+        panic!("{:?}", conditions("fcntl"));
+    };
+    assert!(
+        values
+            .iter()
+            .all(|value| value.number <= 4 || value.number == 1030)
+    );
+    for call in [
+        "kill",
+        "tkill",
+        "rt_sigqueueinfo",
+        "rt_tgsigqueueinfo",
+        "pidfd_send_signal",
+        "process_vm_readv",
+        "setpgid",
+        "sched_setaffinity",
+        "sched_setscheduler",
+        "setpriority",
+    ] {
+        assert!(!allows(TOOL, call), "{call}");
+    }
+}
+
+#[test]
+fn new_processes_are_made_by_the_supervisors_side_and_in_no_namespace() {
+    /// `CLONE_NEW…` of linux/sched.h, those that clone(2) takes.
+    const NAMESPACES: u64 = 0x7e02_0000;
+    const PARENT: u64 = 0x8000;
     for profile in ALL {
-        let free = profile.calls.iter().any(|rule| {
-            rule.call == "clone"
-                && rule.answer == Answer::Allow
-                && matches!(rule.condition, Condition::Always)
-        });
+        let mut forks = false;
+        for rule in profile.calls.iter().filter(|rule| rule.call == "clone") {
+            match rule.condition {
+                _ if rule.answer != Answer::Allow => {}
+                Condition::OneOf {
+                    argument: 0,
+                    mask: 0xffff_ffff,
+                    values,
+                } => {
+                    for value in values {
+                        assert_eq!(value.number & (NAMESPACES | PARENT), 0, "{}", value.name);
+                        forks |= value.number & 0x1_0000 == 0;
+                    }
+                }
+                // What makes a thread makes no user or process namespace (clone(2)); the others
+                // need SYS_ADMIN, which no such profile has.
+                Condition::HasBits { argument: 0, bits } => {
+                    assert_eq!(bits.name, "CLONE_THREAD");
+                    assert!(profile.capabilities.is_empty(), "{}", profile.name);
+                }
+                condition => panic!("{condition:?} in {}", profile.name),
+            }
+        }
         assert_eq!(
-            free,
+            forks,
             ["supervisor", "runner"].contains(&profile.name),
             "{}",
             profile.name

@@ -13,6 +13,8 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
+use rustix::process::Pid;
+
 use crate::{Fault, call_number};
 
 /// Which threads a filter binds.
@@ -52,6 +54,24 @@ pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
     Ok(programs)
 }
 
+/// A filter that ends a process which names another one where only itself may be named; `None` where
+/// no rule says so. The list lets such a call pass, whoever is named: it is compiled before the process
+/// is there.
+pub(crate) fn itself(calls: &[CallRule], process: Pid) -> Result<Option<BpfProgram>, Fault> {
+    let process = u64::try_from(process.as_raw_nonzero().get()).unwrap_or_default();
+    let mut rules = Rules::new();
+    for rule in calls {
+        if let (Condition::Itself { argument }, Some(number)) = (rule.condition, number(rule)?) {
+            let other = compare(argument, SeccompCmpOp::Ne, process)?;
+            rules.entry(number).or_default().push(other);
+        }
+    }
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    compile(rules, SeccompAction::Allow, SeccompAction::KillProcess).map(Some)
+}
+
 /// A filter that answers these commands of ioctl(2) with success without executing them.
 pub(crate) fn pretended(commands: &[Value]) -> Result<BpfProgram, Fault> {
     let mut rules = Rules::new();
@@ -86,7 +106,7 @@ fn number(rule: &CallRule) -> Result<Option<i64>, Fault> {
 
 fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault> {
     let more = match condition {
-        Condition::Always => {
+        Condition::Always | Condition::Itself { .. } => {
             // No rule at all means that every argument will do.
             rules.insert(number, Vec::new());
             return Ok(());

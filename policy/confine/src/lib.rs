@@ -128,11 +128,7 @@ impl Entering {
     /// # Errors
     /// [`Fault`]: the process must end.
     pub fn calls(self) -> Result<Enforced, Fault> {
-        answer::apply(
-            &answer::programs(self.profile.calls)?,
-            answer::Threads::This,
-        )?;
-        self.observe()
+        self.filter(answer::Threads::This)
     }
 
     /// The system call filter, for every thread of the process.
@@ -140,7 +136,14 @@ impl Entering {
     /// # Errors
     /// [`Fault`]: the process must end.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
-        answer::apply(&answer::programs(self.profile.calls)?, answer::Threads::All)?;
+        self.filter(answer::Threads::All)
+    }
+
+    fn filter(self, threads: answer::Threads) -> Result<Enforced, Fault> {
+        // The list comes last: it forbids to install another.
+        let itself = answer::itself(self.profile.calls, rustix::process::getpid())?;
+        answer::apply(itself.as_slice(), threads)?;
+        answer::apply(&answer::programs(self.profile.calls)?, threads)?;
         self.observe()
     }
 

@@ -68,7 +68,10 @@ impl Filters {
     /// # Errors
     /// [`Fault`]: the child must end.
     pub fn install(&self, id: ToolId) -> Result<(), Fault> {
-        // First what is answered with success, then the list, which forbids to install another.
+        // First what depends on the process and what is answered with success, then the list, which
+        // forbids to install another.
+        let itself = answer::itself(profile::TOOL.calls, rustix::process::getpid())?;
+        answer::apply(itself.as_slice(), answer::Threads::This)?;
         let pretended = self.pretended.iter().filter(|(of, _)| *of == id);
         for (_, program) in pretended {
             answer::apply(std::slice::from_ref(program), answer::Threads::This)?;

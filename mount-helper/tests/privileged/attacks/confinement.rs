@@ -1,1 +1,22 @@
 //! What a broker, a supervisor, a runner or a tool that was taken over can still do.
+mod script;
+mod supervisor;
+mod sys;
+mod tool;
+
+/// Not a test of its own: the process that [`script::run`] starts.
+#[test]
+#[ignore = "started by the tests of attacks"]
+fn script() {
+    let Some(words) = script::given() else {
+        println!("skipped: started by the tests of attacks");
+        return;
+    };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    script::alone(|| match words.as_slice() {
+        ["clone", flags] => supervisor::clone_with(flags),
+        ["hoard"] => supervisor::be_asked_for_too_many(),
+        ["tool", what] => tool::reach(what),
+        other => panic!("{other:?} is no script"),
+    });
+}

@@ -1,0 +1,176 @@
+//! The supervisor, of a broker that was taken over, and under its own filter.
+use super::script::{self, End, tell};
+use super::sys;
+use crate::attacks::row;
+use crate::rig::{able, children};
+use ebs_csi_confine::Entering;
+use ebs_csi_confine::tool::Filters;
+use ebs_csi_mount_helper::supervisor::{RUNNER_WANTED, RUNNERS, Supervisor, Turn};
+use ebs_csi_mount_helper::sys::{Fork, fork, signal_descriptor};
+use ebs_csi_mount_helper::{channel, confinement, runner};
+use ebs_csi_policy::profile;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use std::process::exit;
+use std::time::Duration;
+
+/// linux/sched.h: every namespace that clone(2) makes, and a child that is the parent's sibling.
+const FLAGS: [(&str, i64); 8] = [
+    ("CLONE_NEWNS", 0x0002_0000),
+    ("CLONE_NEWCGROUP", 0x0200_0000),
+    ("CLONE_NEWUTS", 0x0400_0000),
+    ("CLONE_NEWIPC", 0x0800_0000),
+    ("CLONE_NEWUSER", 0x1000_0000),
+    ("CLONE_NEWPID", 0x2000_0000),
+    ("CLONE_NEWNET", 0x4000_0000),
+    ("CLONE_PARENT", 0x8000),
+];
+/// What fork(3) asks for.
+const PLAIN: i64 = 0x0120_0000;
+/// Asked for by the broker.
+const ASKED: usize = 300;
+
+/// As the supervisor: a child with more than a fork's flags.
+pub(super) fn clone_with(flags: &str) {
+    let flags: i64 = flags.parse().expect("a number");
+    // Without Landlock, which forbids none of this.
+    let entering = Entering::begin(profile::SUPERVISOR).and_then(Entering::identity);
+    entering.and_then(Entering::calls).expect("confined");
+    let child = sys::call(libc::SYS_clone, [flags | i64::from(libc::SIGCHLD), 0, 0, 0]);
+    match child {
+        Ok(0) => {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+            let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+            tell("child", held.unwrap_or_default().trim());
+            exit(0);
+        }
+        Ok(_) => exit(i32::from(
+            rustix::process::wait(rustix::process::WaitOptions::empty()).is_err(),
+        )),
+        Err(error) => exit(error.raw_os_error().unwrap_or(-1)),
+    }
+}
+
+#[test]
+fn a_supervisor_makes_no_child_in_a_namespace() {
+    if !able() {
+        return;
+    }
+    let plain = script::run("clone", &[&PLAIN.to_string()]);
+    assert_eq!(plain.end, End::Exited(0), "{plain:?}");
+    for (name, flag) in FLAGS {
+        let ran = script::run("clone", &[&flag.to_string()]);
+        let end = &ran.end;
+        assert_eq!(*end, End::Signalled(libc::SIGSYS), "{name}: {}", ran.said);
+    }
+    row(
+        "F18",
+        "clone with each CLONE_NEW… and CLONE_PARENT under the supervisor's filter",
+        "each ends the process (SIGSYS); a plain fork works",
+    );
+}
+
+/// The real supervisor, confined, of a broker that asks and lets go of nothing.
+pub(super) fn be_asked_for_too_many() {
+    let pair = || channel::pair().expect("pair");
+    let ((jobs, asking), (broker_life, life_of_broker)) = (pair(), pair());
+    let (directories_life, life_of_directories) = pair();
+    let signals = signal_descriptor().expect("signalfd");
+    let ours = (jobs, broker_life, directories_life);
+    let supervisor = std::process::id();
+    let broker = match fork().expect("fork") {
+        Fork::Child => {
+            drop((ours, life_of_directories));
+            hoard(&asking, supervisor);
+            drop(life_of_broker);
+            exit(0);
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop(asking);
+    let directories = match fork().expect("fork") {
+        Fork::Child => {
+            drop((ours, life_of_broker));
+            let _ = channel::receive(&life_of_directories);
+            exit(0);
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((life_of_broker, life_of_directories));
+    let filters = Filters::compile().expect("filters");
+    confinement::supervisor(false).expect("confined");
+    let (jobs, broker_life, directories_life) = ours;
+    let turn = Supervisor {
+        jobs,
+        broker_life,
+        directories_life,
+        signals,
+        broker,
+        directories,
+        grace: Duration::ZERO,
+        runners: Vec::new(),
+    }
+    .serve();
+    exit(match turn.expect("serve") {
+        Turn::Runner(socket) => runner::serve(&socket, &filters, false).into(),
+        Turn::Ended(status) => status.into(),
+    });
+}
+
+/// Ask, keep what comes, and tell how many processes there are for it.
+fn hoard(asking: &OwnedFd, supervisor: u32) {
+    let ready = |flags, milliseconds: i64| {
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: milliseconds * 1_000_000,
+        };
+        poll(&mut [PollFd::new(asking, flags)], Some(&patience)).is_ok_and(|ready| ready > 0)
+    };
+    let answer = |milliseconds| -> Option<OwnedFd> {
+        let (_, mut descriptors) = ready(PollFlags::IN, milliseconds)
+            .then(|| channel::receive(asking).ok())
+            .flatten()?;
+        descriptors.pop()
+    };
+    let living = || {
+        let parts = children(supervisor).into_iter();
+        parts
+            .filter(|pid| *pid != std::process::id())
+            .filter(|pid| !crate::rig::status(*pid, "State").starts_with('Z'))
+            .count()
+            - 1
+    };
+    let mut kept = Vec::new();
+    for _ in 0..ASKED {
+        // A socket that is full takes no more, which is an end, too.
+        if ready(PollFlags::OUT, 20) {
+            channel::send(asking, RUNNER_WANTED, &[]).expect("ask");
+        }
+        kept.extend(answer(0));
+    }
+    kept.extend(std::iter::from_fn(|| answer(900)));
+    tell("answered", kept.len());
+    tell("living", living());
+    // Those that are let go make room for as many.
+    drop(kept);
+    let again: Vec<OwnedFd> = std::iter::from_fn(|| answer(900)).take(RUNNERS).collect();
+    tell("again", again.len());
+    tell("living-again", living());
+}
+
+#[test]
+fn a_broker_gets_no_more_than_eight_runners() {
+    if !able() {
+        return;
+    }
+    let ran = script::run("hoard", &[]);
+    assert_eq!(RUNNERS, 8);
+    for word in ["answered", "living", "again", "living-again"] {
+        assert_eq!(ran.told(word), "8", "{word}: {ran:?}");
+    }
+    row(
+        "F18",
+        "300 runners asked of the real supervisor, none let go",
+        "8 live; the next come when those end; one without a job ends after 30 s",
+    );
+}

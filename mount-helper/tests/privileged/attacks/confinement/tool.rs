@@ -1,0 +1,103 @@
+//! A tool whose disk has taken it over, on a kernel whose Landlock stops no signal or that has none.
+use super::script::{self, End};
+use super::sys;
+use crate::attacks::row;
+use crate::rig::able;
+use ebs_csi_confine::Entering;
+use ebs_csi_confine::tool::Filters;
+use ebs_csi_mount_helper::sys::{Fork, fork};
+use ebs_csi_policy::profile;
+use ebs_csi_policy::tool::ToolId;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::process::exit;
+
+/// linux/fcntl.h
+const F_SETOWN: i64 = 8;
+const F_SETSIG: i64 = 10;
+const F_SETOWN_EX: i64 = 15;
+const F_SETLEASE: i64 = 1024;
+const F_NOTIFY: i64 = 1026;
+const F_GETFL: i64 = 3;
+
+/// What is tried, and how the process ends that tries it.
+const TRIES: [(&str, End); 12] = [
+    ("abort", End::Signalled(libc::SIGABRT)),
+    ("getfl", End::Exited(0)),
+    ("own-limit", End::Exited(0)),
+    ("tgkill", End::Signalled(libc::SIGSYS)),
+    ("tkill", End::Signalled(libc::SIGSYS)),
+    ("kill", End::Signalled(libc::SIGSYS)),
+    ("setown", End::Exited(libc::EINVAL)),
+    ("setown-ex", End::Exited(libc::EINVAL)),
+    ("setsig", End::Exited(libc::EINVAL)),
+    ("setlease", End::Exited(libc::EINVAL)),
+    ("notify", End::Exited(libc::EINVAL)),
+    ("limit", End::Exited(libc::EPERM)),
+];
+
+/// As a tool, beside another process of its user.
+pub(super) fn reach(what: &str) {
+    let (ended, end) = std::io::pipe().expect("pipe");
+    let neighbour = match fork().expect("fork") {
+        Fork::Child => {
+            drop(end);
+            let user = profile::TOOL.identity.uid;
+            set_thread_groups(&[]).expect("groups");
+            let gid = Gid::from_raw(user);
+            set_thread_res_gid(gid, gid, gid).expect("gid");
+            let uid = Uid::from_raw(user);
+            set_thread_res_uid(uid, uid, uid).expect("uid");
+            let _ = rustix::io::read(&ended, &mut [0_u8]);
+            exit(0);
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop(ended);
+    let filters = Filters::compile().expect("filters");
+    let entering = Entering::begin(profile::SUPERVISOR).and_then(Entering::identity);
+    entering.and_then(Entering::calls).expect("confined");
+    filters.install(ToolId::Mke2fs).expect("confined");
+    let (it, kill) = (i64::from(neighbour), i64::from(libc::SIGKILL));
+    let fcntl = |command, value| sys::call(libc::SYS_fcntl, [0, command, value, 0]);
+    let limit = |of| {
+        let few = Rlimit {
+            current: Some(100),
+            maximum: Some(100),
+        };
+        Ok(prlimit(of, Resource::Cpu, few).map(|_| 0)?)
+    };
+    let result = match what {
+        "abort" => std::process::abort(),
+        "getfl" => fcntl(F_GETFL, 0),
+        "own-limit" => limit(None),
+        "tgkill" => sys::call(libc::SYS_tgkill, [it, it, kill, 0]),
+        "tkill" => sys::call(libc::SYS_tkill, [it, kill, 0, 0]),
+        "kill" => sys::call(libc::SYS_kill, [it, kill, 0, 0]),
+        "setown" => fcntl(F_SETOWN, it),
+        "setown-ex" => fcntl(F_SETOWN_EX, 0),
+        "setsig" => fcntl(F_SETSIG, kill),
+        "setlease" => fcntl(F_SETLEASE, libc::F_RDLCK.into()),
+        "notify" => fcntl(F_NOTIFY, 1),
+        "limit" => limit(Pid::from_raw(neighbour)),
+        other => panic!("{other:?} is nothing to try"),
+    };
+    drop(end);
+    // The standard library's exit makes a call that no tool has.
+    let status = result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0);
+    let _ = sys::call(libc::SYS_exit_group, [status.into(), 0, 0, 0]);
+}
+
+#[test]
+fn a_tool_reaches_no_other_process_of_its_user() {
+    if !able() {
+        return;
+    }
+    let found = TRIES.map(|(what, _)| script::run("tool", &[what]).end);
+    assert_eq!(found, TRIES.map(|(_, end)| end));
+    row(
+        "F19",
+        "tgkill, tkill, kill, prlimit64 on a process of the same uid, fcntl F_SETOWN, F_SETSIG, F_NOTIFY, F_SETLEASE, all without Landlock",
+        "signals end the tool (SIGSYS), the others fail; abort(3) of its own works",
+    );
+}
