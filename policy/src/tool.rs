@@ -26,6 +26,8 @@ pub enum ToolId {
     XfsRepair,
     /// Looks at all of ext3 and ext4 without changing it.
     E2fsckLook,
+    /// Looks at XFS of many allocation groups without changing it.
+    XfsRepairMany,
 }
 
 /// What a program is for.
@@ -69,6 +71,8 @@ pub struct Tool {
     pub address_space: u64,
     /// RLIMIT_DATA, in bytes.
     pub data: u64,
+    /// RLIMIT_STACK, in bytes, which is also the size of a thread's stack.
+    pub stack: u64,
     /// Commands of ioctl(2) that are answered with success and not executed.
     pub pretended: &'static [Value],
     /// The first arguments; `{…}` stands for a value.
@@ -156,7 +160,7 @@ pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
     /// Every program.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Mke2fs,
         Self::MkfsXfs,
         Self::E2fsck,
@@ -164,6 +168,7 @@ impl ToolId {
         Self::Resize2fs,
         Self::XfsRepair,
         Self::E2fsckLook,
+        Self::XfsRepairMany,
     ];
 
     /// The name of the row in `tools.toml`.
@@ -177,6 +182,7 @@ impl ToolId {
             Self::Resize2fs => "resize2fs",
             Self::XfsRepair => "xfs-repair",
             Self::E2fsckLook => "e2fsck-look",
+            Self::XfsRepairMany => "xfs-repair-many",
         }
     }
 
@@ -198,6 +204,16 @@ impl ToolId {
         match fs {
             FsType::Ext3 | FsType::Ext4 => Self::Mke2fs,
             FsType::Xfs => Self::MkfsXfs,
+        }
+    }
+
+    /// The program that looks at an XFS of so many allocation groups.
+    #[must_use]
+    pub const fn looks_at_xfs(groups: u32) -> Self {
+        if groups <= 64 {
+            Self::XfsRepair
+        } else {
+            Self::XfsRepairMany
         }
     }
 
