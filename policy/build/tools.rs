@@ -18,6 +18,7 @@ struct Tool {
     deadline_seconds: u64,
     address_space_mib: u64,
     data_mib: u64,
+    stack_kib: u64,
     pretend_ioctls: Vec<String>,
     arguments: Vec<String>,
     tail: Vec<String>,
@@ -140,7 +141,7 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
         .collect();
     Ok(format!(
         "Tool {{ key: {key:?}, path: {path:?}, about: {about:?}, file_systems: {file_systems}, purpose: {purpose}, \
-         device: {access}, deadline: Duration::from_secs({deadline}), address_space: {space}, data: {data}, \
+         device: {access}, deadline: Duration::from_secs({deadline}), address_space: {space}, data: {data}, stack: {stack}, \
          pretended: {pretend}, arguments: {arguments}, options: {options}, tail: {tail}, exits: {exits}, why: {why} }}",
         path = tool.path,
         about = tool.about,
@@ -148,6 +149,7 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
         deadline = tool.deadline_seconds,
         space = tool.address_space_mib << 20,
         data = tool.data_mib << 20,
+        stack = tool.stack_kib << 10,
         pretend = literal::slice(pretend?),
         arguments = literal::texts(&tool.arguments),
         options = literal::slice(options?),

@@ -110,6 +110,8 @@ pub struct XfsFacts {
     pub bytes: u64,
     /// Size of a block, in bytes.
     pub block_bytes: u64,
+    /// Allocation groups.
+    pub groups: u32,
     /// Identifier in the superblock.
     pub uuid: [u8; 16],
 }

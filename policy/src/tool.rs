@@ -28,6 +28,8 @@ pub enum ToolId {
     E2fsckLook,
     /// Repairs whatever is wrong in ext3 and ext4.
     E2fsckAll,
+    /// Looks at XFS of many allocation groups without changing it.
+    XfsRepairMany,
 }
 
 /// What a program is for.
@@ -71,6 +73,8 @@ pub struct Tool {
     pub address_space: u64,
     /// RLIMIT_DATA, in bytes.
     pub data: u64,
+    /// RLIMIT_STACK, in bytes, which is also the size of a thread's stack.
+    pub stack: u64,
     /// Commands of ioctl(2) that are answered with success and not executed.
     pub pretended: &'static [Value],
     /// The first arguments; `{…}` stands for a value.
@@ -167,6 +171,7 @@ impl ToolId {
         Self::XfsRepair,
         Self::E2fsckLook,
         Self::E2fsckAll,
+        Self::XfsRepairMany,
     ];
 
     /// The name of the row in `tools.toml`.
@@ -181,6 +186,7 @@ impl ToolId {
             Self::XfsRepair => "xfs-repair",
             Self::E2fsckLook => "e2fsck-look",
             Self::E2fsckAll => "e2fsck-all",
+            Self::XfsRepairMany => "xfs-repair-many",
         }
     }
 
@@ -202,6 +208,16 @@ impl ToolId {
         match fs {
             FsType::Ext3 | FsType::Ext4 => Self::Mke2fs,
             FsType::Xfs => Self::MkfsXfs,
+        }
+    }
+
+    /// The program that looks at an XFS of so many allocation groups.
+    #[must_use]
+    pub const fn looks_at_xfs(groups: u32) -> Self {
+        if groups <= 64 {
+            Self::XfsRepair
+        } else {
+            Self::XfsRepairMany
         }
     }
 

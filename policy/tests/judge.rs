@@ -117,6 +117,7 @@ fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
         in_progress: false,
         bytes: DISK.bytes,
         block_bytes: 4096,
+        groups: 4,
         uuid: OURS,
     };
     change(&mut facts);
@@ -1127,6 +1128,7 @@ fn any_content() -> impl Strategy<Value = Content> {
                     in_progress,
                     bytes,
                     block_bytes,
+                    groups: 4,
                     uuid,
                 })
             }

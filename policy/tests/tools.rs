@@ -146,8 +146,10 @@ fn an_exit_status_means_what_the_row_says_and_otherwise_failure() {
         assert_eq!(meaning(id, 0), Some(Meaning::Done));
         assert_eq!(meaning(id, 1), None);
     }
-    assert_eq!(meaning(ToolId::XfsRepair, 1), Some(Meaning::Uncorrectable));
-    assert_eq!(meaning(ToolId::XfsRepair, 2), None);
+    for id in [ToolId::XfsRepair, ToolId::XfsRepairMany] {
+        assert_eq!(meaning(id, 1), Some(Meaning::Uncorrectable));
+        assert_eq!(meaning(id, 2), None);
+    }
     assert_eq!(meaning(ToolId::E2fsckLook, 1), None);
     assert_eq!(
         meaning(ToolId::E2fsckLook, 12),
@@ -168,11 +170,31 @@ fn every_tool_is_bounded() {
             "{}",
             tool.key
         );
+        // A thread for each of 192 processors, and those that read ahead.
+        assert!(
+            tool.stack >= 1 << 20 && 192 * tool.stack <= tool.data,
+            "{}",
+            tool.key
+        );
         assert!(tool.path.starts_with("/usr/sbin/"), "{}", tool.key);
         assert!(tool.why.len() > 10);
         // Commands are pretended for mkfs.xfs alone, which fails otherwise.
         assert_eq!(!tool.pretended.is_empty(), tool.key == "mkfs-xfs");
     }
+}
+
+#[test]
+fn groups_decide_how_an_xfs_is_looked_at() {
+    let arguments =
+        |groups| words(&line(ToolId::looks_at_xfs(groups), FsType::Xfs, |_| {})).join(" ");
+    let ahead = format!("/usr/sbin/xfs_repair -n {DISK}");
+    let alone = format!("/usr/sbin/xfs_repair -n -P {DISK}");
+    for (groups, expected) in [(1, &ahead), (64, &ahead), (65, &alone), (u32::MAX, &alone)] {
+        assert_eq!(&arguments(groups), expected, "{groups}");
+    }
+    // Seventeen threads for each group, thirty-two beside them and one for each of 192 processors.
+    let tool = ToolId::XfsRepair.tool().expect("a row");
+    assert!((64 * 17 + 32 + 192) * tool.stack < tool.data);
 }
 
 #[test]

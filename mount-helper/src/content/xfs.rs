@@ -28,6 +28,7 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
             0
         },
         block_bytes: if plausible { block_bytes } else { 0 },
+        groups: be32(head, 88),
         uuid: id(head, 32),
     })
 }

@@ -50,7 +50,13 @@ pub(super) fn all_of_it(
             }
             Err(errors(asked.fs).into())
         }
-        FsType::Xfs => Ok((xfs(world, asked, device, permit, claim)?, false)),
+        FsType::Xfs => {
+            let tool = match content {
+                Content::Xfs(facts) => ToolId::looks_at_xfs(facts.groups),
+                _ => ToolId::XfsRepairMany,
+            };
+            Ok((xfs(world, asked, device, permit, tool, claim)?, false))
+        }
     }
 }
 
@@ -59,9 +65,10 @@ fn xfs(
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
+    tool: ToolId,
     claim: OwnedFd,
 ) -> Done<OwnedFd> {
-    if sound_xfs(world, device, permit)? {
+    if sound_xfs(world, device, permit, tool)? {
         return Ok(claim);
     }
     if asked.read_only {
@@ -78,7 +85,7 @@ fn xfs(
     drop(mount);
     let claim = prepare::claim(world, device, asked)?;
     world.verify(device)?;
-    if sound_xfs(world, device, permit)? {
+    if sound_xfs(world, device, permit, tool)? {
         Ok(claim)
     } else {
         Err(errors(asked.fs).into())
@@ -86,11 +93,16 @@ fn xfs(
 }
 
 /// The checker reads past the kernel's memory of the disk, which may be older than what a mount wrote.
-fn sound_xfs(world: &World, device: &Device, permit: &Authorized<StageDisk>) -> Done<bool> {
+fn sound_xfs(
+    world: &World,
+    device: &Device,
+    permit: &Authorized<StageDisk>,
+    tool: ToolId,
+) -> Done<bool> {
     let disk = device
         .reopen(&world.disks, OFlags::RDONLY | OFlags::DIRECT)
         .at(Step::ReadDevice)?;
-    tools::sound(world, permit, ToolId::XfsRepair, &disk)
+    tools::sound(world, permit, tool, &disk)
 }
 
 fn errors(fs: FsType) -> Refused {

@@ -8,6 +8,7 @@ mod disk_groups;
 mod elsewhere;
 mod ending;
 mod filesystems;
+mod geometries;
 mod hostile;
 mod hostile_disks;
 mod kills;

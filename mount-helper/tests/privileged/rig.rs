@@ -326,10 +326,14 @@ impl Rig {
     }
 
     pub(crate) fn attach_image(&self, image: PathBuf) -> Attached {
-        let path = shell(
-            "losetup",
-            &["--find", "--show", image.to_str().expect("utf-8")],
-        );
+        self.attach_sectors(image, 512)
+    }
+
+    /// A disk with sectors of so many bytes.
+    pub(crate) fn attach_sectors(&self, image: PathBuf, sector: u32) -> Attached {
+        let sector = format!("--sector-size={sector}");
+        let file = image.to_str().expect("utf-8");
+        let path = shell("losetup", &["--find", "--show", &sector, file]);
         let name = path.trim_start_matches("/dev/").to_owned();
         let node = self.make_node(&name);
         Attached { image, name, node }

@@ -31,6 +31,7 @@ pub fn restrict(
     limits::apply(profile.limits)?;
     limits::set(rustix::process::Resource::As, "as", tool.address_space)?;
     limits::set(rustix::process::Resource::Data, "data", tool.data)?;
+    limits::set(rustix::process::Resource::Stack, "stack", tool.stack)?;
     files::restrict(&profile.landlock, &places, allow_missing_landlock)
 }
 

@@ -40,11 +40,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     type Case = fn() -> Result<(), String>;
-    let cases: [(&str, Case); 4] = [
+    let cases: [(&str, Case); 5] = [
         ("ext4_is_made_checked_and_grown", || ext(FsType::Ext4)),
         ("ext3_is_made_checked_and_grown", || ext(FsType::Ext3)),
         ("ext4_is_made_with_every_option", ext4_options),
         ("xfs_is_made_and_checked", xfs),
+        ("xfs_of_many_groups_is_checked", xfs_of_many_groups),
     ];
     let mut failed = 0;
     for (name, case) in cases {
@@ -131,6 +132,27 @@ fn xfs() -> Result<(), String> {
         Some(Meaning::Done),
     )?;
     disk.run(ToolId::E2fsck, FsType::Ext4, &options, None)
+}
+
+/// From 32 groups on the checker sets a timer.
+fn xfs_of_many_groups() -> Result<(), String> {
+    for (groups, id) in [(32, ToolId::XfsRepair), (96, ToolId::XfsRepairMany)] {
+        let disk = Disk::new(groups * 128 * MIB)?;
+        let made = Command::new("/usr/sbin/mkfs.xfs")
+            .args(["-q", "-d", &format!("agcount={groups}"), &disk.device])
+            .status()
+            .map_err(|error| error.to_string())?;
+        if !made.success() {
+            return Err(format!("mkfs.xfs: {made}"));
+        }
+        disk.run(
+            id,
+            FsType::Xfs,
+            &FormatOptions::default(),
+            Some(Meaning::Clean),
+        )?;
+    }
+    Ok(())
 }
 
 /// A loop device and a node of its own that any user may open.

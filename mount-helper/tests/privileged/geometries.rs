@@ -1,0 +1,281 @@
+//! Every tool of the policy, confined as in production, over file systems as people have them: sizes, groups, blocks, sectors,
+//! features, and what older tools made. A few of them by default; `GEOMETRIES=all` tries each, which takes some 20 minutes.
+mod rows;
+mod space;
+mod watch;
+
+use crate::rig::{Attached, LONG, Rig, able, done, staging, volume};
+use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Stage, VolumeId};
+use rows::{Geometry, Make};
+use space::Space;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use watch::{Most, Watch};
+
+/// What a step came to.
+struct Cell {
+    step: &'static str,
+    /// Each tool with its end, as the journal tells.
+    tools: Vec<(String, String)>,
+    outcome: String,
+    seconds: f64,
+    good: bool,
+}
+
+/// The table's line of one geometry.
+struct Line {
+    cells: Vec<Cell>,
+    most: Most,
+}
+
+#[test]
+fn every_tool_works_on_file_systems_as_people_have_them() {
+    if !able() {
+        return;
+    }
+    let all = std::env::var("GEOMETRIES").is_ok_and(|which| which == "all");
+    let only = std::env::var("GEOMETRY").ok();
+    let rig = Rig::start();
+    let space = Space::new(&rig, all);
+    let mut tried = BTreeSet::new();
+    let mut bad = Vec::new();
+    for geometry in rows::all() {
+        let wanted = only.as_ref().map_or(all || geometry.slice, |only| {
+            geometry.name.contains(only.as_str())
+        });
+        if !wanted {
+            continue;
+        }
+        let name = format!("{} {}", geometry.fs, geometry.name);
+        match survey(&rig, &space, &geometry) {
+            Ok(line) => {
+                println!("{}", line.text(&name));
+                let ran = line.cells.iter().flat_map(|cell| &cell.tools);
+                tried.extend(ran.map(|(tool, _)| tool.clone()));
+                if line.cells.iter().any(|cell| !cell.good) {
+                    bad.push(name);
+                }
+            }
+            Err(why) => println!("geometry | {name} | not made here: {why}"),
+        }
+    }
+    if only.is_none() {
+        let tools = ebs_csi_policy::tool::TOOLS.iter().map(|tool| tool.key);
+        let missing: Vec<_> = tools.filter(|key| !tried.contains(*key)).collect();
+        assert!(missing.is_empty(), "never ran: {missing:?}");
+    }
+    assert!(bad.is_empty(), "{bad:#?}\n{}", rig.journal());
+}
+
+impl Line {
+    fn text(&self, name: &str) -> String {
+        let cells: Vec<_> = self
+            .cells
+            .iter()
+            .map(|cell| {
+                let tools: Vec<_> = cell
+                    .tools
+                    .iter()
+                    .map(|(tool, end)| format!("{tool} {end}"))
+                    .collect();
+                format!(
+                    "{} {:.1} s [{}] {}",
+                    cell.step,
+                    cell.seconds,
+                    tools.join(", "),
+                    cell.outcome
+                )
+            })
+            .collect();
+        format!("geometry | {name} | {} | {}", cells.join("; "), self.most)
+    }
+}
+
+/// Make the file system, and have the helper do with it all that it does with a disk. An error is what prevented its making.
+fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String> {
+    let volume = volume();
+    let image = space.disk(&volume, geometry.bytes)?;
+    let mut line = Line {
+        cells: Vec::new(),
+        most: Most::default(),
+    };
+    let mut attached = rig.attach_sectors(image.path(), geometry.sector);
+    if let Make::ByHand(program, arguments) = geometry.make {
+        by_hand(program, arguments, &attached)?;
+    }
+    let plain = Stage {
+        format: geometry.format(),
+        ..rig.staging(&volume, geometry.fs)
+    };
+    let with = |origin: Origin, read_only: bool| {
+        let mut asked = plain.clone();
+        asked.disk.origin = origin;
+        asked.read_only = read_only;
+        asked
+    };
+    let mut step = |name: &'static str, asked: &Stage, attached: &Attached| {
+        let cell = tried(rig, name, asked, attached, &mut line.most);
+        let staged = cell.good && cell.outcome == "staged";
+        line.cells.push(cell);
+        staged
+    };
+    if matches!(geometry.make, Make::ByHelper(_)) {
+        if step("format", &with(Origin::Blank, false), &attached) {
+            done(rig.unstage(&volume));
+        }
+        // It carries this volume's identifier, and is looked at only when it carries another.
+        new_identifier(geometry.fs, &attached);
+    }
+    if step("examine", &with(Origin::Copy, false), &attached) {
+        fill(rig, &volume, geometry.files);
+        done(rig.unstage(&volume));
+    }
+    if geometry.fs != FsType::Xfs {
+        by_hand("debugfs", "-w -R @", &attached)?;
+        if step("check", &with(Origin::Blank, false), &attached) {
+            done(rig.unstage(&volume));
+        }
+    }
+    // Another attachment: nothing of it is known.
+    drop(attached);
+    attached = rig.attach_sectors(image.path(), geometry.sector);
+    if step("examine full", &with(Origin::Copy, false), &attached) {
+        done(rig.unstage(&volume));
+    }
+    drop(attached);
+    attached = rig.attach_sectors(image.path(), geometry.sector);
+    if step("look", &with(Origin::Copy, true), &attached) {
+        done(rig.unstage(&volume));
+    }
+    attached.resize(geometry.bytes / 4 / 4096 * 4096 * 5);
+    if step("grow", &with(Origin::Blank, false), &attached) {
+        done(rig.unstage(&volume));
+    }
+    Ok(line)
+}
+
+/// One stage, with the tools that ran for it.
+fn tried(
+    rig: &Rig,
+    step: &'static str,
+    asked: &Stage,
+    attached: &Attached,
+    most: &mut Most,
+) -> Cell {
+    let before = rig.journal().lines().count();
+    let began = Instant::now();
+    let watch = Watch::over(rig.pid());
+    let outcome = loop {
+        match rig.ask(Operation::Stage(asked.clone())) {
+            Outcome::Pending => assert!(began.elapsed() < LONG * 30, "{step} never ends"),
+            other => break other,
+        }
+    };
+    most.join(watch.end());
+    let seconds = began.elapsed().as_secs_f64();
+    let journal = rig.journal();
+    let tools: Vec<_> = journal
+        .lines()
+        .skip(before)
+        .filter(|line| line.contains(" broker tool "))
+        .map(|line| {
+            let field = |name: &str| {
+                let rest = line.split(&format!(" {name}=")).nth(1).unwrap_or_default();
+                rest.split(' ').next().unwrap_or_default().to_owned()
+            };
+            let bad = if line.contains(" error ") { " BAD" } else { "" };
+            (field("tool"), field("end") + bad)
+        })
+        .collect();
+    let tools_good = tools.iter().all(|(_, end)| !end.ends_with("BAD"));
+    let (outcome, good) = match outcome {
+        Outcome::Staged(_) => ("staged".to_owned(), true),
+        // What this kernel does not mount, nobody can mount here.
+        other if tools_good && !mounts_by_hand(asked, attached) => {
+            (format!("not mounted by this kernel ({other:?})"), true)
+        }
+        other => (format!("{other:?}"), false),
+    };
+    Cell {
+        step,
+        tools,
+        outcome,
+        seconds,
+        good: good && tools_good,
+    }
+}
+
+fn mounts_by_hand(asked: &Stage, attached: &Attached) -> bool {
+    let place = tempfile::tempdir().expect("tempdir");
+    let run = |program: &str, arguments: &[&str]| {
+        Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect(program)
+            .status
+            .success()
+    };
+    let directory = place.path().to_str().expect("utf-8");
+    let mode = if asked.read_only { "ro" } else { "rw" };
+    let mounted = run(
+        "mount",
+        &[
+            "-t",
+            asked.fs.as_str(),
+            "-o",
+            mode,
+            &attached.path(),
+            directory,
+        ],
+    );
+    if mounted {
+        assert!(run("umount", &[directory]));
+    }
+    mounted
+}
+
+/// Run a program on the disk, unconfined; `@` stands for "mark it as not unmounted".
+fn by_hand(program: &str, arguments: &str, attached: &Attached) -> Result<(), String> {
+    let words = arguments.split_whitespace();
+    let output = Command::new(program)
+        .args(words.map(|word| if word == "@" { "ssv state 0" } else { word }))
+        .arg(attached.path())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(said.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Let it look like another volume's.
+fn new_identifier(fs: FsType, attached: &Attached) {
+    let result = match fs {
+        FsType::Xfs => by_hand("xfs_admin", "-U generate", attached),
+        FsType::Ext3 | FsType::Ext4 => by_hand("tune2fs", "-f -U random", attached),
+    };
+    result.unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Directories with files, some of them large and sparse, some with long names.
+fn fill(rig: &Rig, volume: &VolumeId, files: u32) {
+    let root = rig.inside(&rig.kubelet(&staging(volume)));
+    let write = |path: &Path, text: &str| fs::write(path, text);
+    for number in 0..files {
+        let directory = root.join(format!("directory-{}", number / 100));
+        // A disk that is full is as good.
+        let made = fs::create_dir_all(&directory)
+            .and_then(|()| write(&directory.join(format!("a-longer-name-{number}")), "text"));
+        if made.is_err() {
+            break;
+        }
+    }
+    let large = fs::File::create(root.join("large"));
+    let _ = large.and_then(|file| file.set_len(1 << 30));
+}

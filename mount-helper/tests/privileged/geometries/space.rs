@@ -1,0 +1,74 @@
+//! Where sparse disks of any size lie.
+use crate::rig::{Rig, shell};
+use ebs_csi_wire::VolumeId;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A directory; on an XFS of its own where that of the rig takes no file of 80 TiB.
+pub(super) struct Space {
+    directory: PathBuf,
+    mounted: bool,
+}
+
+impl Space {
+    pub(super) fn new(rig: &Rig, large: bool) -> Self {
+        let directory = rig.path("volumes");
+        let probe = fs::File::create(directory.join("probe")).expect("create");
+        let takes_any = probe.set_len(80 << 40).is_ok();
+        fs::remove_file(directory.join("probe")).expect("remove");
+        if takes_any || !large {
+            return Self {
+                directory,
+                mounted: false,
+            };
+        }
+        let image = rig.path("outside/space");
+        let file = fs::File::create(&image).expect("create");
+        file.set_len(512 << 30).expect("set_len");
+        let image = image.to_str().expect("utf-8");
+        shell("mkfs.xfs", &["-q", "-l", "size=64m", image]);
+        let directory = rig.path("space");
+        fs::create_dir(&directory).expect("mkdir");
+        let at = directory.to_str().expect("utf-8");
+        // What a disk no longer needs is given back at once.
+        shell("mount", &["-o", "loop,discard", image, at]);
+        Self {
+            directory,
+            mounted: true,
+        }
+    }
+
+    /// An empty disk of a volume.
+    pub(super) fn disk(&self, volume: &VolumeId, bytes: u64) -> Result<Image, String> {
+        let path = self.directory.join(format!("{volume}.img"));
+        let image = Image(path);
+        fs::File::create(&image.0)
+            .and_then(|file| file.set_len(bytes))
+            .map_err(|e| e.to_string())?;
+        Ok(image)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg(&self.directory).output();
+        }
+    }
+}
+
+/// A file that goes with this value.
+pub(super) struct Image(PathBuf);
+
+impl Image {
+    pub(super) fn path(&self) -> PathBuf {
+        self.0.clone()
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,86 @@
+//! What a tool takes while it runs.
+use crate::rig::{children, role, status};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The greatest of each, of every tool that was seen. A tool that ended at once was not.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Most {
+    address_space: u64,
+    data: u64,
+    resident: u64,
+    threads: u64,
+}
+
+impl Most {
+    pub(super) fn join(&mut self, other: Self) {
+        self.address_space = self.address_space.max(other.address_space);
+        self.data = self.data.max(other.data);
+        self.resident = self.resident.max(other.resident);
+        self.threads = self.threads.max(other.threads);
+    }
+
+    fn of(pid: u32) -> Self {
+        let number = |field: &str| {
+            let text = status(pid, field);
+            let first = text.split_whitespace().next().unwrap_or_default();
+            first.parse().unwrap_or(0)
+        };
+        Self {
+            address_space: number("VmPeak"),
+            data: number("VmData"),
+            resident: number("VmHWM"),
+            threads: number("Threads"),
+        }
+    }
+}
+
+impl fmt::Display for Most {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |kib: u64| kib.div_ceil(1024);
+        write!(
+            f,
+            "address space {} MiB, data {} MiB, resident {} MiB, threads {}",
+            mib(self.address_space),
+            mib(self.data),
+            mib(self.resident),
+            self.threads
+        )
+    }
+}
+
+/// Looks until it is ended.
+pub(super) struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Most>,
+}
+
+impl Watch {
+    /// Over the tools of the runners of a supervisor.
+    pub(super) fn over(supervisor: u32) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut most = Most::default();
+            while !seen.load(Ordering::Relaxed) {
+                let runners = children(supervisor)
+                    .into_iter()
+                    .filter(|pid| role(*pid) == "runner");
+                for tool in runners.flat_map(children) {
+                    most.join(Most::of(tool));
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            most
+        });
+        Self { over, thread }
+    }
+
+    pub(super) fn end(self) -> Most {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the watch")
+    }
+}
