@@ -3,6 +3,7 @@ use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::directories::Directories;
 use crate::examined::Examined;
 use crate::mount_table::MountTable;
+use crate::mounted::Mounted;
 use crate::operation::CopiedMounts;
 use crate::outcome::{At, Done};
 use crate::place::Root;
@@ -31,6 +32,8 @@ pub struct World {
     pub rules: Ceiling,
     /// Which disks need not be examined again.
     pub examined: Examined,
+    /// Which disks this helper has had mounted.
+    pub mounted: Mounted,
     /// What is done about copies of mounts in other namespaces.
     pub copied_mounts: CopiedMounts,
     /// What disks without a serial were taken for.

@@ -154,7 +154,7 @@ impl DiskRoots {
             .is_ok_and(|text| text == XEN_DISK)
     }
 
-    fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
+    pub(in crate::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
         let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(held)? {
