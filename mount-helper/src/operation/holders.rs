@@ -97,7 +97,7 @@ fn known(world: &World, device: &Device, parts: &[Part], table: &[Mount]) -> Don
         let name = mount.root.rsplit('/').next().unwrap_or_default();
         if let Some(relative) = relative
             && name.starts_with(device.disk())
-            && let Some(node) = raw::bound_node(world, &relative)
+            && let Some(node) = world.root.bound_node(&relative)
             && parts.iter().any(|part| part.number == node)
         {
             known.shown.push(node);

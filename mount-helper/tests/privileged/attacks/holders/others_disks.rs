@@ -27,6 +27,23 @@ fn part(volume: &VolumeId, number: u32) -> Disk {
     }
 }
 
+/// A loop device over another one.
+struct Over(String);
+
+impl Over {
+    fn lay(attached: &Attached) -> Self {
+        Self(shell("losetup", &["--find", "--show", &attached.path()]))
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .args(["-d", &self.0])
+            .output();
+    }
+}
+
 /// Neither kind of raw publication is made, nothing is switched, and no target is left.
 fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
     for read_only in [false, true] {
@@ -108,19 +125,19 @@ fn a_disk_beneath_another_device_is_left_alone() {
     let rig = Rig::start();
     let volume = volume();
     let attached = rig.attach(&volume, 64 * MIB);
-    let over = shell("losetup", &["--find", "--show", &attached.path()]);
+    let over = Over::lay(&attached);
     is_not_shown(&rig, &volume, &attached);
     // It claims nothing: the disk looks free and blank.
     assert_eq!(
         refused(rig.stage(&volume, FsType::Ext4)),
         Refusal::StillHeld
     );
-    shell("losetup", &["-d", &over]);
+    drop(over);
     // Kubelet lays one over what it shows to a pod, under another name.
     done(show(&rig, &disk(&volume), "p", false));
-    let over = shell("losetup", &["--find", "--show", &attached.path()]);
+    let over = Over::lay(&attached);
     done(show(&rig, &disk(&volume), "q", false));
-    shell("losetup", &["-d", &over]);
+    drop(over);
     for pod in ["p", "q"] {
         done(rig.unpublish(&volume, &block_target(&volume, pod)));
     }
