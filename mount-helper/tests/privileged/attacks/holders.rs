@@ -1,5 +1,6 @@
 //! Disks and places that somebody else holds.
 mod others_disks;
+mod others_files;
 mod others_mounts;
 
 use crate::rig::shell;
