@@ -2,6 +2,7 @@
 mod others_disks;
 mod others_files;
 mod others_mounts;
+mod others_places;
 
 use crate::rig::shell;
 use std::io::{BufRead, BufReader};
