@@ -145,6 +145,22 @@ pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
     }
 }
 
+/// The first bytes of a disk, for [`identifier`].
+pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let mut head = vec![0_u8; FIRST];
+    let mut length = 0;
+    while length < head.len() {
+        match rustix::io::pread(&disk, &mut head[length..], length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    head.truncate(length);
+    Ok(head)
+}
+
 /// What the first bytes of a disk say; None when they say nothing.
 pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
     let ext = ext::read(head, now);

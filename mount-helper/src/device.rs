@@ -1,8 +1,10 @@
 //! A volume's disk: found by its serial in sysfs, held open, and compared with what was found whenever it matters.
 mod arrivals;
 mod disk_roots;
+mod holders;
 
 pub use disk_roots::{DiskRoots, XenDisk};
+pub use holders::Part;
 
 use crate::sys;
 use ebs_csi_wire::Node;

@@ -4,7 +4,9 @@ use crate::channel;
 use crate::outcome::{At, Done};
 use ebs_csi_wire::Step;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, mkdirat, mknodat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, StatxAttributes, StatxFlags, mkdirat, mknodat, statx, unlinkat,
+};
 use rustix::io::Errno;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +19,7 @@ pub enum Act {
     MakeFile,
     /// rmdir: only an empty directory goes.
     RemoveDirectory,
-    /// unlink.
+    /// unlink: only an empty file of root goes.
     RemoveFile,
 }
 
@@ -75,7 +77,34 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
             0,
         ),
         Act::RemoveDirectory => unlinkat(parent, name, AtFlags::REMOVEDIR),
-        Act::RemoveFile => unlinkat(parent, name, AtFlags::empty()),
+        Act::RemoveFile => {
+            looks_made_here(parent, name)?;
+            unlinkat(parent, name, AtFlags::empty())
+        }
+    }
+}
+
+/// It is what [`Act::MakeFile`] leaves: a regular file of root, empty, with this one name, and nothing mounted on it. The broker, which
+/// is not trusted to have looked, can neither rename nor write anything between this and what follows, and the kernel refuses to remove
+/// what it mounts there.
+fn looks_made_here(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let facts = statx(
+        parent,
+        name,
+        AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT,
+        StatxFlags::BASIC_STATS,
+    )?;
+    let kind = FileType::from_raw_mode(facts.stx_mode.into());
+    let mounted = facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    if kind == FileType::RegularFile
+        && facts.stx_size == 0
+        && facts.stx_nlink == 1
+        && facts.stx_uid == 0
+        && !mounted
+    {
+        Ok(())
+    } else {
+        Err(Errno::NOTEMPTY)
     }
 }
 

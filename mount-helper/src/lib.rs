@@ -15,6 +15,7 @@ pub mod fault_point;
 pub mod job;
 pub mod journal;
 pub mod mount_table;
+pub mod mounted;
 pub mod mounts;
 pub mod operation;
 pub mod outcome;

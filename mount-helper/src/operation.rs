@@ -4,6 +4,7 @@ mod copied;
 mod examine;
 mod expand;
 mod grow;
+mod holders;
 mod inspect;
 mod nvme;
 mod prepare;

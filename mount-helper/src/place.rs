@@ -52,6 +52,12 @@ impl Root {
         at_path(beneath::hold(&self.held, relative))
     }
 
+    /// The device whose node is bound at a relative path.
+    pub fn bound_node(&self, relative: &str) -> Option<u64> {
+        let facts = fstat(self.hold(relative).ok()?).ok()?;
+        (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
+    }
+
     /// A handle on the directory that holds the last component of a relative path, and that component.
     pub fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
         let (parent, name) = beneath::split(relative);

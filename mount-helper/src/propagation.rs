@@ -9,7 +9,7 @@ use crate::place::Root;
 use rustix::io::Errno;
 
 /// Beneath these the places of `policy/mounts.toml` lie. Each may be a mount of its own.
-const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
+pub const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
 
 /// What to tell whoever wrote the container's specification.
 const WAY_OUT: &str = "not a shared mount: what is mounted beneath it stays unseen by kubelet and pods; give the container's volume mount \

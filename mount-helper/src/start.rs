@@ -8,6 +8,7 @@ use crate::directories::{self, Directories};
 use crate::examined::Examined;
 use crate::journal::{self, Format};
 use crate::mount_table::MountTable;
+use crate::mounted::Mounted;
 use crate::place::Root;
 use crate::propagation;
 use crate::runner;
@@ -334,6 +335,7 @@ fn be_broker(
             runners: Runners::new(jobs),
             rules: opened.rules,
             examined: Examined::default(),
+            mounted: Mounted::default(),
             copied_mounts: settings.copied_mounts,
             taken: opened.taken,
         },

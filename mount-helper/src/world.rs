@@ -3,6 +3,7 @@ use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::directories::Directories;
 use crate::examined::Examined;
 use crate::mount_table::MountTable;
+use crate::mounted::Mounted;
 use crate::operation::CopiedMounts;
 use crate::outcome::{At, Done};
 use crate::place::Root;
@@ -10,7 +11,8 @@ use crate::runners::Runners;
 use crate::taken::Taken;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
-use ebs_csi_wire::{KubeletPath, Refusal, Refused, Step, VolumeId};
+use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
+use rustix::fs::major;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ pub struct World {
     pub rules: Ceiling,
     /// Which disks need not be examined again.
     pub examined: Examined,
+    /// Which disks this helper has had mounted.
+    pub mounted: Mounted,
     /// What is done about copies of mounts in other namespaces.
     pub copied_mounts: CopiedMounts,
     /// What disks without a serial were taken for.
@@ -55,15 +59,44 @@ impl World {
         let PathFacts::Mounted(MountFacts { device, block, .. }) = place else {
             return Ok(Owner::ThisVolume);
         };
+        // What is on no disk (tmpfs, NFS, overlay), and btrfs, has a number of its own.
+        if major(*device) == 0 {
+            return Ok(Owner::Another);
+        }
         Ok(match self.disks.serial_of(*device).at(Step::FindDevice)? {
             Some(serial) if serial == volume.serial() => Owner::ThisVolume,
             Some(_) => Owner::Another,
             None => match self.disks.xen_disk(*device) {
                 Some(disk) => self.taken_for(disk, *block, volume)?,
                 None if self.disks.exists(*device) => Owner::Another,
-                None => Owner::Gone,
+                None if self.was_a_volumes(*device, *block)? => Owner::Gone,
+                None => Owner::Another,
             },
         })
+    }
+
+    /// What is left of a disk that is gone looks like one of ours: made by a mount call of this helper, or one like it, of a disk that
+    /// could be a volume's.
+    fn was_a_volumes(&self, device: u64, block: bool) -> Done<bool> {
+        let mounts = self.table.read().at(Step::ReadMountTable)?;
+        Ok(mounts.iter().any(|mount| {
+            let named = if block {
+                let bound = || self.root.bound_node(&self.root.relative(mount)?);
+                mount
+                    .root
+                    .rsplit('/')
+                    .next()
+                    .filter(|_| bound() == Some(device))
+            } else {
+                let ours = FsType::ALL.iter().any(|fs| fs.as_str() == mount.fs_type);
+                mount
+                    .source
+                    .rsplit('/')
+                    .next()
+                    .filter(|_| ours && mount.device == device)
+            };
+            named.is_some_and(|name| self.disks.may_be_called(name))
+        }))
     }
 
     /// What is remembered of a disk without a serial. One that holds more than volumes is none, whoever asks. What is mounted under its

@@ -111,6 +111,7 @@ fn place(row: &Place) -> Result<String, String> {
         .iter()
         .map(|name| match name.as_str() {
             "stage" => Ok("PlaceFor::Stage"),
+            "unstage" => Ok("PlaceFor::Unstage"),
             "publish-filesystem" => Ok("PlaceFor::PublishFilesystem"),
             "publish-block" => Ok("PlaceFor::PublishBlock"),
             other => Err(format!("{other:?} is not an operation with a place")),

@@ -36,6 +36,8 @@ impl PlaceClass {
 pub enum PlaceFor {
     /// A staging path.
     Stage,
+    /// A staging path where nothing is staged any more, and which is only taken away.
+    Unstage,
     /// A target path that shows a file system.
     PublishFilesystem,
     /// A target path that shows a disk.
@@ -116,11 +118,13 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
 /// [`Refusal::PathOutside`].
 pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
     const STAGE: &[PlaceFor] = &[PlaceFor::Stage];
+    const UNSTAGE: &[PlaceFor] = &[PlaceFor::Stage, PlaceFor::Unstage];
     const SHOW: &[PlaceFor] = &[PlaceFor::PublishFilesystem];
     const BLOCK: &[PlaceFor] = &[PlaceFor::PublishBlock];
     const EITHER: &[PlaceFor] = &[PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
     const ALL: &[PlaceFor] = &[
         PlaceFor::Stage,
+        PlaceFor::Unstage,
         PlaceFor::PublishFilesystem,
         PlaceFor::PublishBlock,
     ];
@@ -131,7 +135,7 @@ pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Re
     match operation {
         Operation::Hello(_) | Operation::NvmeStatistics(_) | Operation::Inspect(_) => Ok(()),
         Operation::Stage(asked) => within(STAGE, &asked.staging),
-        Operation::Unstage(asked) => within(STAGE, &asked.staging),
+        Operation::Unstage(asked) => within(UNSTAGE, &asked.staging),
         Operation::PublishFilesystem(asked) => {
             within(STAGE, &asked.staging)?;
             within(SHOW, &asked.target)

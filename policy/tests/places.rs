@@ -65,11 +65,11 @@ fn kubelets_paths_are_allowed_for_their_use_alone() {
         (STAGING, PlaceFor::Stage),
         (
             "plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
-            PlaceFor::Stage,
+            PlaceFor::Unstage,
         ),
         (
             "plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1",
-            PlaceFor::Stage,
+            PlaceFor::Unstage,
         ),
         (TARGET, PlaceFor::PublishFilesystem),
         (BLOCK, PlaceFor::PublishBlock),
@@ -97,6 +97,29 @@ fn kubelets_paths_are_allowed_for_their_use_alone() {
             PlaceFor::PublishFilesystem,
         ),
         ("plugins/kubernetes.io/csi", PlaceFor::Stage),
+        // Nothing is staged in the directories of other drivers, over those of all volumes, or
+        // where kubelet writes.
+        (
+            "plugins/kubernetes.io/csi/other.csi.example.com/0a1b2c/globalmount",
+            PlaceFor::Stage,
+        ),
+        ("plugins/kubernetes.io/csi/ebs.csi.aws.com", PlaceFor::Stage),
+        (
+            "plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c",
+            PlaceFor::Stage,
+        ),
+        (
+            "plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c/globalmount/x",
+            PlaceFor::Stage,
+        ),
+        (
+            "plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
+            PlaceFor::Stage,
+        ),
+        (
+            "plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1",
+            PlaceFor::Stage,
+        ),
         ("plugins/other/socket", PlaceFor::Stage),
         ("pki/kubelet-client", PlaceFor::Stage),
     ] {

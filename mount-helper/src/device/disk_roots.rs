@@ -113,7 +113,7 @@ impl DiskRoots {
             .is_ok()
     }
 
-    fn by_number(device: u64) -> String {
+    pub(super) fn by_number(device: u64) -> String {
         format!("dev/block/{}:{}", major(device), minor(device))
     }
 
@@ -366,7 +366,7 @@ impl DiskRoots {
         self.read_sysfs(&format!("block/{name}/{attribute}"))
     }
 
-    fn read_sysfs(&self, path: &str) -> Result<String, Errno> {
+    pub(super) fn read_sysfs(&self, path: &str) -> Result<String, Errno> {
         let file = self.open_sysfs(path, OFlags::RDONLY)?;
         let mut bytes = vec![0_u8; SYSFS_LIMIT];
         let length = rustix::io::read(&file, &mut bytes)?;

@@ -10,7 +10,6 @@ use crate::tools;
 use crate::world::World;
 use ebs_csi_policy::by_name::{self, Before, Mark, NameFacts, Use};
 use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
-use rustix::io::Errno;
 use std::time::Duration;
 
 /// Times that a busy disk is tried again, 20 ms apart.
@@ -99,17 +98,8 @@ fn has_another(world: &World, volume: &VolumeId, disk: XenDisk) -> bool {
 }
 
 fn mark(asked: &Disk, device: &Device) -> Done<Mark> {
-    let mut head = vec![0_u8; content::FIRST];
-    let mut length = 0;
-    while length < head.len() {
-        match rustix::io::pread(device, &mut head[length..], length as u64) {
-            Ok(0) => break,
-            Ok(read) => length += read,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed(Step::ReadDevice, errno)),
-        }
-    }
-    let volume = content::identifier(&head[..length]).and_then(tools::volume_of);
+    let head = content::head(device).at(Step::ReadDevice)?;
+    let volume = content::identifier(&head).and_then(tools::volume_of);
     Ok(match volume {
         None => Mark::None,
         Some(volume) if volume == asked.volume => Mark::ThisVolume,

@@ -15,7 +15,7 @@ use crate::outcome::{At, Done, Stop};
 use crate::world::World;
 use ebs_csi_policy::facts::{DiskFacts, Evidence};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, Withdraw};
-use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Stage, Step};
+use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Stage, Step, VolumeId};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -48,7 +48,17 @@ impl CopiedMounts {
 
 /// Make the file system read-only for whoever has it mounted. A refusal when somebody writes to it,
 /// when the settings want one, and when the disk is not held by a file system.
-pub(super) fn release(world: &World, permit: &Authorized<Withdraw>, device: &Device) -> Done<()> {
+pub(super) fn release(
+    world: &World,
+    permit: &Authorized<Withdraw>,
+    volume: &VolumeId,
+    device: &Device,
+) -> Done<()> {
+    // Somebody else's mount is no copy, and it stays as it is.
+    let ours = world.mounted.accounts_for(device, volume);
+    if !ours.at(Step::ReadDevice)? {
+        return Err(Refusal::StillHeld.into());
+    }
     let Some(joined) = alive(permit, device) else {
         return Err(Refusal::StillHeld.into());
     };
@@ -106,13 +116,18 @@ pub(super) fn beside(
     facts: &DiskFacts,
     stop: Stop,
 ) -> Done<(Authorized<StageDisk>, Joined)> {
+    let volume = &asked.disk.volume;
+    let ours = world.mounted.accounts_for(device, volume);
+    if !ours.at(Step::ReadDevice)? {
+        return Err(stop);
+    }
     let disk = device
         .reopen(&world.disks, OFlags::RDONLY | OFlags::DIRECT)
         .at(Step::ReadDevice)?;
     let content = content::look(&disk, prepare::now()).at(Step::ReadDevice)?;
     drop(disk);
     let evidence = Evidence {
-        uuid: crate::tools::identifier(&asked.disk.volume),
+        uuid: crate::tools::identifier(volume),
         unfinished: false,
         examined: world.examined.has(device),
     };
@@ -130,7 +145,7 @@ pub(super) fn beside(
     journal::warn(
         "staged-beside-copy",
         &[
-            ("volume", asked.disk.volume.as_str()),
+            ("volume", volume.as_str()),
             (
                 "meaning",
                 "files that are open in another mount namespace keep the file system of an earlier mount, whose options hold for this one, too",

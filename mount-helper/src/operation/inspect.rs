@@ -1,5 +1,4 @@
 //! Inspect: which volumes are mounted beneath the kubelet root, as the mount table has it.
-use super::raw;
 use crate::outcome::{At, Done};
 use crate::world::World;
 use ebs_csi_wire::{HeldVolume, Step, VolumeId};
@@ -30,7 +29,11 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
         let (device, (volume, by_name)) = match volume_at(mount.device) {
             Some(volume) => (mount.device, volume),
             // A bound device node: the mount table names the file system that holds the node.
-            None => match raw::bound_node(world, &relative).map(|node| (node, volume_at(node))) {
+            None => match world
+                .root
+                .bound_node(&relative)
+                .map(|node| (node, volume_at(node)))
+            {
                 Some((device, Some(volume))) => (device, volume),
                 _ => continue,
             },

@@ -1,5 +1,5 @@
 //! Publish: show a staged file system, or a disk itself, at a target.
-use super::{by_name, raw};
+use super::{by_name, holders, raw};
 use crate::device::Access;
 use crate::fault_point;
 use crate::mount_table::Mount;
@@ -106,6 +106,8 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         }
         _ => reason.into(),
     })?;
+    holders::none_but_ours(world, &device, &table, None)?;
+    let claim = holders::claim_unless_shown(world, &device, &table)?;
     by_name::remember(world, &asked.disk, &device)?;
     // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.
     raw::switch(&device, asked.read_only)?;
@@ -133,7 +135,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         world.examined.forget(&device);
     }
     mount.attach(&target)?;
-    drop(target);
+    drop((target, claim));
     fault_point::reached("publish-block-attached");
     Ok(wire::Done {
         already: false,

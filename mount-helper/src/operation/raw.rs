@@ -9,14 +9,6 @@ use crate::sys;
 use crate::world::World;
 use ebs_csi_policy::facts::VolumeMount;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
-use rustix::fs::{FileType, fstat};
-
-/// The device whose node is bound at a relative path.
-pub(super) fn bound_node(world: &World, relative: &str) -> Option<u64> {
-    let held = world.root.hold(relative).ok()?;
-    let facts = fstat(&held).ok()?;
-    (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
-}
 
 /// Every place beneath the kubelet root where the node of the disk is bound, or of what shares bytes with it: a partition, or the
 /// disk that this is a partition of.
@@ -40,7 +32,7 @@ pub(super) fn publications_among(
                 return None;
             }
             let relative = world.root.relative(mount)?;
-            let node = bound_node(world, &relative)?;
+            let node = world.root.bound_node(&relative)?;
             device
                 .overlaps(&world.disks, name, node)
                 .then_some(VolumeMount {

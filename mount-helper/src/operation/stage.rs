@@ -2,7 +2,7 @@
 use super::by_name;
 use super::prepare::{self, Prepared};
 use super::raw;
-use super::{copied, grow};
+use super::{copied, grow, holders};
 use crate::device::{Access, Device};
 use crate::fault_point;
 use crate::journal;
@@ -80,6 +80,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         StagePlace::Fresh { make } => make,
     };
 
+    holders::none_but_ours(world, &device, &table, Some(facts.device))?;
     if !asked.read_only {
         raw::writable(world, &device)?;
     }
@@ -157,6 +158,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     }
     fault_point::reached("stage-created");
     mount.attach(&target)?;
+    world.mounted.add(device.sequence(), device.number());
     drop(target);
     fault_point::reached("stage-attached");
     Ok(Staged {

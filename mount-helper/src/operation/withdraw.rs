@@ -47,6 +47,11 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 }
                 already = false;
                 partition = world.partition_at(&place);
+                if let PathFacts::Mounted(mount) = &place
+                    && let Some(sequence) = world.disks.sequence_of(mount.device)
+                {
+                    world.mounted.add(sequence, mount.device);
+                }
                 write_back(world, relative, &place, owner)?;
                 fault_point::reached("unstage-synced");
                 unmount(world, &permit, relative)?;
@@ -227,7 +232,7 @@ fn released(
                     }
                     (Some(_), None) => world.find_known(volume, partition, Access::ReadOnly),
                 };
-                copied::release(world, permit, &mounted.at(Step::FindDevice)?)?;
+                copied::release(world, permit, volume, &mounted.at(Step::FindDevice)?)?;
                 return Ok(true);
             }
             Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(false),

@@ -29,7 +29,7 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
         ..good.clone()
     };
     let inside = |path: &str| at(&format!("{}/{path}", root.display()));
-    let csi_directory = root.join("plugins/kubernetes.io/csi");
+    let csi_directory = root.join("plugins/kubernetes.io/csi/ebs.csi.aws.com");
     std::fs::create_dir_all(&csi_directory).unwrap();
     let outside = on.setting.world.state_dir().join("outside");
     std::fs::create_dir_all(outside.join("globalmount")).unwrap();
@@ -102,7 +102,7 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
                 InvalidArgument,
                 &["symbolic link"],
             ),
-            inside("plugins/kubernetes.io/csi/link/globalmount"),
+            inside("plugins/kubernetes.io/csi/ebs.csi.aws.com/link/globalmount"),
         ),
         (
             refused(

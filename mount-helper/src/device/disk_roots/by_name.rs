@@ -1,6 +1,6 @@
 //! Disks that do not say whose they are: those of Xen, which the kernel calls as EC2 was told to.
 use super::DiskRoots;
-use crate::device::{Access, Device, DeviceError, Proof};
+use crate::device::{Access, Device, DeviceError, Proof, Recognition};
 use ebs_csi_wire::{DeviceName, Disk};
 use rustix::fs::{Dir, OFlags};
 use rustix::io::Errno;
@@ -32,6 +32,17 @@ impl DiskRoots {
     pub fn have_xen(&self) -> bool {
         self.listed("block")
             .is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
+    }
+
+    /// A disk that could be a volume's, or a partition of one, could have this kernel name.
+    pub fn may_be_called(&self, name: &str) -> bool {
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is = |kind: Recognition| {
+            let part = |(disk, part): (&str, &str)| kind.is_disk(disk) && digits(part);
+            kind.is_disk(name) || name.rsplit_once('p').is_some_and(part)
+        };
+        let xens = name.starts_with("xvd") || (self.takes_names && name.starts_with("sd"));
+        is(Recognition::Nvme) || is(self.recognition) || xens
     }
 
     /// The disk without a serial behind a device number, or the one that this is a partition of. None for every other, and where such
@@ -154,7 +165,7 @@ impl DiskRoots {
             .is_ok_and(|text| text == XEN_DISK)
     }
 
-    fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
+    pub(in crate::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
         let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(held)? {

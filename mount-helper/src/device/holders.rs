@@ -1,0 +1,79 @@
+//! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which every mount, swap area and device above
+//! makes in whatever namespace, and sysfs.
+use super::{Device, DeviceError, DiskRoots};
+use rustix::fs::{OFlags, fstat};
+use rustix::io::Errno;
+
+/// A disk, or a partition of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Kernel's name.
+    pub name: String,
+    /// Kernel's device number.
+    pub number: u64,
+}
+
+impl Device {
+    /// The whole disk, and then its partitions, whichever of them this is.
+    pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<Part>, Errno> {
+        let directory = format!("block/{}", self.disk);
+        let mut parts = vec![Part {
+            name: self.disk.clone(),
+            number: self.whole,
+        }];
+        for name in roots.listed(&directory)? {
+            let part = format!("{directory}/{name}");
+            if roots.start_beneath(&part).is_some() {
+                let number = roots.number_beneath(&part)?;
+                parts.push(Part { name, number });
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl DiskRoots {
+    /// Somebody has claimed it. So is a disk while one of its partitions is, and a partition while its disk is. One without a node
+    /// cannot be asked, and counts as claimed.
+    pub fn is_claimed(&self, part: &Part) -> Result<bool, DeviceError> {
+        match self.open_node(&part.name, OFlags::RDONLY | OFlags::EXCL) {
+            Ok(claim) if fstat(&claim)?.st_rdev == part.number => Ok(false),
+            Ok(_) => Err(DeviceError::Mismatch),
+            Err(DeviceError::Os(Errno::BUSY | Errno::NOENT)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A loop device lies over one of these, which claims nothing. Kubelet lays one over what it shows to a pod, by the name that the
+    /// pod's place has, which is another.
+    pub fn beneath_loop(&self, parts: &[Part]) -> Result<bool, Errno> {
+        for name in self.listed("block")? {
+            if !name.starts_with("loop") {
+                continue;
+            }
+            let file = match self.attribute(&name, "loop/backing_file") {
+                Ok(file) => file,
+                // It is not in use, or is let go right now.
+                Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let over = |part: &Part| file.strip_prefix("/dev/") == Some(part.name.as_str());
+            if parts.iter().any(over) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sequence of the disk behind a device number, or of the one that this is a partition of.
+    pub fn sequence_of(&self, device: u64) -> Option<u64> {
+        let directory = Self::by_number(device);
+        let up = if self.partition_of(device).is_some() {
+            "/.."
+        } else {
+            ""
+        };
+        let text = self.read_sysfs(&format!("{directory}{up}/diskseq")).ok()?;
+        text.parse().ok()
+    }
+}

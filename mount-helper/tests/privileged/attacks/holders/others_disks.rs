@@ -1,0 +1,342 @@
+//! A disk that is not the helper's alone: mounted in another namespace, swap, beneath another
+//! block device, or the node's own.
+use super::{Elsewhere, MIB, is_read_only};
+use crate::attacks::row;
+use crate::partitions::parted;
+use crate::rig::{
+    Attached, Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
+};
+use ebs_csi_wire::{
+    DeviceName, Disk, FsType, Operation, Outcome, PublishBlock, Refusal, Refused, Seen, VolumeId,
+};
+use std::fs;
+use std::num::NonZeroU32;
+
+fn show(rig: &Rig, disk: &Disk, pod: &str, read_only: bool) -> Outcome {
+    rig.ask(Operation::PublishBlock(PublishBlock {
+        disk: disk.clone(),
+        target: rig.kubelet(&block_target(&disk.volume, pod)),
+        read_only,
+    }))
+}
+
+fn part(volume: &VolumeId, number: u32) -> Disk {
+    Disk {
+        partition: NonZeroU32::new(number),
+        ..disk(volume)
+    }
+}
+
+/// A loop device over another one.
+struct Over(String);
+
+impl Over {
+    fn lay(attached: &Attached) -> Self {
+        Self(shell("losetup", &["--find", "--show", &attached.path()]))
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .args(["-d", &self.0])
+            .output();
+    }
+}
+
+/// Neither kind of raw publication is made, nothing is switched, and no target is left.
+fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
+    for read_only in [false, true] {
+        assert_eq!(
+            refused(show(rig, &disk(volume), "p", read_only)),
+            Refusal::StillHeld
+        );
+        assert!(!is_read_only(&attached.name));
+    }
+    let target = rig.path("kubelet").join(block_target(volume, "p"));
+    assert!(!target.exists(), "{}", target.display());
+}
+
+#[test]
+fn a_disk_mounted_in_another_namespace_is_not_shown() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for fs_type in [FsType::Ext4, FsType::Xfs] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 512 * MIB);
+        shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
+        let elsewhere = Elsewhere::mount(&attached.path(), "rw");
+        is_not_shown(&rig, &volume, &attached);
+        elsewhere.lives();
+        drop(elsewhere);
+        // Held by nobody any more, as soon as the kernel has taken the namespace apart.
+        while matches!(show(&rig, &disk(&volume), "p", false), Outcome::Refused(_)) {}
+        done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    }
+    row(
+        "F3",
+        "a disk that is mounted in another mount namespace is published raw, writable and read-only",
+        "refused as held; its owner's writes go on",
+    );
+}
+
+#[test]
+fn a_disk_in_use_as_swap_is_not_shown() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    shell("mkswap", &["-q", &attached.path()]);
+    let on = std::process::Command::new("swapon")
+        .arg(attached.path())
+        .output()
+        .expect("swapon");
+    if !on.status.success() {
+        println!("skipped: {}", String::from_utf8_lossy(&on.stderr).trim());
+        return;
+    }
+    struct Off(String);
+    impl Drop for Off {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("swapoff").arg(&self.0).output();
+        }
+    }
+    let off = Off(attached.path());
+    is_not_shown(&rig, &volume, &attached);
+    drop(off);
+    done(show(&rig, &disk(&volume), "p", false));
+    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    row(
+        "F3",
+        "a disk in use as swap is published raw",
+        "refused as held",
+    );
+}
+
+#[test]
+fn a_disk_beneath_another_device_is_left_alone() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    let over = Over::lay(&attached);
+    is_not_shown(&rig, &volume, &attached);
+    // It claims nothing: the disk looks free and blank.
+    assert_eq!(
+        refused(rig.stage(&volume, FsType::Ext4)),
+        Refusal::StillHeld
+    );
+    drop(over);
+    // Kubelet lays one over what it shows to a pod, under another name.
+    done(show(&rig, &disk(&volume), "p", false));
+    let over = Over::lay(&attached);
+    done(show(&rig, &disk(&volume), "q", false));
+    drop(over);
+    for pod in ["p", "q"] {
+        done(rig.unpublish(&volume, &block_target(&volume, pod)));
+    }
+    row(
+        "F3",
+        "a disk beneath a loop device is published raw or staged",
+        "refused as held; not when it is published already",
+    );
+}
+
+#[test]
+fn a_holder_that_only_sysfs_tells_counts() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let xen = rig.attach_xen("xvdba", "held.img", 64 * MIB);
+    let named = Disk {
+        device_hint: DeviceName::parse("/dev/xvdba").ok(),
+        ..disk(&volume)
+    };
+    // Known from then on.
+    done(show(&rig, &named, "p", false));
+    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    fs::create_dir(xen.directory().join("holders/dm-0")).expect("mkdir");
+    for read_only in [false, true] {
+        assert_eq!(
+            refused(show(&rig, &named, "p", read_only)),
+            Refusal::StillHeld
+        );
+    }
+    fs::remove_dir(xen.directory().join("holders/dm-0")).expect("rmdir");
+    done(show(&rig, &named, "p", false));
+    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    row(
+        "F3",
+        "a disk with an entry in holders/ of sysfs is published raw",
+        "refused as held",
+    );
+}
+
+#[test]
+fn a_pod_that_claims_its_disk_does_not_stop_the_next() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for read_only in [false, true] {
+        let volume = volume();
+        let _attached = rig.attach(&volume, 64 * MIB);
+        done(show(&rig, &disk(&volume), "p", read_only));
+        let node = rig.inside(&rig.kubelet(&block_target(&volume, "p")));
+        let claim = rustix::fs::open(
+            &node,
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .expect("the pod's claim");
+        assert!(done(show(&rig, &disk(&volume), "p", read_only)));
+        assert!(!done(show(&rig, &disk(&volume), "q", read_only)));
+        drop(claim);
+        for pod in ["p", "q"] {
+            done(rig.unpublish(&volume, &block_target(&volume, pod)));
+        }
+    }
+}
+
+#[test]
+fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = parted(&rig, &volume);
+    let second = format!("{}p2", attached.path());
+    shell("mkfs.ext4", &["-q", &second]);
+    let elsewhere = Elsewhere::mount(&second, "rw");
+    let mut asked = rig.staging(&volume, FsType::Ext4);
+    asked.disk = part(&volume, 1);
+    assert_eq!(
+        refused(rig.ask(Operation::Stage(asked.clone()))),
+        Refusal::StillHeld
+    );
+    assert_eq!(
+        refused(show(&rig, &asked.disk, "p", false)),
+        Refusal::StillHeld
+    );
+    let first = fs::read(format!("{}p1", attached.path())).expect("read");
+    assert!(first.iter().all(|byte| *byte == 0), "formatted");
+    elsewhere.lives();
+    drop(elsewhere);
+    // Beside a partition that is a pod's it is as good as any.
+    let mut own = rig.staging(&volume, FsType::Ext4);
+    own.disk = part(&volume, 2);
+    while matches!(rig.ask(Operation::Stage(own.clone())), Outcome::Refused(_)) {}
+    done(show(&rig, &asked.disk, "p", false));
+    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    done(rig.unstage(&volume));
+    row(
+        "F8",
+        "a blank partition is staged or published while another of its disk is mounted on the host",
+        "refused as held; not beside a partition that is staged here",
+    );
+}
+
+#[test]
+fn the_disk_of_kubelets_directory_is_no_volume() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = parted(&rig, &volume);
+    let second = format!("{}p2", attached.path());
+    shell("mkfs.ext4", &["-q", &second]);
+    let kubelets = rig.path("kubelet/pods");
+    // As /dev names it within the rig.
+    let node = format!("/dev/{}p2", attached.name);
+    let kubelets = kubelets.to_str().expect("utf-8");
+    rig.within(&["mount", "-t", "ext4", &node, kubelets]);
+    let mut asked = rig.staging(&volume, FsType::Ext4);
+    asked.disk = part(&volume, 1);
+    let there = Refused::because(Refusal::StillHeld, Seen::MountedAt(rig.kubelet("pods")));
+    assert_eq!(told(rig.ask(Operation::Stage(asked.clone()))), there);
+    assert_eq!(told(show(&rig, &asked.disk, "p", false)), there);
+    rig.within(&["umount", kubelets]);
+    row(
+        "F8",
+        "a blank partition is staged while another of its disk holds kubelet's own directory",
+        "refused as held, naming the directory",
+    );
+}
+
+#[test]
+fn a_hosts_mounted_disk_is_neither_staged_nor_released() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for (fs_type, options) in [
+        (FsType::Xfs, "rw"),
+        (FsType::Xfs, "ro"),
+        (FsType::Ext4, "rw"),
+        (FsType::Ext4, "ro"),
+    ] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 512 * MIB);
+        shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
+        let elsewhere = Elsewhere::mount(&attached.path(), options);
+        for read_only in [false, true] {
+            let mut asked = rig.staging(&volume, fs_type);
+            asked.read_only = read_only;
+            assert_eq!(
+                refused(rig.ask(Operation::Stage(asked))),
+                Refusal::StillHeld,
+                "{fs_type} {options}"
+            );
+            assert_eq!(rig.mounts(&attached), 0, "{fs_type} {options}");
+        }
+        // Nothing of it was ever staged, and its answer must not have it made read-only.
+        assert_eq!(
+            refused(rig.unstage(&volume)),
+            Refusal::StillHeld,
+            "{fs_type} {options}"
+        );
+        match options {
+            "rw" => elsewhere.lives(),
+            _ => assert!(fs::write(elsewhere.root().join("kept"), "x").is_err()),
+        }
+    }
+    row(
+        "F8",
+        "a disk whose file system the host has mounted, XFS and ext4, is staged and unstaged",
+        "refused as held; the host's mount stays as it was",
+    );
+}
+
+#[test]
+fn a_copied_mount_keeps_the_raw_disk_away() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let copy = rig.copy_of_mounts();
+    let inside = rig.kubelet(&staging(&volume));
+    let open = fs::File::open(format!("/proc/{}/root{inside}", copy.pid())).expect("the copy");
+    done(rig.unstage(&volume));
+    is_not_shown(&rig, &volume, &attached);
+    drop((open, copy));
+    while matches!(show(&rig, &disk(&volume), "p", false), Outcome::Refused(_)) {}
+    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    row(
+        "F3",
+        "a disk whose file system lives on in a copied mount namespace is published raw",
+        "refused as held until the last file there is closed",
+    );
+}

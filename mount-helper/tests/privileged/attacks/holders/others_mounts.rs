@@ -1,0 +1,131 @@
+//! Mounts of other drivers beneath kubelet's directory.
+use super::MIB;
+use crate::attacks::row;
+use crate::rig::{Rig, able, block_target, done, refused, shell, staged, staging, target, volume};
+use ebs_csi_wire::{FsType, Refusal};
+use std::fs;
+
+/// Mounts whose device numbers no disk has.
+const ANONYMOUS: [(&str, &[&str]); 3] = [
+    ("tmpfs", &["-t", "tmpfs", "none"]),
+    (
+        "overlay",
+        &["-t", "overlay", "-o", "lowerdir=/usr:/etc", "none"],
+    ),
+    ("proc", &["-t", "proc", "none"]),
+];
+
+#[test]
+fn a_mount_that_is_on_no_disk_stays() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 * MIB);
+    let nobody = crate::rig::volume();
+    for (name, arguments) in ANONYMOUS {
+        for place in [target(&volume, name), staging(&volume)] {
+            let path = rig.path("kubelet").join(&place);
+            fs::create_dir_all(&path).expect("mkdir");
+            let at = path.to_str().expect("utf-8");
+            rig.within(&[&["mount"], arguments, &[at]].concat());
+            for who in [&volume, &nobody] {
+                let asked = if place.starts_with("pods/") {
+                    rig.unpublish(who, &place)
+                } else {
+                    rig.ask(ebs_csi_wire::Operation::Unstage(ebs_csi_wire::Unstage {
+                        volume: who.clone(),
+                        staging: rig.kubelet(&place),
+                    }))
+                };
+                assert_eq!(refused(asked), Refusal::VolumeNotAtPath, "{name} {place}");
+            }
+            assert!(rig.mountinfo().contains(&format!(" {at} ")), "{name}");
+            rig.within(&["umount", at]);
+        }
+    }
+    // A btrfs has such a number, too, although it is on a disk.
+    let disk = rig.attach(&nobody, 128 * MIB);
+    shell("mkfs.btrfs", &["-q", &disk.path()]);
+    let place = target(&nobody, "btrfs");
+    let path = rig.path("kubelet").join(&place);
+    fs::create_dir_all(&path).expect("mkdir");
+    let at = path.to_str().expect("utf-8");
+    rig.within(&["mount", "-t", "btrfs", &format!("/dev/{}", disk.name), at]);
+    for who in [&volume, &nobody] {
+        assert_eq!(
+            refused(rig.unpublish(who, &place)),
+            Refusal::VolumeNotAtPath
+        );
+    }
+    rig.within(&["umount", at]);
+    row(
+        "F4",
+        "unpublish and unstage of tmpfs, overlay, proc and btrfs mounts with any volume id",
+        "refused: they belong to somebody else; the mounts stay",
+    );
+}
+
+#[test]
+fn a_gone_disk_of_another_kind_stays() {
+    if !able() {
+        return;
+    }
+    // A made-up sysfs knows no loop device: each is a disk that left.
+    let rig = Rig::start_xen(&[]);
+    let volume = volume();
+    let image = rig.path("volumes/other.img");
+    fs::File::create(&image)
+        .and_then(|file| file.set_len(64 * MIB))
+        .expect("image");
+    let other = rig.attach_image(image);
+    shell("mkfs.ext4", &["-q", &other.path()]);
+    let place = target(&volume, "p");
+    let path = rig.path("kubelet").join(&place);
+    fs::create_dir_all(&path).expect("mkdir");
+    let at = path.to_str().expect("utf-8");
+    rig.within(&["mount", "-t", "ext4", &format!("/dev/{}", other.name), at]);
+    assert_eq!(
+        refused(rig.unpublish(&volume, &place)),
+        Refusal::VolumeNotAtPath
+    );
+    rig.within(&["umount", at]);
+    // The node of such a disk, bound onto a file.
+    let raw = rig.path("kubelet").join(block_target(&volume, "p"));
+    fs::create_dir_all(raw.parent().expect("a parent")).expect("mkdir");
+    fs::File::create(&raw).expect("create");
+    let at = raw.to_str().expect("utf-8");
+    rig.within(&["mount", "--bind", &format!("/dev/{}", other.name), at]);
+    assert_eq!(
+        refused(rig.unpublish(&volume, &block_target(&volume, "p"))),
+        Refusal::VolumeNotAtPath
+    );
+    rig.within(&["umount", at]);
+    // One of the kind that volumes are on is taken away.
+    let gone = rig.attach_xen("xvdba", "gone.img", 64 * MIB);
+    shell("mkfs.ext4", &["-q", &gone.attached.path()]);
+    let at = path.to_str().expect("utf-8");
+    rig.within(&["mount", "-t", "ext4", "/dev/xvdba", at]);
+    drop(gone);
+    assert!(!done(rig.unpublish(&volume, &place)));
+    row(
+        "F4",
+        "unpublish of a mount and of a bound node whose disk left, of a kind that no volume is on",
+        "refused: they belong to somebody else",
+    );
+}
+
+#[test]
+fn a_volumes_own_mount_still_goes() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.publish(&volume, "p"));
+    assert!(!done(rig.unpublish(&volume, &target(&volume, "p"))));
+    assert!(!done(rig.unstage(&volume)));
+}
