@@ -162,7 +162,7 @@ pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
     /// Every program.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Mke2fs,
         Self::MkfsXfs,
         Self::E2fsck,
