@@ -155,7 +155,8 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         | Refusal::CopyWithoutFilesystem
         | Refusal::ReadOnlyBlank
         | Refusal::FilesystemErrors
-        | Refusal::UntrustedImage => Condition::ContentRefused,
+        | Refusal::UntrustedImage
+        | Refusal::SuperblockAsks => Condition::ContentRefused,
         Refusal::MountedDifferently => match asked {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,

@@ -1,5 +1,6 @@
 //! Volumes as their applications left them: growth, checks, read-only disks, mount options.
 mod growth;
+mod superblocks;
 
 use super::row;
 use crate::rig::{Rig, able, done, staged, staging, volume};
