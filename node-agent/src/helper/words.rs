@@ -148,6 +148,7 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         Refusal::DeviceAmbiguous
         | Refusal::DeviceMismatch
         | Refusal::DeviceTooSmall
+        | Refusal::DeviceReadOnly
         | Refusal::DeviceWithoutSerial => Condition::NotPrepared,
         Refusal::PartitionTable
         | Refusal::ForeignContent

@@ -1,5 +1,6 @@
 //! Volumes as their applications left them: growth, checks, read-only disks, mount options.
 mod growth;
+mod read_only;
 mod superblocks;
 
 use super::row;

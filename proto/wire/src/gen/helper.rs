@@ -795,6 +795,8 @@ pub enum Refusal {
     DeviceWithoutSerial = 27,
     /// The superblock asks for a journal on another disk, or for default mount options that are not allowed.
     SuperblockAsks = 28,
+    /// Somebody else made the disk read-only.
+    DeviceReadOnly = 29,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -832,6 +834,7 @@ impl Refusal {
             Self::UntrustedImage => "REFUSAL_UNTRUSTED_IMAGE",
             Self::DeviceWithoutSerial => "REFUSAL_DEVICE_WITHOUT_SERIAL",
             Self::SuperblockAsks => "REFUSAL_SUPERBLOCK_ASKS",
+            Self::DeviceReadOnly => "REFUSAL_DEVICE_READ_ONLY",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -866,6 +869,7 @@ impl Refusal {
             "REFUSAL_UNTRUSTED_IMAGE" => Some(Self::UntrustedImage),
             "REFUSAL_DEVICE_WITHOUT_SERIAL" => Some(Self::DeviceWithoutSerial),
             "REFUSAL_SUPERBLOCK_ASKS" => Some(Self::SuperblockAsks),
+            "REFUSAL_DEVICE_READ_ONLY" => Some(Self::DeviceReadOnly),
             _ => None,
         }
     }
