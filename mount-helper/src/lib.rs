@@ -28,6 +28,7 @@ pub mod session;
 pub mod settings;
 pub mod start;
 pub mod supervisor;
+pub mod switched;
 pub mod sys;
 pub mod table;
 pub mod taken;

@@ -25,8 +25,20 @@ pub enum Parameter {
     Value(String, String),
 }
 
-/// The parameters that a plan and the driver's own rules come to.
-pub fn parameters(plan: &MountPlan, fs: FsType) -> Vec<Parameter> {
+impl Parameter {
+    fn set(&self, context: &OwnedFd) -> Result<(), Errno> {
+        match self {
+            Self::Flag(name) => fsconfig_set_flag(context.as_fd(), name.as_str()),
+            Self::Value(name, value) => {
+                fsconfig_set_string(context.as_fd(), name.as_str(), value.as_str())
+            }
+        }
+    }
+}
+
+/// The parameters that a plan and the driver's own rules come to. `continues`: an ext file system that
+/// goes on being written to after an error, unless the plan says what becomes of it.
+pub fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Parameter> {
     let mut parameters: Vec<Parameter> = plan
         .context
         .iter()
@@ -47,8 +59,18 @@ pub fn parameters(plan: &MountPlan, fs: FsType) -> Vec<Parameter> {
     if fs == FsType::Xfs {
         // A clone and its origin have one identifier, and may meet on a node.
         add("nouuid");
+    } else if !plan.context.iter().any(|(name, _)| *name == ERRORS) {
+        // Told nothing, the kernel does what the superblock asks for, and that may be a panic.
+        parameters.push(on_error(if continues { "continue" } else { "remount-ro" }));
     }
     parameters
+}
+
+/// What an ext file system does after an error.
+const ERRORS: &str = "errors";
+
+fn on_error(what: &str) -> Parameter {
+    Parameter::Value(ERRORS.to_owned(), what.to_owned())
 }
 
 /// A mount that is not attached anywhere yet.
@@ -68,13 +90,7 @@ pub fn create(
     let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
     fsconfig_set_string(context.as_fd(), "source", device.path()).at(Step::CreateMount)?;
     for parameter in parameters {
-        let set = match parameter {
-            Parameter::Flag(name) => fsconfig_set_flag(context.as_fd(), name.as_str()),
-            Parameter::Value(name, value) => {
-                fsconfig_set_string(context.as_fd(), name.as_str(), value.as_str())
-            }
-        };
-        match set {
+        match parameter.set(&context) {
             Ok(()) => {}
             // The kernel does not know the word, or not with this value.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Err(Refusal::MountFlag.into()),
@@ -139,6 +155,9 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
     }
     if fs == FsType::Xfs {
         fsconfig_set_flag(context.as_fd(), "nouuid")?;
+    } else {
+        // Counts only where the file system has just gone, and this call mounts it anew.
+        on_error("remount-ro").set(&context)?;
     }
     fsconfig_create(context.as_fd())?;
     let mount = fsmount(

@@ -21,6 +21,7 @@ use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
 
 pub use copied::CopiedMounts;
 pub use inspect::inventory;
+pub use raw::take_over;
 
 /// Carry out one operation on a volume.
 pub fn run(world: &World, operation: &Operation) -> Outcome {

@@ -9,12 +9,14 @@ use crate::examined::Examined;
 use crate::journal::{self, Format};
 use crate::mount_table::MountTable;
 use crate::mounted::Mounted;
+use crate::operation;
 use crate::place::Root;
 use crate::propagation;
 use crate::runner;
 use crate::runners::Runners;
 use crate::settings::{self, Command, HELP, Settings};
 use crate::supervisor::{Supervisor, Turn};
+use crate::switched::Switched;
 use crate::sys::{self, Fork};
 use crate::table::Table;
 use crate::taken::{self, Taken};
@@ -92,6 +94,7 @@ struct Opened {
     root: Root,
     disks: DiskRoots,
     taken: Taken,
+    switched: Switched,
     listener: OwnedFd,
     rules: Ceiling,
     nodes: BlockNodes,
@@ -157,12 +160,15 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
         Recognition::Nvme
     };
     let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
+    let boot = taken::boot()?;
     let (disks, taken) = match rules.disks_without_serial() {
         DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
-            taken::by_name(disks, &settings.listen)?
+            taken::by_name(disks, &settings.listen, &boot)?
         }
         _ => (disks, Taken::default()),
     };
+    let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
+    let switched = Switched::open(&Switched::beside(&settings.listen), &boot, still_there);
     let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
         .map_err(|e| ("/dev".to_owned(), e))?;
     let listener =
@@ -172,6 +178,7 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
         root,
         disks,
         taken,
+        switched,
         listener,
         rules,
         nodes,
@@ -338,6 +345,7 @@ fn be_broker(
             mounted: Mounted::default(),
             copied_mounts: settings.copied_mounts,
             taken: opened.taken,
+            switched: opened.switched,
         },
         table: Table::default(),
         peer_uid: profile::NODE_AGENT.identity.uid,
@@ -345,6 +353,9 @@ fn be_broker(
         sandbox: policy.simulated_devices,
         landlock: ebs_csi_confine::landlock_abi(),
     });
+    if broker.world.switched.is_first() {
+        operation::take_over(&broker.world);
+    }
     if let Err(e) = broker::start(&broker, &Arc::new(opened.listener)) {
         journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
         return 1;
@@ -381,12 +392,13 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         root,
         disks,
         taken,
+        switched,
         listener,
         rules: _,
         nodes: _,
     } = opened;
     // The listener, the device directories and the memory of disks are the broker's.
-    drop((disks, taken, listener));
+    drop((disks, taken, switched, listener));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::confirmed(&enforced),

@@ -67,23 +67,11 @@ impl Taken {
             }
         };
         entries.retain(|disk, _| still_there(disk));
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let new = PathBuf::from(new);
-        match unlinkat(CWD, &new, rustix::fs::AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-        let file = openat(
-            CWD,
-            &new,
-            OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
-            Mode::RUSR | Mode::WUSR,
-        )?;
-        for (disk, volume) in &entries {
-            append(&file, &line(boot, disk, volume))?;
-        }
-        renameat(CWD, &new, CWD, path)?;
+        let text: String = entries
+            .iter()
+            .map(|(disk, volume)| line(boot, disk, volume))
+            .collect();
+        let file = replace(path, &text)?;
         Ok(Self {
             file: Some(file),
             boot: boot.to_owned(),
@@ -131,19 +119,28 @@ impl Taken {
     }
 }
 
+/// What the kernel calls this boot. The error names the file that it is about.
+pub fn boot() -> Result<String, (String, io::Error)> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let boot = std::fs::read_to_string(path).map_err(|why| (path.to_owned(), why))?;
+    Ok(boot.trim().to_owned())
+}
+
 /// Disks without a serial are taken by their name, and what they are taken for is remembered beside the socket. The error names the
 /// file that it is about.
-pub fn by_name(disks: DiskRoots, socket: &Path) -> Result<(DiskRoots, Taken), (String, io::Error)> {
+pub fn by_name(
+    disks: DiskRoots,
+    socket: &Path,
+    boot: &str,
+) -> Result<(DiskRoots, Taken), (String, io::Error)> {
     let disks = disks.taking_names();
     let at = |what: &Path| {
         let what = what.to_string_lossy().into_owned();
         move |why: io::Error| (what, why)
     };
-    let boot_id = Path::new("/proc/sys/kernel/random/boot_id");
-    let boot = std::fs::read_to_string(boot_id).map_err(at(boot_id))?;
     let path = Taken::beside(socket);
     let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
-    let taken = Taken::open(&path, boot.trim(), still_there).map_err(|e| at(&path)(e.into()))?;
+    let taken = Taken::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
     journal::warn(
         "disks-by-name",
         &[
@@ -158,8 +155,30 @@ pub fn by_name(disks: DiskRoots, socket: &Path) -> Result<(DiskRoots, Taken), (S
     Ok((disks, taken))
 }
 
+/// Put a file with this text in the place of another one, for lines to be appended.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<OwnedFd, Errno> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    match unlinkat(CWD, &new, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    let file = openat(
+        CWD,
+        &new,
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    )?;
+    if !text.is_empty() {
+        append(&file, text)?;
+    }
+    renameat(CWD, &new, CWD, path)?;
+    Ok(file)
+}
+
 /// What only this program can have written.
-fn read(path: &Path) -> Result<String, Errno> {
+pub(crate) fn read(path: &Path) -> Result<String, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty())?;
     let facts = fstat(&file)?;
@@ -201,7 +220,7 @@ fn parse(text: &str, boot: &str) -> BTreeMap<XenDisk, VolumeId> {
     text.lines().filter_map(entry).collect()
 }
 
-fn append(file: &OwnedFd, line: &str) -> Result<(), Errno> {
+pub(crate) fn append(file: &OwnedFd, line: &str) -> Result<(), Errno> {
     match rustix::io::write(file, line.as_bytes())? {
         written if written == line.len() => Ok(()),
         _ => Err(Errno::NOSPC),

@@ -8,6 +8,7 @@ use crate::operation::CopiedMounts;
 use crate::outcome::{At, Done};
 use crate::place::Root;
 use crate::runners::Runners;
+use crate::switched::Switched;
 use crate::taken::Taken;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
@@ -39,6 +40,8 @@ pub struct World {
     pub copied_mounts: CopiedMounts,
     /// What disks without a serial were taken for.
     pub taken: Taken,
+    /// Which disks this driver made read-only.
+    pub switched: Switched,
 }
 
 impl World {

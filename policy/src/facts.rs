@@ -91,8 +91,14 @@ pub struct ExtFacts {
     pub group_blocks: u64,
     /// Identifier in the superblock.
     pub uuid: [u8; 16],
-    /// The superblock asks for a panic of the kernel when an error is met (`s_errors`).
-    pub panics: bool,
+    /// After an error the file system goes on being written to, if its superblock has its way.
+    pub continues: bool,
+    /// The journal is not in the file system itself: the kernel would open another disk for it.
+    pub outside_journal: bool,
+    /// Numbered mount options that the kernel takes for the file system's own (`s_default_mount_opts`).
+    pub default_options: u32,
+    /// The same in words, separated by commas (`s_mount_opts`).
+    pub default_words: String,
     /// When it was checked in full last, in seconds since 1970, as the checker noted it.
     pub last_check: u64,
     /// It was mounted for writing since then.

@@ -71,7 +71,10 @@ mod tests {
             block_bytes: 4096,
             group_blocks: 32768,
             uuid: [5; 16],
-            panics: false,
+            continues: true,
+            outside_journal: false,
+            default_options: 0,
+            default_words: String::new(),
             last_check: time([5; 16], 1_763_800_000),
             mounted: false,
         };

@@ -1,5 +1,6 @@
 //! The decision: a request and the facts in, an [`Authorized`] act or a refusal out. Pure, without a clock and
 //! without a system call. The helper's operations take only `Authorized` values, and only this module makes them.
+use crate::defaults;
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
@@ -56,8 +57,9 @@ pub struct StageDisk {
     /// It is not known to be ours, and nobody said that it was made elsewhere: it is mounted
     /// without the check of what was.
     pub untold: bool,
-    /// Its superblock asks for a panic of the kernel when an error is met; the mount must ask for something else.
-    pub panics: bool,
+    /// An ext file system that goes on being written to after an error. Any other becomes read-only,
+    /// and none stops its node, whatever its superblock says: the mount asks for the one or the other.
+    pub continues: bool,
 }
 
 /// The step between finding a disk and mounting it.
@@ -199,7 +201,7 @@ fn by_content(
                 growth_cut_short: false,
                 ours: true,
                 untold: false,
-                panics: false,
+                continues: false,
             })
         }
     };
@@ -244,7 +246,7 @@ fn by_content(
                     growth_cut_short: false,
                     ours: false,
                     untold: false,
-                    panics: false,
+                    continues: false,
                 })
             }
         }
@@ -267,6 +269,10 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
     if !fits {
         return Err(Refusal::ForeignContent);
     }
+    // Both make the kernel do what no request asked for: open another disk, or worse.
+    if facts.outside_journal || !defaults::allowed(facts) {
+        return Err(Refusal::SuperblockAsks);
+    }
     if facts.bytes > disk.bytes {
         return Err(Refusal::DeviceTooSmall);
     }
@@ -284,7 +290,7 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
         growth_cut_short: !asked.read_only && growth::was_cut_short(facts),
         ours: false,
         untold: false,
-        panics: facts.panics,
+        continues: facts.continues,
     })
 }
 

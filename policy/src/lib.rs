@@ -19,6 +19,7 @@ pub mod blank;
 pub mod block_nodes;
 pub mod by_name;
 pub mod ceiling;
+pub mod defaults;
 pub mod deviation;
 pub mod facts;
 pub mod flag;

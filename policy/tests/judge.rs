@@ -97,7 +97,10 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         block_bytes: 4096,
         group_blocks: 32768,
         uuid: OURS,
-        panics: false,
+        continues: false,
+        outside_journal: false,
+        default_options: 0xc,
+        default_words: "discard,errors=panic".to_owned(),
         last_check: 0,
         mounted: true,
     };
@@ -254,7 +257,7 @@ const AS_IT_IS: StageDisk = StageDisk {
     growth_cut_short: false,
     ours: true,
     untold: false,
-    panics: false,
+    continues: false,
 };
 const FORMAT: StageDisk = StageDisk {
     preparation: Preparation::Format,
@@ -379,6 +382,29 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             Ok(AS_IT_IS),
         ),
         (&reader, ext(|e| e.bytes = GIB), Ok(AS_IT_IS)),
+        (
+            &ext4,
+            ext(|e| e.continues = true),
+            Ok(StageDisk {
+                continues: true,
+                ..AS_IT_IS
+            }),
+        ),
+        (
+            &ext4,
+            ext(|e| e.outside_journal = true),
+            Err(Refusal::SuperblockAsks),
+        ),
+        (
+            &reader,
+            ext(|e| e.default_words = "journal_dev=2065".to_owned()),
+            Err(Refusal::SuperblockAsks),
+        ),
+        (
+            &ext4,
+            ext(|e| e.default_options = 0x80),
+            Err(Refusal::SuperblockAsks),
+        ),
         // A growth that never finished.
         (
             &ext4,
@@ -1115,7 +1141,10 @@ fn any_content() -> impl Strategy<Value = Content> {
                     block_bytes,
                     group_blocks,
                     uuid,
-                    panics: false,
+                    continues: clean,
+                    outside_journal: false,
+                    default_options: 0xc,
+                    default_words: String::new(),
                     last_check: bytes ^ group_blocks,
                     mounted: needs_recovery,
                 })

@@ -11,8 +11,10 @@ const MAGIC: u16 = 0xef53;
 const STATE_VALID: u16 = 1;
 const STATE_ERROR: u16 = 2;
 const STATE_ORPHANS: u16 = 4;
-/// `EXT4_ERRORS_PANIC` of `s_errors`.
-const ERRORS_PANIC: u16 = 3;
+/// `EXT4_ERRORS_CONTINUE` of `s_errors`.
+const ERRORS_CONTINUE: u16 = 1;
+/// `s_mount_opts`: a string that ends with its first NUL or its room.
+const MOUNT_OPTIONS: std::ops::Range<usize> = 0x200..0x240;
 const COMPAT_JOURNAL: u32 = 0x4;
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
@@ -39,6 +41,7 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
     if incompatible & INCOMPAT_64BIT != 0 {
         blocks |= u64::from(le32(sb, 0x150)) << 32;
     }
+    let default_words = default_words(sb);
     Some(ExtFacts {
         level: level(sb),
         clean: clean(sb, now),
@@ -47,7 +50,11 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         block_bytes,
         group_blocks: u64::from(le32(sb, 0x20)),
         uuid: id(sb, 0x68),
-        panics: le16(sb, 0x3c) == ERRORS_PANIC,
+        continues: continues(sb, &default_words),
+        outside_journal: le32(sb, 0x5c) & COMPAT_JOURNAL != 0
+            && (le32(sb, 0xe0) == 0 || le32(sb, 0xe4) != 0),
+        default_options: le32(sb, 0x100),
+        default_words,
         last_check: last_check(sb),
         mounted: le16(sb, 0x34) != 0,
     })
@@ -75,6 +82,25 @@ fn level(sb: &[u8]) -> ExtLevel {
         ExtLevel::Ext3
     } else {
         ExtLevel::Ext2
+    }
+}
+
+fn default_words(sb: &[u8]) -> String {
+    let room = sb.get(MOUNT_OPTIONS).unwrap_or_default();
+    let length = room.iter().position(|byte| *byte == 0);
+    // What is no text is no option that anybody allows.
+    String::from_utf8_lossy(&room[..length.unwrap_or(room.len())]).into_owned()
+}
+
+/// As the kernel decides: by the last word that tells, or else by `s_errors`.
+fn continues(sb: &[u8], default_words: &str) -> bool {
+    let told = default_words
+        .split(',')
+        .filter_map(|word| word.strip_prefix("errors="))
+        .next_back();
+    match told {
+        Some(told) => told == "continue",
+        None => le16(sb, 0x3c) == ERRORS_CONTINUE,
     }
 }
 

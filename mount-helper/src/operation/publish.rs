@@ -110,7 +110,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let claim = holders::claim_unless_shown(world, &device, &table)?;
     by_name::remember(world, &asked.disk, &device)?;
     // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.
-    raw::switch(&device, asked.read_only)?;
+    raw::switch(world, &device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done {
             already: true,

@@ -49,14 +49,34 @@ pub(super) fn is_over(world: &World, device: &Device, mount: &Mount) -> bool {
     device.overlaps(&world.disks, name, mount.device)
 }
 
-/// Have the kernel refuse or take writes before the disk is shown.
-pub(super) fn switch(device: &Device, read_only: bool) -> Done<()> {
-    if sys::is_read_only(device).at(Step::ReadDevice)? == read_only {
-        return Ok(());
+/// Have the kernel refuse or take writes before the disk is shown. What somebody else made read-only
+/// may be shown so, and is never made writable.
+pub(super) fn switch(world: &World, device: &Device, read_only: bool) -> Done<()> {
+    let switched = &world.switched;
+    match (is_read_only(device)?, read_only) {
+        (true, true) => Ok(()),
+        (false, false) => switched.remove(device).at(Step::ReadDevice),
+        (false, true) => {
+            // Whoever comes after a kill must know.
+            switched.add(device).at(Step::ReadDevice)?;
+            // A disk that cannot be made read-only is not shown as one.
+            set(device, true)
+        }
+        (true, false) if !switched.has(device) => Err(Refusal::DeviceReadOnly.into()),
+        (true, false) => {
+            set(device, false)?;
+            switched.remove(device).at(Step::ReadDevice)
+        }
     }
-    // A disk that cannot be made read-only is not shown as one.
+}
+
+fn is_read_only(device: &Device) -> Done<bool> {
+    sys::is_read_only(device).at(Step::ReadDevice)
+}
+
+fn set(device: &Device, read_only: bool) -> Done<()> {
     sys::set_read_only(device, read_only).map_err(|_| Refusal::Unsupported)?;
-    if sys::is_read_only(device).at(Step::ReadDevice)? == read_only {
+    if is_read_only(device)? == read_only {
         Ok(())
     } else {
         Err(Refusal::Unsupported.into())
@@ -64,15 +84,15 @@ pub(super) fn switch(device: &Device, read_only: bool) -> Done<()> {
 }
 
 /// A helper that was killed may have left the disk switched to read-only: whoever is to write to it finds it writable, unless
-/// it is still published so.
+/// it is still published so, or somebody else switched it.
 pub(super) fn writable(world: &World, device: &Device) -> Done<()> {
-    if !sys::is_read_only(device).at(Step::ReadDevice)? {
-        return Ok(());
-    }
-    if let Some(other) = publications(world, device)?.first() {
+    if is_read_only(device)?
+        && world.switched.has(device)
+        && let Some(other) = publications(world, device)?.first()
+    {
         return Err(held_at(world, other).into());
     }
-    switch(device, false)
+    switch(world, device, false)
 }
 
 /// The last raw publication is gone: the disk is as it was. A disk that has left the node needs nothing.
@@ -81,11 +101,27 @@ pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,
     };
-    if sys::is_read_only(&device).at(Step::ReadDevice)? && publications(world, &device)?.is_empty()
-    {
-        switch(&device, false)?;
+    if world.switched.has(&device) && publications(world, &device)?.is_empty() {
+        switch(world, &device, false)?;
     }
     Ok(())
+}
+
+/// A helper that kept no record of what it made read-only has left its publications.
+pub fn take_over(world: &World) {
+    let Ok(mounts) = world.table.read() else {
+        return;
+    };
+    for mount in mounts.iter().filter(|mount| mount.read_only) {
+        let relative = world.root.relative(mount);
+        let Some(number) = relative.and_then(|relative| bound_node(world, &relative)) else {
+            continue;
+        };
+        if let Some(sequence) = world.disks.sequence_of(number) {
+            // In vain it stays read-only, and the refusal says so.
+            let _ = world.switched.insert((sequence, number));
+        }
+    }
 }
 
 /// The refusal because of another raw publication.

@@ -120,11 +120,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         world.root.make_directories(relative, &world.directories)?;
     }
     let target = world.root.hold(relative)?;
-    let mut parameters = mounts::parameters(&plan, asked.fs);
-    // A volume must not stop its node.
-    if permit.act().panics && !plan.context.iter().any(|(name, _)| *name == "errors") {
-        parameters.push(Parameter::Value("errors".into(), "remount-ro".into()));
-    }
+    let mut parameters = mounts::parameters(&plan, asked.fs, permit.act().continues);
     if permit.act().no_replay {
         let word = match asked.fs {
             FsType::Xfs => "norecovery",

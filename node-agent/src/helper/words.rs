@@ -148,6 +148,7 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         Refusal::DeviceAmbiguous
         | Refusal::DeviceMismatch
         | Refusal::DeviceTooSmall
+        | Refusal::DeviceReadOnly
         | Refusal::DeviceWithoutSerial => Condition::NotPrepared,
         Refusal::PartitionTable
         | Refusal::ForeignContent
@@ -155,7 +156,8 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         | Refusal::CopyWithoutFilesystem
         | Refusal::ReadOnlyBlank
         | Refusal::FilesystemErrors
-        | Refusal::UntrustedImage => Condition::ContentRefused,
+        | Refusal::UntrustedImage
+        | Refusal::SuperblockAsks => Condition::ContentRefused,
         Refusal::MountedDifferently => match asked {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,

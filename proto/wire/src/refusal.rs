@@ -59,6 +59,10 @@ closed_enum! {
         UntrustedImage => "untrusted-image",
         /// The disk has no serial (Xen), and nothing else that counts says whose it is.
         DeviceWithoutSerial => "device-without-serial",
+        /// The superblock asks for a journal on another disk, or for default mount options that are not allowed.
+        SuperblockAsks => "superblock-asks",
+        /// Somebody else made the disk read-only.
+        DeviceReadOnly => "device-read-only",
     }
 }
 
@@ -135,6 +139,12 @@ impl Refusal {
             }
             Self::DeviceWithoutSerial => {
                 "the disk has no serial, as on every instance type that is built on Xen, and nothing else proves that it is the volume: the mount-helper was told to refuse such disks (--disks-without-serial), or does not remember any more what this one was taken for; staging or publishing the volume again, as a new pod or a restart of kubelet does, tells it, and on instance types that are built on the Nitro System every disk says itself whose it is"
+            }
+            Self::DeviceReadOnly => {
+                "somebody made the disk read-only on this node (`blockdev --setro`), and it was not this driver, which therefore does not write to it; `blockdev --setrw` on it allows that again"
+            }
+            Self::SuperblockAsks => {
+                "the file system's superblock asks the kernel for a journal on another disk, or for default mount options that are not allowed; `dumpe2fs -h` on its disk shows both; `tune2fs -O ^has_journal` and then `tune2fs -j` move the journal, `tune2fs -E mount_opts=` and `tune2fs -o ^option` remove the options"
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Volumes as their applications left them: growth, checks, read-only disks, mount options.
 mod growth;
+mod read_only;
+mod superblocks;
 
 use super::row;
 use crate::rig::{Rig, able, done, staged, staging, volume};

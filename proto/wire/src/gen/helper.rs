@@ -793,6 +793,10 @@ pub enum Refusal {
     UntrustedImage = 26,
     /// The disk has no serial (Xen), and nothing else that counts says whose it is.
     DeviceWithoutSerial = 27,
+    /// The superblock asks for a journal on another disk, or for default mount options that are not allowed.
+    SuperblockAsks = 28,
+    /// Somebody else made the disk read-only.
+    DeviceReadOnly = 29,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -829,6 +833,8 @@ impl Refusal {
             Self::Version => "REFUSAL_VERSION",
             Self::UntrustedImage => "REFUSAL_UNTRUSTED_IMAGE",
             Self::DeviceWithoutSerial => "REFUSAL_DEVICE_WITHOUT_SERIAL",
+            Self::SuperblockAsks => "REFUSAL_SUPERBLOCK_ASKS",
+            Self::DeviceReadOnly => "REFUSAL_DEVICE_READ_ONLY",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -862,6 +868,8 @@ impl Refusal {
             "REFUSAL_VERSION" => Some(Self::Version),
             "REFUSAL_UNTRUSTED_IMAGE" => Some(Self::UntrustedImage),
             "REFUSAL_DEVICE_WITHOUT_SERIAL" => Some(Self::DeviceWithoutSerial),
+            "REFUSAL_SUPERBLOCK_ASKS" => Some(Self::SuperblockAsks),
+            "REFUSAL_DEVICE_READ_ONLY" => Some(Self::DeviceReadOnly),
             _ => None,
         }
     }

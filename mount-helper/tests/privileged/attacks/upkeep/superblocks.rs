@@ -1,0 +1,184 @@
+//! What an ext superblock asks of the kernel beside being mounted.
+use super::row;
+use crate::rig::{Attached, LONG, Rig, able, done, refused, shell, staged, told, volume};
+use ebs_csi_wire::{ContentState, FsType, Operation, Refusal, Seen, Signature, VolumeId};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+fn ext4(rig: &Rig) -> (VolumeId, Attached) {
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 * MIB);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.unstage(&volume));
+    (volume, attached)
+}
+
+/// Default options in words, as tune2fs sets them with `-E mount_opts=`, but with commas.
+fn set_words(attached: &Attached, words: &str) {
+    let command = format!("ssv mount_opts {words}");
+    shell("debugfs", &["-w", "-R", &command, &attached.path()]);
+}
+
+/// The options that hold for the mounted file system, the default ones among them.
+fn in_force(attached: &Attached) -> String {
+    fs::read_to_string(format!("/proc/fs/ext4/{}/options", attached.name)).expect("options")
+}
+
+#[test]
+fn no_default_option_panics_the_node() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for (behaviour, words, after) in [
+        ("continue", "errors=panic", "remount-ro"),
+        ("continue", "errors=continue,errors=panic", "remount-ro"),
+        ("continue", "commit=9", "continue"),
+        ("panic", "commit=9", "remount-ro"),
+        ("panic", "errors=continue", "continue"),
+        ("remount-ro", "commit=9", "remount-ro"),
+    ] {
+        let (volume, attached) = ext4(&rig);
+        shell("tune2fs", &["-e", behaviour, &attached.path()]);
+        set_words(&attached, words);
+        for read_only in [true, false] {
+            let mut asked = rig.staging(&volume, FsType::Ext4);
+            asked.read_only = read_only;
+            staged(rig.ask(Operation::Stage(asked)));
+            let options = in_force(&attached);
+            assert!(
+                options
+                    .lines()
+                    .any(|line| line == format!("errors={after}")),
+                "{behaviour} {words}: {options}"
+            );
+            if !read_only {
+                let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", attached.name);
+                fs::write(trigger, "made by a test").expect("an error");
+                let count = format!("/sys/fs/ext4/{}/errors_count", attached.name);
+                let end = Instant::now() + LONG;
+                while fs::read_to_string(&count).is_ok_and(|count| count == "0\n") {
+                    assert!(Instant::now() < end, "no error is counted");
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            done(rig.unstage(&volume));
+        }
+    }
+    row(
+        "F9",
+        "errors=panic in s_errors, in s_mount_opts and in both, then an error",
+        "errors= is passed with every mount: the node goes on",
+    );
+}
+
+#[test]
+fn unknown_default_options_are_refused() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for words in [
+        "journal_dev=2065",
+        "journal_path=/dev/sda",
+        "noload",
+        "dax",
+        "made_up",
+    ] {
+        let (volume, attached) = ext4(&rig);
+        set_words(&attached, words);
+        let reason = refused(rig.stage(&volume, FsType::Ext4));
+        assert_eq!(reason, Refusal::SuperblockAsks, "{words}");
+        assert_eq!(rig.mounts(&attached), 0);
+    }
+    let (volume, attached) = ext4(&rig);
+    shell(
+        "debugfs",
+        &[
+            "-w",
+            "-R",
+            "ssv default_mount_opts 0x8000",
+            &attached.path(),
+        ],
+    );
+    assert_eq!(
+        refused(rig.stage(&volume, FsType::Ext4)),
+        Refusal::SuperblockAsks
+    );
+    // What people set is taken.
+    let (volume, attached) = ext4(&rig);
+    let bits = "acl,user_xattr,journal_data_writeback";
+    shell("tune2fs", &["-o", bits, &attached.path()]);
+    set_words(&attached, "nodelalloc,commit=30,data=ordered");
+    staged(rig.stage(&volume, FsType::Ext4));
+    assert!(in_force(&attached).contains("commit=30"));
+    done(rig.unstage(&volume));
+    row(
+        "F9",
+        "default mount options that no request may ask for",
+        "superblock-asks, nothing is mounted",
+    );
+}
+
+#[test]
+fn an_external_journal_is_refused() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (victim, other) = (volume(), volume());
+    let journal = rig.attach(&other, 64 * MIB);
+    let attached = rig.attach(&victim, 64 * MIB);
+    shell(
+        "mke2fs",
+        &["-q", "-F", "-O", "journal_dev", &journal.path()],
+    );
+    let device = format!("device={}", journal.path());
+    shell(
+        "mke2fs",
+        &["-q", "-F", "-t", "ext4", "-J", &device, &attached.path()],
+    );
+    for read_only in [false, true] {
+        let mut asked = rig.staging(&victim, FsType::Ext4);
+        asked.read_only = read_only;
+        let reason = refused(rig.ask(Operation::Stage(asked)));
+        assert_eq!(reason, Refusal::SuperblockAsks);
+    }
+    // The journal itself is somebody's.
+    let told = told(rig.stage(&other, FsType::Ext4));
+    assert_eq!(told.reason, Refusal::ForeignContent);
+    assert_eq!(
+        told.seen,
+        Some(Seen::Content {
+            signature: Signature::ExtJournal,
+            state: ContentState::Sound
+        })
+    );
+    // Crafted: an internal journal that the superblock does not name any more, another disk's number, and both.
+    let number = fs::metadata(journal.path()).expect("device").rdev();
+    let number = rustix::fs::major(number) << 8 | rustix::fs::minor(number);
+    for changes in [
+        vec!["ssv journal_inum 0".to_owned()],
+        vec![format!("ssv journal_dev {number}")],
+        vec![
+            "ssv journal_inum 0".to_owned(),
+            format!("ssv journal_dev {number}"),
+        ],
+    ] {
+        let (volume, attached) = ext4(&rig);
+        for change in &changes {
+            shell("debugfs", &["-w", "-R", change, &attached.path()]);
+        }
+        let reason = refused(rig.stage(&volume, FsType::Ext4));
+        assert_eq!(reason, Refusal::SuperblockAsks, "{changes:?}");
+        assert_eq!(rig.mounts(&attached), 0);
+    }
+    row(
+        "F13",
+        "an ext4 whose journal is another volume's disk, and that disk itself",
+        "superblock-asks and foreign-content: neither is opened by a mount",
+    );
+}
