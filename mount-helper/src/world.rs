@@ -2,12 +2,14 @@
 use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::directories::Directories;
 use crate::examined::Examined;
+use crate::lanes::Lanes;
 use crate::mount_table::MountTable;
 use crate::mounted::Mounted;
 use crate::operation::CopiedMounts;
 use crate::outcome::{At, Done};
 use crate::place::Root;
 use crate::runners::Runners;
+use crate::sole::Sole;
 use crate::taken::Taken;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
@@ -39,6 +41,10 @@ pub struct World {
     pub copied_mounts: CopiedMounts,
     /// What disks without a serial were taken for.
     pub taken: Taken,
+    /// Where operations are at work.
+    pub lanes: Lanes,
+    /// No other helper serves this root.
+    pub sole: Sole,
 }
 
 impl World {

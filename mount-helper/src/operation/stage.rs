@@ -118,7 +118,6 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     if make {
         world.root.make_directories(relative, &world.directories)?;
     }
-    let target = world.root.hold(relative)?;
     let mut parameters = mounts::parameters(&plan, asked.fs);
     // A volume must not stop its node.
     if permit.act().panics && !plan.context.iter().any(|(name, _)| *name == "errors") {
@@ -144,6 +143,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         grown
     };
     fault_point::reached("stage-created");
+    let target = world.root.hold_free(relative)?;
     mount.attach(&target)?;
     world.mounted.add(device.sequence(), device.number());
     drop(target);

@@ -1,16 +1,18 @@
 //! A disk that is not the helper's alone: mounted in another namespace, swap, beneath another
 //! block device, or the node's own.
-use super::{Elsewhere, MIB, is_read_only};
+use super::{MIB, is_read_only};
 use crate::attacks::row;
 use crate::partitions::parted;
 use crate::rig::{
-    Attached, Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
+    Attached, Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged,
+    staging, told, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, FsType, Operation, Outcome, PublishBlock, Refusal, Refused, Seen, VolumeId,
 };
 use std::fs;
 use std::num::NonZeroU32;
+use std::time::Instant;
 
 fn show(rig: &Rig, disk: &Disk, pod: &str, read_only: bool) -> Outcome {
     rig.ask(Operation::PublishBlock(PublishBlock {
@@ -44,6 +46,14 @@ impl Drop for Over {
     }
 }
 
+/// Ask until the kernel has taken a namespace apart, which it does in its own time.
+fn once_let_go(ask: impl Fn() -> Outcome) {
+    let end = Instant::now() + LONG;
+    while let Outcome::Refused(refused) = ask() {
+        assert!(Instant::now() < end, "{refused:?}");
+    }
+}
+
 /// Neither kind of raw publication is made, nothing is switched, and no target is left.
 fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
     for read_only in [false, true] {
@@ -71,8 +81,7 @@ fn a_disk_mounted_in_another_namespace_is_not_shown() {
         is_not_shown(&rig, &volume, &attached);
         elsewhere.lives();
         drop(elsewhere);
-        // Held by nobody any more, as soon as the kernel has taken the namespace apart.
-        while matches!(show(&rig, &disk(&volume), "p", false), Outcome::Refused(_)) {}
+        once_let_go(|| show(&rig, &disk(&volume), "p", false));
         done(rig.unpublish(&volume, &block_target(&volume, "p")));
     }
     row(
@@ -234,7 +243,7 @@ fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
     // Beside a partition that is a pod's it is as good as any.
     let mut own = rig.staging(&volume, FsType::Ext4);
     own.disk = part(&volume, 2);
-    while matches!(rig.ask(Operation::Stage(own.clone())), Outcome::Refused(_)) {}
+    once_let_go(|| rig.ask(Operation::Stage(own.clone())));
     done(show(&rig, &asked.disk, "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     done(rig.unstage(&volume));
@@ -332,7 +341,7 @@ fn a_copied_mount_keeps_the_raw_disk_away() {
     done(rig.unstage(&volume));
     is_not_shown(&rig, &volume, &attached);
     drop((open, copy));
-    while matches!(show(&rig, &disk(&volume), "p", false), Outcome::Refused(_)) {}
+    once_let_go(|| show(&rig, &disk(&volume), "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     row(
         "F3",
