@@ -2,8 +2,9 @@
 //! that this process cannot see, not one beneath another block device. The whole disk counts, whichever part of it is asked for.
 use super::raw;
 use crate::device::{Access, Device, DeviceError, Part};
+use crate::journal;
 use crate::mount_table::Mount;
-use crate::outcome::{At, Done};
+use crate::outcome::{At, Done, Stop};
 use crate::propagation::PLACES;
 use crate::world::World;
 use ebs_csi_policy::place::PlaceClass;
@@ -32,29 +33,35 @@ pub(super) fn none_but_ours(
     let parts = device.parts(&world.disks).at(Step::FindDevice)?;
     let known = known(world, device, &parts, table)?;
     let whole_is_shown = known.shown.contains(&parts[0].number);
-    let free_of_layers = |part: &Part| -> Done<bool> {
-        let shown = whole_is_shown || known.shown.contains(&part.number);
-        let held = world.disks.have_holders(&[part.number]);
-        Ok(shown || !held.at(Step::FindDevice)?)
-    };
     for part in &parts {
-        if !free_of_layers(part)? {
-            return Err(Refusal::StillHeld.into());
+        if whole_is_shown || known.shown.contains(&part.number) {
+            continue;
+        }
+        if let Some(holder) = world.disks.holder_of(part.number).at(Step::FindDevice)? {
+            return Err(held_by(part, &holder));
         }
     }
     // A pod may lay one over what it was given.
-    if known.shown.is_empty() && world.disks.beneath_loop(&parts).at(Step::FindDevice)? {
-        return Err(Refusal::StillHeld.into());
+    if known.shown.is_empty()
+        && let Some(over) = world.disks.loop_over(&parts).at(Step::FindDevice)?
+    {
+        return Err(held_by(&parts[0], &over));
     }
     let mut tries = 0;
-    while is_held(world, device, &parts, &known, claimed_next)? {
+    while let Some(part) = claimed_by_others(world, device, &parts, &known, claimed_next)? {
         if tries == PASSERS_BY {
-            return Err(Refusal::StillHeld.into());
+            let somebody = "an exclusive claim: a mount out of sight, swap, or a program";
+            return Err(held_by(part, somebody));
         }
         tries += 1;
         std::thread::sleep(Duration::from_millis(25));
     }
     Ok(())
+}
+
+fn held_by(part: &Part, holder: &str) -> Stop {
+    journal::warn("disk-held", &[("disk", part.name.as_str()), ("by", holder)]);
+    Refusal::StillHeld.into()
 }
 
 /// Keep everybody else from the disk until what is made of it stands. None where a pod has the disk already, and may have claimed it.
@@ -120,18 +127,19 @@ fn is_ours(world: &World, relative: &str) -> bool {
             && !PLACES.contains(&relative))
 }
 
-fn is_held(
+/// A part of the disk that is claimed by somebody who is not known.
+fn claimed_by_others<'p>(
     world: &World,
     device: &Device,
-    parts: &[Part],
+    parts: &'p [Part],
     known: &Known,
     claimed_next: Option<u64>,
-) -> Done<bool> {
+) -> Done<Option<&'p Part>> {
     let claimed = |part: &Part| world.disks.is_claimed(part).at(Step::ClaimDevice);
     let (whole, partitions) = parts.split_first().ok_or(Refusal::DeviceMismatch)?;
     // The claim on a disk fails while one of its partitions is claimed.
     if claimed_next == Some(whole.number) || !claimed(whole)? {
-        return Ok(false);
+        return Ok(None);
     }
     let accounted = |part: &Part| {
         claimed_next == Some(part.number)
@@ -143,12 +151,12 @@ fn is_held(
     let mut by_partition = false;
     for part in partitions {
         if claimed(part)? {
-            if !accounted(part) {
-                // Each is claimed while the disk itself is.
-                return Ok(!accounted(whole));
+            // Each is claimed while the disk itself is.
+            if !accounted(part) && !accounted(whole) {
+                return Ok(Some(part));
             }
             by_partition = true;
         }
     }
-    Ok(!by_partition && !accounted(whole))
+    Ok((!by_partition && !accounted(whole)).then_some(whole))
 }

@@ -5,7 +5,7 @@ use crate::attacks::row;
 use crate::partitions::parted;
 use crate::rig::{
     Attached, Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged,
-    staging, told, volume,
+    staging, told, unstaged, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, FsType, Operation, Outcome, PublishBlock, Refusal, Refused, Seen, VolumeId,
@@ -143,7 +143,7 @@ fn a_disk_beneath_another_device_is_left_alone() {
     );
     drop(over);
     // Kubelet lays one over what it shows to a pod, under another name.
-    done(show(&rig, &disk(&volume), "p", false));
+    once_let_go(|| show(&rig, &disk(&volume), "p", false));
     let over = Over::lay(&attached);
     done(show(&rig, &disk(&volume), "q", false));
     drop(over);
@@ -348,4 +348,35 @@ fn a_copied_mount_keeps_the_raw_disk_away() {
         "a disk whose file system lives on in a copied mount namespace is published raw",
         "refused as held until the last file there is closed",
     );
+}
+
+/// As a volume that another driver formatted, whose identifier tells nothing.
+#[test]
+fn a_copy_of_a_mount_of_ours_is_known_by_the_mount() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    for fs_type in [FsType::Ext4, FsType::Xfs] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 512 * MIB);
+        shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
+        staged(rig.stage(&volume, fs_type));
+        // What was staged before this helper started is its own, too.
+        rig.stop();
+        rig.run(&[]);
+        let copy = rig.copy_of_mounts();
+        let inside = rig.kubelet(&staging(&volume));
+        let open = fs::File::open(format!("/proc/{}/root{inside}", copy.pid())).expect("the copy");
+        assert!(unstaged(rig.unstage(&volume)).copied, "{fs_type}");
+        staged(rig.stage(&volume, fs_type));
+        assert!(unstaged(rig.unstage(&volume)).copied, "{fs_type}");
+        // The next helper knows nothing of it, and leaves it alone.
+        rig.stop();
+        rig.run(&[]);
+        assert_eq!(refused(rig.stage(&volume, fs_type)), Refusal::StillHeld);
+        drop((open, copy));
+        once_let_go(|| rig.stage(&volume, fs_type));
+        done(rig.unstage(&volume));
+    }
 }
