@@ -22,6 +22,7 @@ pub mod ceiling;
 pub mod deviation;
 pub mod facts;
 pub mod flag;
+pub mod holders;
 pub mod images;
 pub mod judge;
 pub mod place;

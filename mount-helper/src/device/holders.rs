@@ -21,7 +21,12 @@ impl Device {
             name: self.disk.clone(),
             number: self.whole,
         }];
-        for name in roots.listed(&directory)? {
+        let names = roots.listed(&directory)?;
+        // The rest of what sysfs says of the disk has other names.
+        for name in names
+            .into_iter()
+            .filter(|name| name.starts_with(&self.disk))
+        {
             let part = format!("{directory}/{name}");
             if roots.start_beneath(&part).is_some() {
                 let number = roots.number_beneath(&part)?;
