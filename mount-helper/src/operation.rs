@@ -28,6 +28,9 @@ pub fn run(world: &World, operation: &Operation) -> Outcome {
     if let Err(reason) = place::check(operation, world.root.path(), world.rules.places()) {
         return reason.into();
     }
+    let Ok(_lane) = world.lanes.enter(operation) else {
+        return Refusal::Busy.into();
+    };
     let outcome: Done<Outcome> = match operation {
         Operation::Stage(asked) => stage::stage(world, asked).map(Outcome::Staged),
         Operation::Unstage(asked) => withdraw::unstage(world, asked).map(Outcome::Done),

@@ -4,7 +4,7 @@ use crate::directories::{Act, Directories};
 use crate::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
-use ebs_csi_wire::{KubeletPath, Seen, Step};
+use ebs_csi_wire::{KubeletPath, Refusal, Seen, Step};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
@@ -50,6 +50,16 @@ impl Root {
     /// A handle on what stands at a relative path.
     pub fn hold(&self, relative: &str) -> Done<OwnedFd> {
         at_path(beneath::hold(&self.held, relative))
+    }
+
+    /// A handle on what stands at a relative path, on which nothing is mounted, so that a mount is not stacked on another one: it may
+    /// have come since the place was judged.
+    pub fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
+        let held = self.hold(relative)?;
+        match mount_id_at(&held).at(Step::ResolvePath)? {
+            None => Ok(held),
+            Some(_) => Err(Refusal::MountedDifferently.into()),
+        }
     }
 
     /// The device whose node is bound at a relative path.

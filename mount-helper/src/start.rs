@@ -7,6 +7,7 @@ use crate::device::{DiskRoots, Recognition};
 use crate::directories::{self, Directories};
 use crate::examined::Examined;
 use crate::journal::{self, Format};
+use crate::lanes::Lanes;
 use crate::mount_table::MountTable;
 use crate::mounted::Mounted;
 use crate::operation;
@@ -15,6 +16,7 @@ use crate::propagation;
 use crate::runner;
 use crate::runners::Runners;
 use crate::settings::{self, Command, HELP, Settings};
+use crate::sole::{self, NotSole, Sole};
 use crate::supervisor::{Supervisor, Turn};
 use crate::switched::Switched;
 use crate::sys::{self, Fork};
@@ -92,6 +94,7 @@ fn print(text: &str) -> ExitCode {
 /// What is opened while names still work.
 struct Opened {
     root: Root,
+    sole: Sole,
     disks: DiskRoots,
     taken: Taken,
     switched: Switched,
@@ -119,7 +122,9 @@ fn serve(settings: &Settings) -> u8 {
         );
     }
     let opened = match open(settings) {
-        Ok(opened) => opened,
+        Ok(Some(opened)) => opened,
+        // It was told to end before it had begun.
+        Ok(None) => return 0,
         Err((what, why)) => {
             journal::error("start", &[("what", &what), ("why", &why.to_string())]);
             return CONFIG;
@@ -134,7 +139,7 @@ fn serve(settings: &Settings) -> u8 {
     }
 }
 
-fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
+fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
     let policy = if settings.sandbox {
         SANDBOX
     } else {
@@ -154,6 +159,16 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
     let root = Root::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
+    // Before anything that an earlier helper may still use: its memory of disks, its socket.
+    let sole = match sole::lock(&root, settings.grace) {
+        Ok(sole) => sole,
+        Err(NotSole::Told) => return Ok(None),
+        Err(NotSole::Other) => {
+            let why = "another mount-helper serves it";
+            return Err((settings.kubelet_root.to_string(), io::Error::other(why)));
+        }
+        Err(NotSole::Os(why)) => return Err((settings.kubelet_root.to_string(), why)),
+    };
     let recognition = if policy.simulated_devices {
         Recognition::LoopFile
     } else {
@@ -174,15 +189,16 @@ fn open(settings: &Settings) -> Result<Opened, (String, io::Error)> {
     let listener =
         bind(&settings.listen).map_err(|e| (settings.listen.to_string_lossy().into_owned(), e))?;
     say_what_is_closed(&nodes);
-    Ok(Opened {
+    Ok(Some(Opened {
         root,
+        sole,
         disks,
         taken,
         switched,
         listener,
         rules,
         nodes,
-    })
+    }))
 }
 
 /// One line when there are disks that no group may open.
@@ -346,6 +362,8 @@ fn be_broker(
             copied_mounts: settings.copied_mounts,
             taken: opened.taken,
             switched: opened.switched,
+            lanes: Lanes::default(),
+            sole: opened.sole,
         },
         table: Table::default(),
         peer_uid: profile::NODE_AGENT.identity.uid,
@@ -390,6 +408,7 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
     sys::ignore_stop_signals();
     let Opened {
         root,
+        sole,
         disks,
         taken,
         switched,
@@ -397,8 +416,8 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         rules: _,
         nodes: _,
     } = opened;
-    // The listener, the device directories and the memory of disks are the broker's.
-    drop((disks, taken, switched, listener));
+    // The lock, the listener, the device directories and the memory of disks are the broker's.
+    drop((sole, disks, taken, switched, listener));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::confirmed(&enforced),

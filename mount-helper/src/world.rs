@@ -2,6 +2,7 @@
 use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::directories::Directories;
 use crate::examined::Examined;
+use crate::lanes::Lanes;
 use crate::mount_table::MountTable;
 use crate::mounted::Mounted;
 use crate::operation::CopiedMounts;
@@ -9,6 +10,7 @@ use crate::outcome::{At, Done};
 use crate::place::Root;
 use crate::runners::Runners;
 use crate::switched::Switched;
+use crate::sole::Sole;
 use crate::taken::Taken;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
@@ -42,6 +44,10 @@ pub struct World {
     pub taken: Taken,
     /// Which disks this driver made read-only.
     pub switched: Switched,
+    /// Where operations are at work.
+    pub lanes: Lanes,
+    /// No other helper serves this root.
+    pub sole: Sole,
 }
 
 impl World {

@@ -24,6 +24,7 @@ pub mod deviation;
 pub mod facts;
 pub mod flag;
 pub mod growth;
+pub mod holders;
 pub mod images;
 pub mod judge;
 pub mod place;

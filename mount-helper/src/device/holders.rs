@@ -21,7 +21,12 @@ impl Device {
             name: self.disk.clone(),
             number: self.whole,
         }];
-        for name in roots.listed(&directory)? {
+        let names = roots.listed(&directory)?;
+        // The rest of what sysfs says of the disk has other names.
+        for name in names
+            .into_iter()
+            .filter(|name| name.starts_with(&self.disk))
+        {
             let part = format!("{directory}/{name}");
             if roots.start_beneath(&part).is_some() {
                 let number = roots.number_beneath(&part)?;
@@ -44,9 +49,18 @@ impl DiskRoots {
         }
     }
 
-    /// A loop device lies over one of these, which claims nothing. Kubelet lays one over what it shows to a pod, by the name that the
+    /// A block device (a volume of LVM, an array) that is made of this one.
+    pub fn holder_of(&self, number: u64) -> Result<Option<String>, Errno> {
+        match self.listed(&format!("{}/holders", Self::by_number(number))) {
+            Ok(names) => Ok(names.into_iter().next()),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// A loop device that lies over one of these, which claims nothing. Kubelet lays one over what it shows to a pod, by the name that the
     /// pod's place has, which is another.
-    pub fn beneath_loop(&self, parts: &[Part]) -> Result<bool, Errno> {
+    pub fn loop_over(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
         for name in self.listed("block")? {
             if !name.starts_with("loop") {
                 continue;
@@ -59,10 +73,10 @@ impl DiskRoots {
             };
             let over = |part: &Part| file.strip_prefix("/dev/") == Some(part.name.as_str());
             if parts.iter().any(over) {
-                return Ok(true);
+                return Ok(Some(name));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Sequence of the disk behind a device number, or of the one that this is a partition of.

@@ -2,10 +2,12 @@
 //! that this process cannot see, not one beneath another block device. The whole disk counts, whichever part of it is asked for.
 use super::raw;
 use crate::device::{Access, Device, DeviceError, Part};
+use crate::journal;
 use crate::mount_table::Mount;
-use crate::outcome::{At, Done};
+use crate::outcome::{At, Done, Stop};
 use crate::propagation::PLACES;
 use crate::world::World;
+use ebs_csi_policy::holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step};
 use rustix::fd::OwnedFd;
@@ -14,12 +16,6 @@ use std::time::Duration;
 
 /// Times that a claimed disk is looked at again, 25 ms apart: programs that look at disks hold them for that moment.
 const PASSERS_BY: usize = 20;
-
-/// What holds a disk and is known.
-struct Known {
-    mounted: Vec<u64>,
-    shown: Vec<u64>,
-}
 
 /// Refuse while the disk or a partition of it is held by anything but the mounts and raw publications of this helper. `claimed_next` is
 /// what the caller claims exclusively himself, and which is not looked at here.
@@ -30,31 +26,20 @@ pub(super) fn none_but_ours(
     claimed_next: Option<u64>,
 ) -> Done<()> {
     let parts = device.parts(&world.disks).at(Step::FindDevice)?;
-    let known = known(world, device, &parts, table)?;
-    let whole_is_shown = known.shown.contains(&parts[0].number);
-    let free_of_layers = |part: &Part| -> Done<bool> {
-        let shown = whole_is_shown || known.shown.contains(&part.number);
-        let held = world.disks.have_holders(&[part.number]);
-        Ok(shown || !held.at(Step::FindDevice)?)
-    };
-    for part in &parts {
-        if !free_of_layers(part)? {
-            return Err(Refusal::StillHeld.into());
-        }
-    }
-    // A pod may lay one over what it was given.
-    if known.shown.is_empty() && world.disks.beneath_loop(&parts).at(Step::FindDevice)? {
-        return Err(Refusal::StillHeld.into());
-    }
+    let mut facts = known(world, device, &parts, table, claimed_next)?;
+    let over = world.disks.loop_over(&parts).at(Step::FindDevice)?;
     let mut tries = 0;
-    while is_held(world, device, &parts, &known, claimed_next)? {
-        if tries == PASSERS_BY {
-            return Err(Refusal::StillHeld.into());
+    loop {
+        claims(world, &parts, &mut facts)?;
+        match holders::judge(&facts, over.is_some()) {
+            Ok(()) => return Ok(()),
+            Err(Held::Claimed(_)) if tries < PASSERS_BY => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(25));
+            }
+            Err(held) => return Err(refusal(world, table, &parts, held, over.as_deref())),
         }
-        tries += 1;
-        std::thread::sleep(Duration::from_millis(25));
     }
-    Ok(())
 }
 
 /// Keep everybody else from the disk until what is made of it stands. None where a pod has the disk already, and may have claimed it.
@@ -72,38 +57,45 @@ pub(super) fn claim_unless_shown(
     }
 }
 
-/// The mounts and raw publications of the disk's parts. A refusal when one of the mounts stands where no volume belongs: the disk is
-/// the machine's own.
-fn known(world: &World, device: &Device, parts: &[Part], table: &[Mount]) -> Done<Known> {
-    let mut known = Known {
-        mounted: Vec::new(),
-        shown: Vec::new(),
-    };
+/// What the mount table and sysfs say of each part.
+fn known(
+    world: &World,
+    device: &Device,
+    parts: &[Part],
+    table: &[Mount],
+    claimed_next: Option<u64>,
+) -> Done<Vec<PartFacts>> {
+    let mut facts = Vec::with_capacity(parts.len());
+    for part in parts {
+        facts.push(PartFacts {
+            was_mounted: world.mounted.has(device.sequence(), part.number),
+            layered: world
+                .disks
+                .holder_of(part.number)
+                .at(Step::FindDevice)?
+                .is_some(),
+            claimed_next: claimed_next == Some(part.number),
+            ..PartFacts::default()
+        });
+    }
+    let of = |number| parts.iter().position(|part| part.number == number);
     for mount in table {
         let relative = world.root.relative(mount);
-        if parts.iter().any(|part| part.number == mount.device) {
-            if !relative
-                .as_deref()
-                .is_some_and(|relative| is_ours(world, relative))
-            {
-                return Err(Refused {
-                    reason: Refusal::StillHeld,
-                    seen: world.root.place_of(mount).map(Seen::MountedAt),
-                }
-                .into());
+        if let Some(part) = of(mount.device) {
+            match relative.as_deref() {
+                Some(relative) if is_ours(world, relative) => facts[part].mounted = true,
+                _ => facts[part].mounted_elsewhere = true,
             }
-            known.mounted.push(mount.device);
         }
         let name = mount.root.rsplit('/').next().unwrap_or_default();
         if let Some(relative) = relative
             && name.starts_with(device.disk())
-            && let Some(node) = world.root.bound_node(&relative)
-            && parts.iter().any(|part| part.number == node)
+            && let Some(part) = world.root.bound_node(&relative).and_then(of)
         {
-            known.shown.push(node);
+            facts[part].shown = true;
         }
     }
-    Ok(known)
+    Ok(facts)
 }
 
 /// It stands where volumes are shown. Kubelet makes further mounts of them beneath a pod's directory (`volume-subpaths`). What stands
@@ -120,35 +112,49 @@ fn is_ours(world: &World, relative: &str) -> bool {
             && !PLACES.contains(&relative))
 }
 
-fn is_held(
-    world: &World,
-    device: &Device,
-    parts: &[Part],
-    known: &Known,
-    claimed_next: Option<u64>,
-) -> Done<bool> {
-    let claimed = |part: &Part| world.disks.is_claimed(part).at(Step::ClaimDevice);
-    let (whole, partitions) = parts.split_first().ok_or(Refusal::DeviceMismatch)?;
-    // The claim on a disk fails while one of its partitions is claimed.
-    if claimed_next == Some(whole.number) || !claimed(whole)? {
-        return Ok(false);
-    }
-    let accounted = |part: &Part| {
-        claimed_next == Some(part.number)
-            || known.mounted.contains(&part.number)
-            || known.shown.contains(&part.number)
-            || known.shown.contains(&whole.number)
-            || world.mounted.has(device.sequence(), part.number)
+/// Whether a part is claimed; by whom is not told. A whole disk that the caller claims himself is left to that.
+fn claims(world: &World, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
+    let Some((whole, partitions)) = facts.split_first_mut() else {
+        return Ok(());
     };
-    let mut by_partition = false;
-    for part in partitions {
-        if claimed(part)? {
-            if !accounted(part) {
-                // Each is claimed while the disk itself is.
-                return Ok(!accounted(whole));
-            }
-            by_partition = true;
-        }
+    let claimed = |part: &Part| world.disks.is_claimed(part).at(Step::ClaimDevice);
+    whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
+    for (part, facts) in parts[1..].iter().zip(partitions) {
+        // None is claimed while the disk is not.
+        facts.claimed = whole.claimed && claimed(part)?;
     }
-    Ok(!by_partition && !accounted(whole))
+    Ok(())
+}
+
+fn refusal(world: &World, table: &[Mount], parts: &[Part], held: Held, over: Option<&str>) -> Stop {
+    let holder;
+    let (part, by) = match held {
+        Held::Mounted(part) => {
+            let mut of_it = table
+                .iter()
+                .filter(|mount| mount.device == parts[part].number);
+            let elsewhere = of_it.find(|mount| {
+                let relative = world.root.relative(mount);
+                !relative.is_some_and(|relative| is_ours(world, &relative))
+            });
+            let seen = elsewhere.and_then(|mount| world.root.place_of(mount));
+            return Refused {
+                reason: Refusal::StillHeld,
+                seen: seen.map(Seen::MountedAt),
+            }
+            .into();
+        }
+        Held::Layered(part) => {
+            holder = world.disks.holder_of(parts[part].number);
+            let name = holder.as_ref().ok().and_then(Option::as_deref);
+            (part, name.unwrap_or("a block device"))
+        }
+        Held::BeneathLoop => (0, over.unwrap_or("a loop device")),
+        Held::Claimed(part) => (
+            part,
+            "an exclusive claim: a mount out of sight, swap, or a program",
+        ),
+    };
+    journal::warn("disk-held", &[("disk", &parts[part].name), ("by", by)]);
+    Refusal::StillHeld.into()
 }

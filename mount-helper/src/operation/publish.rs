@@ -62,7 +62,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     }
     drop(source);
     mount.change(plan.set, plan.clear)?;
-    let target = world.root.hold(target_path)?;
+    let target = world.root.hold_free(target_path)?;
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-attached");
@@ -129,11 +129,11 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
     mount.change(if asked.read_only { read_only } else { 0 }, 0)?;
     world.verify(&device)?;
-    let target = world.root.hold(target_path)?;
     if !asked.read_only {
         // What is on the disk from now on, a container may have put there byte by byte.
         world.examined.forget(&device);
     }
+    let target = world.root.hold_free(target_path)?;
     mount.attach(&target)?;
     drop((target, claim));
     fault_point::reached("publish-block-attached");

@@ -119,7 +119,6 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     if make {
         world.root.make_directories(relative, &world.directories)?;
     }
-    let target = world.root.hold(relative)?;
     let mut parameters = mounts::parameters(&plan, asked.fs, permit.act().continues);
     if permit.act().no_replay {
         let word = match asked.fs {
@@ -153,6 +152,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         grown = true;
     }
     fault_point::reached("stage-created");
+    let target = world.root.hold_free(relative)?;
     mount.attach(&target)?;
     world.mounted.add(device.sequence(), device.number());
     drop(target);

@@ -1,10 +1,12 @@
 //! Mounts that another mount namespace has copied, as a container that mounts `/` of the node
 //! without mount propagation does.
+use crate::partitions::parted;
 use crate::rig::{
     Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
 };
 use ebs_csi_wire::{Done, FsType, Operation, Origin, Refusal, Refused, Seen, VolumeId};
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -207,4 +209,24 @@ fn a_volume_returns_to_its_node_beside_the_copy() {
         on_another_node(&volume, &attached, fs);
         drop(open);
     }
+}
+
+#[test]
+fn a_partition_returns_to_its_node_beside_the_copy() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = parted(&rig, &volume);
+    let mut asked = rig.staging(&volume, FsType::Ext4);
+    asked.disk.partition = NonZeroU32::new(2);
+    staged(rig.ask(Operation::Stage(asked.clone())));
+    let copy = rig.copy_of_mounts();
+    let open = open_in_copy(&rig, &volume, copy);
+    assert_eq!(unstaged(rig.unstage(&volume)), RELEASED);
+    staged(rig.ask(Operation::Stage(asked)));
+    assert_eq!(unstaged(rig.unstage(&volume)), RELEASED);
+    assert_eq!(rig.mounts(&attached), 0);
+    drop(open);
 }

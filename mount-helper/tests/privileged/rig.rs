@@ -1,12 +1,15 @@
 //! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop devices.
 mod client;
+mod elsewhere;
 mod loop_device;
 mod outcome;
 mod parts;
 mod requests;
+mod second;
 mod xen;
 
 pub(crate) use client::{Client, connect};
+pub(crate) use elsewhere::Elsewhere;
 pub(crate) use loop_device::Attached;
 pub(crate) use outcome::{done, refused, staged, told, unstaged};
 pub(crate) use parts::{children, grows_mounted, role, status};
@@ -166,32 +169,8 @@ impl Rig {
     }
 
     pub(crate) fn spawn(&mut self, extra: &[&str]) {
-        let mut child = Command::new("nsenter")
-            .args(["--mount", "--target", &self.holder.id().to_string()])
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
-            .arg("--listen")
-            .arg(format!("unix://{}", self.socket().display()))
-            .arg("--kubelet-root")
-            .arg(self.path("kubelet"))
-            .args(if self.sandbox {
-                &["--sandbox"][..]
-            } else {
-                &["--paths", "any"][..]
-            })
-            .args(extra)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("helper");
-        let stderr = child.stderr.take().expect("stderr");
-        self.lines = Arc::default();
-        let lines = Arc::clone(&self.lines);
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines.lock().expect("lines").push(line);
-            }
-        });
+        let (child, lines) = self.launched(&self.socket(), extra);
+        self.lines = lines;
         self.helper = Some(child);
     }
 

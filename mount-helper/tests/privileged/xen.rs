@@ -1,8 +1,8 @@
 //! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2 was told, unless something speaks
 //! against it. The helper runs with the policy of a node; `/sys` is made up, the disks are loop devices.
 use crate::rig::{
-    LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target, unstaged,
-    volume,
+    Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
+    unstaged, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, Expanded, FsType, HeldVolume, Inspect, NvmeStatistics, Operation, Origin,
@@ -469,16 +469,21 @@ fn the_partition_beside_one_that_is_in_use_is_no_volume() {
     }
     let first = format!("{}p1", own.attached.path());
     shell("mke2fs", &["-q", "-t", "ext4", &first]);
-    // Where this helper does not see it.
-    let there = rig.path("outside");
-    shell("mount", &[&first, there.to_str().expect("utf-8")]);
+    let elsewhere = Elsewhere::mount(&first, "rw");
     let volume = volume();
     let mut asked = told(&volume, "/dev/xvdb");
     asked.partition = NonZeroU32::new(2);
     let outcome = stage_of(&rig, asked.clone(), FsType::Ext4);
-    shell("umount", &[there.to_str().expect("utf-8")]);
     assert_eq!(refused(outcome), Refusal::StillHeld);
-    assert!(staged(stage_of(&rig, asked, FsType::Ext4)).formatted);
+    drop(elsewhere);
+    // The kernel takes a namespace apart in its own time.
+    let end = std::time::Instant::now() + LONG;
+    loop {
+        match stage_of(&rig, asked.clone(), FsType::Ext4) {
+            Outcome::Staged(result) => break assert!(result.formatted),
+            other => assert!(std::time::Instant::now() < end, "{other:?}"),
+        }
+    }
     done(rig.unstage(&volume));
 }
 

@@ -107,11 +107,8 @@ impl DiskRoots {
     /// Another block device (a volume of LVM, an array) is made of one of these.
     pub fn have_holders(&self, numbers: &[u64]) -> Result<bool, Errno> {
         for number in numbers {
-            match self.listed(&format!("{}/holders", Self::by_number(*number))) {
-                Ok(names) if names.is_empty() => {}
-                Ok(_) => return Ok(true),
-                Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
+            if self.holder_of(*number)?.is_some() {
+                return Ok(true);
             }
         }
         Ok(false)

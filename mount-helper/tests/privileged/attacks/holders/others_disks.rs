@@ -1,16 +1,18 @@
 //! A disk that is not the helper's alone: mounted in another namespace, swap, beneath another
 //! block device, or the node's own.
-use super::{Elsewhere, MIB, is_read_only};
+use super::{MIB, is_read_only};
 use crate::attacks::row;
 use crate::partitions::parted;
 use crate::rig::{
-    Attached, Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
+    Attached, Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged,
+    staging, told, unstaged, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, FsType, Operation, Outcome, PublishBlock, Refusal, Refused, Seen, VolumeId,
 };
 use std::fs;
 use std::num::NonZeroU32;
+use std::time::Instant;
 
 fn show(rig: &Rig, disk: &Disk, pod: &str, read_only: bool) -> Outcome {
     rig.ask(Operation::PublishBlock(PublishBlock {
@@ -44,6 +46,14 @@ impl Drop for Over {
     }
 }
 
+/// Ask until the kernel has taken a namespace apart, which it does in its own time.
+fn once_let_go(ask: impl Fn() -> Outcome) {
+    let end = Instant::now() + LONG;
+    while let Outcome::Refused(refused) = ask() {
+        assert!(Instant::now() < end, "{refused:?}");
+    }
+}
+
 /// Neither kind of raw publication is made, nothing is switched, and no target is left.
 fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
     for read_only in [false, true] {
@@ -71,8 +81,7 @@ fn a_disk_mounted_in_another_namespace_is_not_shown() {
         is_not_shown(&rig, &volume, &attached);
         elsewhere.lives();
         drop(elsewhere);
-        // Held by nobody any more, as soon as the kernel has taken the namespace apart.
-        while matches!(show(&rig, &disk(&volume), "p", false), Outcome::Refused(_)) {}
+        once_let_go(|| show(&rig, &disk(&volume), "p", false));
         done(rig.unpublish(&volume, &block_target(&volume, "p")));
     }
     row(
@@ -134,7 +143,7 @@ fn a_disk_beneath_another_device_is_left_alone() {
     );
     drop(over);
     // Kubelet lays one over what it shows to a pod, under another name.
-    done(show(&rig, &disk(&volume), "p", false));
+    once_let_go(|| show(&rig, &disk(&volume), "p", false));
     let over = Over::lay(&attached);
     done(show(&rig, &disk(&volume), "q", false));
     drop(over);
@@ -234,7 +243,7 @@ fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
     // Beside a partition that is a pod's it is as good as any.
     let mut own = rig.staging(&volume, FsType::Ext4);
     own.disk = part(&volume, 2);
-    while matches!(rig.ask(Operation::Stage(own.clone())), Outcome::Refused(_)) {}
+    once_let_go(|| rig.ask(Operation::Stage(own.clone())));
     done(show(&rig, &asked.disk, "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     done(rig.unstage(&volume));
@@ -332,11 +341,42 @@ fn a_copied_mount_keeps_the_raw_disk_away() {
     done(rig.unstage(&volume));
     is_not_shown(&rig, &volume, &attached);
     drop((open, copy));
-    while matches!(show(&rig, &disk(&volume), "p", false), Outcome::Refused(_)) {}
+    once_let_go(|| show(&rig, &disk(&volume), "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     row(
         "F3",
         "a disk whose file system lives on in a copied mount namespace is published raw",
         "refused as held until the last file there is closed",
     );
+}
+
+/// As a volume that another driver formatted, whose identifier tells nothing.
+#[test]
+fn a_copy_of_a_mount_of_ours_is_known_by_the_mount() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    for fs_type in [FsType::Ext4, FsType::Xfs] {
+        let volume = volume();
+        let attached = rig.attach(&volume, 512 * MIB);
+        shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
+        staged(rig.stage(&volume, fs_type));
+        // What was staged before this helper started is its own, too.
+        rig.stop();
+        rig.run(&[]);
+        let copy = rig.copy_of_mounts();
+        let inside = rig.kubelet(&staging(&volume));
+        let open = fs::File::open(format!("/proc/{}/root{inside}", copy.pid())).expect("the copy");
+        assert!(unstaged(rig.unstage(&volume)).copied, "{fs_type}");
+        staged(rig.stage(&volume, fs_type));
+        assert!(unstaged(rig.unstage(&volume)).copied, "{fs_type}");
+        // The next helper knows nothing of it, and leaves it alone.
+        rig.stop();
+        rig.run(&[]);
+        assert_eq!(refused(rig.stage(&volume, fs_type)), Refusal::StillHeld);
+        drop((open, copy));
+        once_let_go(|| rig.stage(&volume, fs_type));
+        done(rig.unstage(&volume));
+    }
 }

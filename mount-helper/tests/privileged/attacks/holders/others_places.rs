@@ -1,8 +1,9 @@
 //! Directories of other drivers and of kubelet, and places that somebody else takes meanwhile.
 use super::MIB;
 use crate::attacks::row;
-use crate::rig::{Rig, able, done, refused, staged, target, volume};
-use ebs_csi_wire::{FsType, Operation, Refusal, Unstage};
+use crate::rig::{Rig, able, block_target, disk, done, refused, staged, staging, target, volume};
+use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, Unstage, VolumeId};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 
 #[test]
@@ -59,5 +60,169 @@ fn a_volume_is_staged_where_kubelet_stages_it() {
         "F5",
         "stage over other drivers' directories, over all staging paths, and where kubelet writes",
         "refused as outside: only <driver>/<hash>/globalmount is a place for it",
+    );
+}
+
+/// Mounts that stand exactly there.
+fn stacked(rig: &Rig, place: &str) -> usize {
+    let path = rig.kubelet(place).to_string();
+    let table = rig.mountinfo();
+    let there = |line: &&str| line.split(' ').nth(4) == Some(path.as_str());
+    table.lines().filter(there).count()
+}
+
+/// Ask all at once; the answers in the order of the requests.
+fn at_once(rig: &Rig, asked: Vec<Operation>) -> Vec<Outcome> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = asked
+            .into_iter()
+            .map(|operation| scope.spawn(move || rig.ask(operation)))
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|outcome| outcome.expect("thread")).collect()
+    })
+}
+
+/// One of them has the place; the others were told that it is not theirs.
+#[track_caller]
+fn one_has_it(rig: &Rig, place: &str, outcomes: &[Outcome]) {
+    let mut good = 0;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Done(_) | Outcome::Staged(_) => good += 1,
+            Outcome::Refused(refused) => assert!(
+                matches!(
+                    refused.reason,
+                    Refusal::Busy | Refusal::MountedDifferently | Refusal::TargetOccupied
+                ),
+                "{refused:?}"
+            ),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((good, stacked(rig, place)), (1, 1), "{outcomes:?}");
+}
+
+#[test]
+fn two_volumes_never_share_a_place() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volumes = [volume(), volume()];
+    let _attached = volumes
+        .each_ref()
+        .map(|volume| rig.attach(volume, 64 * MIB));
+    let shared = "plugins/kubernetes.io/csi/ebs.csi.aws.com/shared/globalmount";
+    for _ in 0..6 {
+        let asked = volumes.iter().map(|volume| {
+            let mut asked = rig.staging(volume, FsType::Ext4);
+            asked.staging = rig.kubelet(shared);
+            Operation::Stage(asked)
+        });
+        let outcomes = at_once(&rig, asked.collect());
+        one_has_it(&rig, shared, &outcomes);
+        for (volume, outcome) in volumes.iter().zip(outcomes) {
+            if matches!(outcome, Outcome::Staged(_)) {
+                done(rig.ask(Operation::Unstage(Unstage {
+                    volume: volume.clone(),
+                    staging: rig.kubelet(shared),
+                })));
+            }
+        }
+        assert_eq!(stacked(&rig, shared), 0);
+    }
+    for volume in &volumes {
+        staged(rig.stage(volume, FsType::Ext4));
+    }
+    for _ in 0..6 {
+        let asked = volumes.iter().map(|volume| {
+            let mut asked = rig.publishing(volume, "p");
+            asked.target = rig.kubelet("pods/p/volumes/kubernetes.io~csi/shared/mount");
+            Operation::PublishFilesystem(asked)
+        });
+        let place = "pods/p/volumes/kubernetes.io~csi/shared/mount";
+        let outcomes = at_once(&rig, asked.collect());
+        one_has_it(&rig, place, &outcomes);
+        for (volume, outcome) in volumes.iter().zip(outcomes) {
+            if matches!(outcome, Outcome::Done(_)) {
+                done(rig.unpublish(volume, place));
+            }
+        }
+    }
+    for volume in &volumes {
+        done(rig.unstage(volume));
+    }
+    row(
+        "F15",
+        "two volumes are staged, and published, at one path at once, six times",
+        "one stands there, the other is told busy or mounted differently; nothing is stacked",
+    );
+}
+
+/// Another driver mounts at the place while the helper is held at a step of an operation.
+fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, String)) {
+    let mut rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 * MIB);
+    if point.starts_with("publish-made") {
+        staged(rig.stage(&volume, FsType::Ext4));
+    }
+    rig.stop();
+    rig.run(&["--fault-point", point]);
+    let (operation, place) = ask(&rig, &volume);
+    let mut client = rig.client();
+    client.send(operation, crate::rig::LONG);
+    rig.wait_for(&format!("fault-point name={point}"));
+    let path = rig.path("kubelet").join(&place);
+    let at = path.to_str().expect("utf-8");
+    if path.is_file() {
+        let other = rig.path("volumes/other");
+        fs::write(&other, "").expect("write");
+        rig.within(&["mount", "--bind", other.to_str().expect("utf-8"), at]);
+    } else {
+        fs::create_dir_all(&path).expect("mkdir");
+        rig.within(&["mount", "-t", "tmpfs", "none", at]);
+    }
+    let broker = Pid::from_raw(rig.part("broker").cast_signed()).expect("pid");
+    kill_process(broker, Signal::USR1).expect("signal");
+    let outcome = client.receive().expect("an answer");
+    assert_eq!(refused(outcome), Refusal::MountedDifferently, "{point}");
+    assert_eq!(stacked(&rig, &place), 1, "{point}");
+    rig.within(&["umount", at]);
+    if point.starts_with("publish-made") {
+        done(rig.unpublish(&volume, &place));
+        done(rig.unstage(&volume));
+    }
+}
+
+#[test]
+fn a_place_that_is_taken_meanwhile_is_not_covered() {
+    if !able() {
+        return;
+    }
+    for point in ["stage-looked", "stage-formatted", "stage-created"] {
+        taken_meanwhile(point, |rig, volume| {
+            let asked = rig.staging(volume, FsType::Ext4);
+            (Operation::Stage(asked), staging(volume))
+        });
+    }
+    taken_meanwhile("publish-made", |rig, volume| {
+        let asked = rig.publishing(volume, "p");
+        (Operation::PublishFilesystem(asked), target(volume, "p"))
+    });
+    taken_meanwhile("publish-block-made", |rig, volume| {
+        let place = block_target(volume, "p");
+        let asked = PublishBlock {
+            disk: disk(volume),
+            target: rig.kubelet(&place),
+            read_only: false,
+        };
+        (Operation::PublishBlock(asked), place)
+    });
+    row(
+        "F15",
+        "somebody mounts at the path after it was judged, during the format or right before the mount",
+        "refused as mounted differently; nothing is stacked",
     );
 }

@@ -1,0 +1,112 @@
+//! Who may use a disk beside the helper: nobody.
+
+use ebs_csi_policy::holders::{Held, PartFacts, judge};
+use proptest::prelude::*;
+
+const FREE: PartFacts = PartFacts {
+    mounted: false,
+    mounted_elsewhere: false,
+    shown: false,
+    was_mounted: false,
+    layered: false,
+    claimed: false,
+    claimed_next: false,
+};
+const CLAIMED: PartFacts = PartFacts {
+    claimed: true,
+    ..FREE
+};
+
+#[test]
+fn each_use_is_weighed_for_the_whole_disk() {
+    let mounted = PartFacts {
+        mounted: true,
+        ..CLAIMED
+    };
+    let was_mounted = PartFacts {
+        was_mounted: true,
+        ..CLAIMED
+    };
+    let shown = PartFacts {
+        shown: true,
+        ..CLAIMED
+    };
+    let next = PartFacts {
+        claimed_next: true,
+        ..CLAIMED
+    };
+    let elsewhere = PartFacts {
+        mounted_elsewhere: true,
+        ..CLAIMED
+    };
+    let layered = PartFacts {
+        layered: true,
+        ..CLAIMED
+    };
+    let layered_and_shown = PartFacts {
+        layered: true,
+        ..shown
+    };
+    for (parts, wanted) in [
+        (&[FREE][..], Ok(())),
+        (&[FREE, FREE, FREE], Ok(())),
+        (&[CLAIMED], Err(Held::Claimed(0))),
+        (&[mounted], Ok(())),
+        (&[was_mounted], Ok(())),
+        (&[shown], Ok(())),
+        (&[next], Ok(())),
+        (&[elsewhere], Err(Held::Mounted(0))),
+        (&[CLAIMED, FREE, elsewhere], Err(Held::Mounted(2))),
+        (&[CLAIMED, CLAIMED, FREE], Err(Held::Claimed(1))),
+        // One of a pod's does not make another one ours.
+        (&[CLAIMED, mounted, CLAIMED], Err(Held::Claimed(2))),
+        (&[CLAIMED, shown, CLAIMED], Err(Held::Claimed(2))),
+        (&[CLAIMED, mounted, FREE], Ok(())),
+        (&[CLAIMED, next, was_mounted], Ok(())),
+        // Who has the whole disk may have claimed every part of it.
+        (&[shown, CLAIMED, CLAIMED], Ok(())),
+        (&[layered], Err(Held::Layered(0))),
+        (&[CLAIMED, FREE, layered], Err(Held::Layered(2))),
+        (&[layered_and_shown], Ok(())),
+        (&[CLAIMED, layered_and_shown], Ok(())),
+        (&[shown, layered], Ok(())),
+    ] {
+        assert_eq!(judge(parts, false), wanted, "{parts:?}");
+    }
+    assert_eq!(judge(&[FREE], true), Err(Held::BeneathLoop));
+    assert_eq!(judge(&[mounted], true), Err(Held::BeneathLoop));
+    assert_eq!(judge(&[shown], true), Ok(()));
+}
+
+fn part() -> impl Strategy<Value = PartFacts> {
+    any::<[bool; 7]>().prop_map(|bits| PartFacts {
+        mounted: bits[0],
+        mounted_elsewhere: bits[1],
+        shown: bits[2],
+        was_mounted: bits[3],
+        layered: bits[4],
+        claimed: bits[5],
+        claimed_next: bits[6],
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_makes_a_disk_that_is_in_use_free(
+        parts in prop::collection::vec(part(), 1..5),
+        beneath_loop: bool,
+        at in 0..5_usize,
+    ) {
+        let before = judge(&parts, beneath_loop);
+        let mut worse = parts.clone();
+        let at = at % parts.len();
+        worse[at].mounted_elsewhere = true;
+        prop_assert!(judge(&worse, beneath_loop).is_err());
+        worse[at] = parts[at];
+        worse[at].layered = true;
+        prop_assert!(before.is_ok() || judge(&worse, beneath_loop).is_err());
+        prop_assert!(before.is_ok() || judge(&parts, true).is_err());
+    }
+}
