@@ -10,7 +10,6 @@ use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Stage, Step};
 use rustix::fd::OwnedFd;
-use rustix::fs::OFlags;
 use rustix::mount::MountAttrFlags;
 
 /// Passes of a checker after which a file system that still needs repairs is left to a person.
@@ -86,9 +85,7 @@ fn xfs(
 
 /// The checker reads past the kernel's memory of the disk, which may be older than what a mount wrote.
 fn sound_xfs(world: &World, device: &Device, permit: &Authorized<StageDisk>) -> Done<bool> {
-    let disk = device
-        .reopen(&world.disks, OFlags::RDONLY | OFlags::DIRECT)
-        .at(Step::ReadDevice)?;
+    let disk = device.read_directly(&world.disks).at(Step::ReadDevice)?;
     tools::sound(world, permit, ToolId::XfsRepair, &disk)
 }
 
