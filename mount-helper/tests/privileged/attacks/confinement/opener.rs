@@ -92,7 +92,7 @@ fn a_disk_is_opened_for_writing_only_when_nobody_holds_it() {
     let devices = rig.path("dev").display().to_string();
     let (serial, free_serial) = (mounted.serial(), unused.serial());
     let words = [&devices, &serial, &disk.name, &free_serial, &free.name].map(String::as_str);
-    let ran = script::run("opener", &words);
+    let ran = script::run_apart("opener", &words);
     for (asked, answer) in [
         ("read", "opened,to-read"),
         ("write-shared", "errno,1"),
