@@ -1,6 +1,7 @@
 //! Which profile each part of the helper enters, and with which places.
 use crate::journal;
 use crate::place::Root;
+use crate::sys;
 use ebs_csi_confine::tool::{self, Filters};
 use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
 use ebs_csi_policy::block_nodes::BlockNodes;
@@ -16,10 +17,26 @@ pub fn sanitise() -> io::Result<()> {
     start::keep_environment(&[])
 }
 
-/// The broker's identity, with the groups of the machine's disks, and Landlock. Its filter comes
-/// behind its threads, which inherit this step.
-pub fn broker(disks: &BlockNodes) -> Result<Entering, Fault> {
-    Entering::begin(profile::BROKER.on(disks))?
+/// No network, no System V objects and no host name are shared with anybody: the socket that is bound
+/// already goes on. The whole tree is in these namespaces.
+pub fn namespaces() -> Result<(), Fault> {
+    sys::leave_namespaces().map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
+        _ => Fault::Namespaces(error),
+    })
+}
+
+/// The broker's identity, and Landlock. Its filter comes behind its threads, which inherit this step.
+pub fn broker() -> Result<Entering, Fault> {
+    Entering::begin(profile::BROKER)?
+        .identity()?
+        .files(&Places::new())
+}
+
+/// The opener's, with the groups of the machine's disks; its filter comes behind its threads, too.
+pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Entering, Fault> {
+    Entering::begin(profile::OPENER.on(disks))?
+        .allow_missing_landlock(allow_missing_landlock)
         .identity()?
         .files(&Places::new())
 }

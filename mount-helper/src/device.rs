@@ -2,15 +2,18 @@
 mod arrivals;
 mod disk_roots;
 mod holders;
+pub mod opener;
 
 pub use disk_roots::{DiskRoots, XenDisk};
 pub use holders::Part;
 
 use crate::sys;
 use ebs_csi_wire::Node;
+use opener::Asked;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// How a disk says whose it is.
@@ -73,7 +76,7 @@ pub enum Access {
 }
 
 /// What a disk was found by.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
     /// It says whose it is.
     Serial(String),
@@ -89,6 +92,7 @@ pub struct Device {
     name: String,
     /// Name of the whole disk, which is the device's own unless this is a partition.
     disk: String,
+    partition: Option<NonZeroU32>,
     number: u64,
     sequence: u64,
     bytes: u64,
@@ -167,7 +171,7 @@ impl Device {
             && facts.st_rdev == self.number
             && roots.number_beneath(&directory)? == self.number
             && roots.start_beneath(&directory) == self.start
-            && self.proved(roots)
+            && roots.proves(&self.disk, &self.proof)
             && sequence.parse() == Ok(self.sequence)
             && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
             && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
@@ -175,13 +179,6 @@ impl Device {
             Ok(())
         } else {
             Err(DeviceError::Mismatch)
-        }
-    }
-
-    fn proved(&self, roots: &DiskRoots) -> bool {
-        match &self.proof {
-            Proof::Serial(serial) => roots.serial(&self.disk).as_deref() == Some(serial.as_str()),
-            Proof::Name => roots.says_nothing(&format!("block/{}", self.disk)),
         }
     }
 
@@ -199,34 +196,60 @@ impl Device {
     /// Nobody has claimed the disk or a part of it, as every mount does wherever it is.
     pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
         self.verify(roots)?;
-        let opened = roots.open_node(&self.disk, OFlags::RDONLY | OFlags::EXCL);
+        let opened = roots.have_opened(&Asked {
+            partition: None,
+            exclusive: true,
+            ..self.asked(Access::ReadOnly)
+        });
         // What was found claimed, or not, is still this disk.
         self.verify(roots)?;
         match opened {
-            Ok(whole) if fstat(&whole)?.st_rdev == self.whole => Ok(true),
+            Ok(whole) if whole.number == self.whole => Ok(true),
             Ok(_) => Err(DeviceError::Mismatch),
             Err(DeviceError::Os(Errno::BUSY)) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Open the same disk once more; `EBUSY` with [`OFlags::EXCL`] when somebody has claimed it.
-    pub fn reopen(&self, roots: &DiskRoots, flags: OFlags) -> Result<OwnedFd, DeviceError> {
-        let fd = roots.open_node(&self.name, flags)?;
-        if flags.contains(OFlags::PATH) {
-            let facts = fstat(&fd)?;
-            return if FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
-                && facts.st_rdev == self.number
-            {
-                Ok(fd)
-            } else {
-                Err(DeviceError::Mismatch)
-            };
+    /// This disk, as it is asked of who opens it.
+    fn asked(&self, access: Access) -> Asked {
+        Asked {
+            disk: self.disk.clone(),
+            partition: self.partition,
+            proof: self.proof.clone(),
+            access,
+            exclusive: false,
+            direct: false,
         }
-        if fstat(&fd)?.st_rdev == self.number
-            && sys::disk_sequence(&fd).map_err(errno)? == self.sequence
+    }
+
+    /// Open the same disk once more.
+    fn again(&self, roots: &DiskRoots, asked: &Asked) -> Result<OwnedFd, DeviceError> {
+        let again = roots.have_opened(asked)?;
+        if again.number == self.number && again.sequence == self.sequence {
+            Ok(again.fd)
+        } else {
+            Err(DeviceError::Mismatch)
+        }
+    }
+
+    /// Open the same disk once more, to read past the kernel's memory of it.
+    pub fn read_directly(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
+        let direct = Asked {
+            direct: true,
+            ..self.asked(Access::ReadOnly)
+        };
+        self.again(roots, &direct)
+    }
+
+    /// A handle on the disk's node, which permits nothing but naming it.
+    pub fn hold_node(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
+        let node = roots.open_node(&self.name, OFlags::PATH)?;
+        let facts = fstat(&node)?;
+        if FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+            && facts.st_rdev == self.number
         {
-            Ok(fd)
+            Ok(node)
         } else {
             Err(DeviceError::Mismatch)
         }
@@ -234,13 +257,13 @@ impl Device {
 
     /// Claim the disk for this process alone. Somebody who only looks (udev, a scanner) is waited for, briefly.
     pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<OwnedFd, DeviceError> {
-        let flags = match access {
-            Access::ReadWrite => OFlags::RDWR,
-            Access::ReadOnly => OFlags::RDONLY,
-        } | OFlags::EXCL;
+        let claim = Asked {
+            exclusive: true,
+            ..self.asked(access)
+        };
         let mut tries = 0;
         loop {
-            match self.reopen(roots, flags) {
+            match self.again(roots, &claim) {
                 Err(DeviceError::Os(Errno::BUSY)) if tries < 20 => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(25));

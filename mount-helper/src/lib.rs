@@ -1,8 +1,8 @@
 //! The privileged process: identifies, checks, formats and mounts EBS volumes, and nothing else.
 //!
-//! One program, five roles: [`start`] opens what needs a name, forks, and each part confines itself. The
+//! One program, six roles: [`start`] opens what needs a name, forks, and each part confines itself. The
 //! [`supervisor`] forks a [`runner`] for each job, the [`runner`] runs one [`tool`]; the [`broker`] answers requests
-//! and mounts; [`directories`] makes and removes targets. `README.md` is the contract.
+//! and mounts; [`directories`] makes and removes targets; [`device::opener`] opens disks. `README.md` is the contract.
 pub mod beneath;
 pub mod broker;
 pub mod channel;

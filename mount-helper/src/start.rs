@@ -1,9 +1,11 @@
-//! From the command line to three confined processes: open what needs a name, fork, and let each part give up what
+//! From the command line to four confined processes: open what needs a name, fork, and let each part give up what
 //! it does not need before anything is served.
+mod opener;
+
 use crate::broker::{self, Broker};
 use crate::channel;
 use crate::confinement;
-use crate::device::{DiskRoots, Recognition};
+use crate::device::{DiskRoots, Recognition, opener::lanes};
 use crate::directories::{self, Directories};
 use crate::examined::Examined;
 use crate::journal::{self, Format};
@@ -130,6 +132,9 @@ fn serve(settings: &Settings) -> u8 {
             return CONFIG;
         }
     };
+    if let Err(fault) = confinement::namespaces() {
+        return not_confined(&fault);
+    }
     match fork(settings, opened) {
         Ok(status) => status,
         Err(e) => {
@@ -258,33 +263,31 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
+    let (opener_life, life_of_opener) = channel::pair()?;
     let (names, names_directories) = channel::pair()?;
+    let (lanes, lanes_opener) = lanes()?;
     // Before the first fork, so that no end of a child is missed.
     let signals = sys::signal_descriptor()?;
     let broker = match sys::fork()? {
         Fork::Child => {
-            drop((
-                jobs,
-                broker_life,
-                directories_life,
-                life_of_directories,
-                names_directories,
-                signals,
-            ));
-            return Ok(be_broker(
-                settings,
-                opened,
-                jobs_broker,
+            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((life_of_directories, names_directories));
+            drop((life_of_opener, lanes_opener));
+            let ends = BrokerEnds {
+                jobs: jobs_broker,
                 names,
-                life_of_broker,
-            ));
+                lanes,
+                life: life_of_broker,
+            };
+            return Ok(be_broker(settings, opened, ends));
         }
         Fork::Parent(pid) => pid,
     };
-    drop((jobs_broker, life_of_broker, names));
+    drop((jobs_broker, life_of_broker, names, lanes));
     let directories = match sys::fork()? {
         Fork::Child => {
-            drop((jobs, broker_life, directories_life, signals));
+            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((life_of_opener, lanes_opener));
             return Ok(be_directories(
                 settings,
                 opened,
@@ -294,16 +297,26 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
         }
         Fork::Parent(pid) => pid,
     };
-    drop((opened, life_of_directories, names_directories));
+    drop((life_of_directories, names_directories));
+    let opener = match sys::fork()? {
+        Fork::Child => {
+            drop((jobs, broker_life, directories_life, opener_life, signals));
+            return Ok(opener::be(settings, opened, lanes_opener, &life_of_opener));
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((opened, life_of_opener, lanes_opener));
     be_supervisor(
         settings,
         Supervisor {
             jobs,
             broker_life,
             directories_life,
+            opener_life,
             signals,
             broker,
             directories,
+            opener,
             runners: Vec::new(),
             // A little longer than the broker itself waits.
             grace: settings.grace + Duration::from_secs(2),
@@ -322,13 +335,21 @@ fn not_confined(fault: &Fault) -> u8 {
     Fault::EXIT
 }
 
-fn be_broker(
-    settings: &Settings,
-    opened: Opened,
+/// The broker's ends of its sockets to the others.
+struct BrokerEnds {
     jobs: OwnedFd,
     names: OwnedFd,
+    lanes: Vec<OwnedFd>,
     life: OwnedFd,
-) -> u8 {
+}
+
+fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
+    let BrokerEnds {
+        jobs,
+        names,
+        lanes,
+        life,
+    } = ends;
     journal::set_role("broker");
     sys::settle_allocator();
     sys::unblock_signals();
@@ -341,7 +362,7 @@ fn be_broker(
             return CONFIG;
         }
     };
-    let entering = match confinement::broker(&opened.nodes) {
+    let entering = match confinement::broker() {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
     };
@@ -352,7 +373,7 @@ fn be_broker(
     let broker = Arc::new(Broker {
         world: World {
             root: opened.root,
-            disks: opened.disks,
+            disks: opened.disks.opened_by(lanes),
             table,
             directories: Directories::new(names),
             runners: Runners::new(jobs),
@@ -435,7 +456,13 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
 
 fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
     journal::set_role("supervisor");
-    let ready = ready(&supervisor.broker_life) && ready(&supervisor.directories_life);
+    let ready = [
+        &supervisor.broker_life,
+        &supervisor.directories_life,
+        &supervisor.opener_life,
+    ]
+    .into_iter()
+    .all(ready);
     if !ready {
         // Their own line has said why; their status is passed on.
         return Ok(supervisor.abandon());

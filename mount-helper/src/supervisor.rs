@@ -25,12 +25,16 @@ pub struct Supervisor {
     pub broker_life: OwnedFd,
     /// Open as long as the directories process lives.
     pub directories_life: OwnedFd,
+    /// Open as long as the opener lives.
+    pub opener_life: OwnedFd,
     /// SIGTERM, SIGINT and SIGCHLD.
     pub signals: OwnedFd,
     /// Process id.
     pub broker: i32,
     /// Process id.
     pub directories: i32,
+    /// Process id.
+    pub opener: i32,
     /// How long the broker may take to finish what runs.
     pub grace: Duration,
     /// Runners that have not ended yet.
@@ -59,11 +63,12 @@ impl Supervisor {
             } else {
                 PollFlags::empty()
             };
-            let (asked, broker_gone, directories_gone, signalled) = {
+            let (asked, part_gone, signalled) = {
                 let mut watched = [
                     PollFd::new(&self.jobs, wanted),
                     PollFd::new(&self.broker_life, PollFlags::empty()),
                     PollFd::new(&self.directories_life, PollFlags::empty()),
+                    PollFd::new(&self.opener_life, PollFlags::empty()),
                     PollFd::new(&self.signals, PollFlags::IN),
                 ];
                 let timeout = wait_for.map(|left| Timespec {
@@ -78,9 +83,8 @@ impl Supervisor {
                     watched[0].revents().contains(PollFlags::IN),
                     // A broker that lets go of the one socket and keeps the other asks for nothing any more.
                     watched[0].revents().contains(PollFlags::HUP)
-                        || !watched[1].revents().is_empty(),
-                    !watched[2].revents().is_empty(),
-                    !watched[3].revents().is_empty(),
+                        || watched[1..4].iter().any(|one| !one.revents().is_empty()),
+                    !watched[4].revents().is_empty(),
                 )
             };
             if asked && let Some(socket) = self.start_runner()? {
@@ -98,7 +102,7 @@ impl Supervisor {
                 }
             }
             let overdue = ending.is_some_and(|end| Instant::now() >= end);
-            if broker_gone || directories_gone || overdue {
+            if part_gone || overdue {
                 status = self.reap().or(status);
                 return Ok(Turn::Ended(self.end(status, ending.is_some() && !overdue)));
             }
@@ -130,14 +134,15 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// Collect every child that has ended; the status of the broker or of the directories process, if it was one.
+    /// Collect every child that has ended; the status of the broker or of another part, if it was one.
     fn reap(&mut self) -> Option<u8> {
         let mut status = None;
         while let Ok(Some((pid, how))) = wait(WaitOptions::NOHANG) {
             self.runners.retain(|runner| *runner != pid);
             let pid = pid.as_raw_nonzero().get();
-            // The directories process ends because the broker did, never the other way round with status 0.
-            if pid == self.broker || (pid == self.directories && code(how) != 0) {
+            // The other parts end because the broker did, never the other way round with status 0.
+            let part = pid == self.directories || pid == self.opener;
+            if pid == self.broker || (part && code(how) != 0) {
                 status = status.or(Some(code(how)));
             }
         }
@@ -156,12 +161,14 @@ impl Supervisor {
             jobs,
             broker_life,
             directories_life,
+            opener_life,
             broker,
             directories,
+            opener,
             mut runners,
             ..
         } = self;
-        drop((jobs, broker_life, directories_life));
+        drop((jobs, broker_life, directories_life, opener_life));
         let mut status = status;
         let start = Instant::now();
         loop {
@@ -172,9 +179,9 @@ impl Supervisor {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, how))) => {
                     runners.retain(|runner| *runner != pid);
-                    if pid.as_raw_nonzero().get() == broker
-                        || (pid.as_raw_nonzero().get() == directories && code(how) != 0)
-                    {
+                    let pid = pid.as_raw_nonzero().get();
+                    let part = pid == directories || pid == opener;
+                    if pid == broker || (part && code(how) != 0) {
                         status = status.or(Some(code(how)));
                     }
                 }

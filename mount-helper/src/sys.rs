@@ -42,6 +42,16 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Leave the network, IPC and UTS namespaces that the process was started in, for new ones
+/// (unshare(2)).
+pub fn leave_namespaces() -> io::Result<()> {
+    // SAFETY: these flags touch neither memory nor descriptors of the process.
+    checked(unsafe {
+        libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)
+    })?;
+    Ok(())
+}
+
 /// User id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A peer in another pid namespace
 /// has pid 0 there, so only the ids are an identity.
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {

@@ -59,7 +59,7 @@ struct Identity {
     groups: Vec<u32>,
     other_unprivileged_uid: bool,
     #[serde(default)]
-    groups_of_disks: bool,
+    opens_disks: bool,
     why: String,
 }
 
@@ -175,14 +175,14 @@ impl Profiles {
             .collect();
         Ok(format!(
             "Profile {{ name: {name:?}, about: {about:?}, \
-             identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, groups_of_disks: {disks}, why: {why} }}, \
+             identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, opens_disks: {disks}, why: {why} }}, \
              capabilities: {capabilities}, limits: {limits}, landlock: {landlock}, calls: {calls} }}",
             about = profile.about,
             uid = identity.uid,
             gid = identity.gid,
             groups = literal::slice(&identity.groups),
             other = identity.other_unprivileged_uid,
-            disks = identity.groups_of_disks,
+            disks = identity.opens_disks,
             why = literal::reason(&identity.why, "the identity")?,
             capabilities = literal::slice(capabilities?),
             limits = literal::slice(limits?),

@@ -142,6 +142,7 @@ impl Process {
             }
             LAUNCHER => Some(profile::LAUNCHER),
             HELPER if !beneath_helper => Some(profile::SUPERVISOR),
+            HELPER if self.status.gids[1] == profile::OPENER.identity.gid => Some(profile::OPENER),
             HELPER => Some(match self.status.uids[1] {
                 uid if uid == profile::BROKER.identity.uid => profile::BROKER,
                 uid if uid == profile::RUNNER.identity.uid => profile::RUNNER,
@@ -155,7 +156,14 @@ impl Process {
     /// Every difference between the process and a profile.
     #[must_use]
     pub fn deviations(&self, profile: &'static Profile) -> Vec<Deviation> {
-        let mut found = profile.on(&self.disks).deviations(&self.status);
+        let mut expected = profile.on(&self.disks);
+        // A disk that root alone may open may have come behind the start of a process that is not root.
+        if expected.identity.uid == 0 && self.status.uids == [profile.identity.uid; 4] {
+            let mut disks = self.disks.clone();
+            disks.nodes.retain(|(_, owner)| !owner.lets_root_alone());
+            expected = profile.on(&disks);
+        }
+        let mut found = expected.deviations(&self.status);
         for limit in profile.limits {
             let name = match limit.resource {
                 Resource::Core => "Max core file size",
@@ -257,6 +265,13 @@ Max open files            1024                 4096                 files
 ";
 
     fn confined(profile: &'static Profile) -> Process {
+        let held = profile.capabilities.iter().filter(|held| held.effective);
+        let held = held.map(|held| held.capability.bit()).sum();
+        let limit = |resource| {
+            let limits = profile.limits.iter();
+            let mut found = limits.filter(|limit| limit.resource == resource);
+            found.next().map(|limit| limit.value)
+        };
         Process {
             status: Status {
                 uids: [profile.identity.uid; 4],
@@ -264,14 +279,14 @@ Max open files            1024                 4096                 files
                 groups: profile.identity.groups.to_vec(),
                 no_new_privs: true,
                 seccomp: 2,
-                permitted: 1 << 21,
-                effective: 1 << 21,
-                bounding: 1 << 21,
+                permitted: held,
+                effective: held,
+                bounding: held,
                 ..Status::default()
             },
             limits: vec![
-                ("Max core file size".to_owned(), Some(0)),
-                ("Max open files".to_owned(), Some(1024)),
+                ("Max core file size".to_owned(), limit(Resource::Core)),
+                ("Max open files".to_owned(), limit(Resource::Descriptors)),
             ],
             ..Process::default()
         }
@@ -292,7 +307,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn the_brokers_group_is_that_of_the_machines_disks() {
+    fn the_openers_group_is_that_of_the_machines_disks() {
         let disk = |gid| BlockNodes {
             nodes: vec![(
                 "nvme0n1".to_owned(),
@@ -303,16 +318,25 @@ Max open files            1024                 4096                 files
                 },
             )],
         };
-        let mut process = confined(profile::BROKER);
+        let mut process = confined(profile::OPENER);
         process.disks = disk(485);
         assert_eq!(
-            process.deviations(profile::BROKER)[0].what,
+            process.deviations(profile::OPENER)[0].what,
             "supplementary groups"
         );
         process.status.groups = vec![485];
-        assert_eq!(process.deviations(profile::BROKER), []);
+        assert_eq!(process.deviations(profile::OPENER), []);
         process.disks = disk(6);
-        assert_eq!(process.deviations(profile::BROKER).len(), 1);
+        assert_eq!(process.deviations(profile::OPENER).len(), 1);
+        // Nodes that root alone may open: its user is 0, unless they came later.
+        process.status.groups.clear();
+        process.disks = disk(0);
+        process.disks.nodes[0].1.mode = 0o600;
+        assert_eq!(process.deviations(profile::OPENER), []);
+        process.status.uids = [0; 4];
+        assert_eq!(process.deviations(profile::OPENER), []);
+        process.disks = disk(6);
+        assert_eq!(process.deviations(profile::OPENER)[0].what, "user");
     }
 
     #[test]
@@ -365,12 +389,15 @@ Max open files            1024                 4096                 files
             program: "mke2fs".to_owned(),
             ..Process::default()
         };
+        let mut opener = helper(15, 10, 0);
+        opener.status.gids = [profile::OPENER.identity.gid; 4];
         let tree = [
             helper(10, 1, 65533),
             helper(11, 10, 65531),
             helper(12, 10, 0),
             helper(13, 10, 65533),
             tool,
+            opener,
         ];
         let names: Vec<_> = tree
             .iter()
@@ -383,7 +410,8 @@ Max open files            1024                 4096                 files
                 Some("broker"),
                 Some("directories"),
                 Some("runner"),
-                Some("tool")
+                Some("tool"),
+                Some("opener")
             ]
         );
         let stranger = Process {

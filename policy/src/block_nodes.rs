@@ -13,6 +13,8 @@ use crate::profile::{Identity, Profile};
 
 /// Both, for the group.
 const GROUP_READ_WRITE: u32 = 0o060;
+/// Both, for the owner.
+const OWNER_READ_WRITE: u32 = 0o600;
 /// The permission bits.
 const MODE: u32 = 0o777;
 /// A machine has one group of disks, or two where somebody changed it; more is no machine that this
@@ -35,6 +37,12 @@ impl Owner {
     #[must_use]
     pub const fn lets_its_group(self) -> bool {
         self.mode & GROUP_READ_WRITE == GROUP_READ_WRITE
+    }
+
+    /// No group may read and write, and user 0 may without a capability.
+    #[must_use]
+    pub const fn lets_root_alone(self) -> bool {
+        !self.lets_its_group() && self.uid == 0 && self.mode & OWNER_READ_WRITE == OWNER_READ_WRITE
     }
 }
 
@@ -76,37 +84,47 @@ impl BlockNodes {
         Ok(Self { nodes })
     }
 
-    /// The groups by which the nodes can be opened, root's left out: who is to open disks has that
-    /// one for other reasons.
+    /// The groups by which the nodes can be opened.
     #[must_use]
     pub fn groups(&self) -> Vec<u32> {
         let groups: BTreeSet<u32> = self
             .nodes
             .iter()
-            .filter(|(_, owner)| owner.lets_its_group() && owner.gid != 0)
+            .filter(|(_, owner)| owner.lets_its_group())
             .map(|(_, owner)| owner.gid)
             .collect();
         groups.into_iter().take(MOST_GROUPS).collect()
     }
 
-    /// Nodes that no group may open.
+    /// Nodes that no group may open, nor root as their owner.
     pub fn closed(&self) -> impl Iterator<Item = &(String, Owner)> {
         self.nodes
             .iter()
-            .filter(|(_, owner)| !owner.lets_its_group())
+            .filter(|(_, owner)| !owner.lets_its_group() && !owner.lets_root_alone())
+    }
+
+    /// There are nodes that root alone may open.
+    #[must_use]
+    pub fn need_root(&self) -> bool {
+        self.nodes.iter().any(|(_, owner)| owner.lets_root_alone())
     }
 }
 
 impl Profile {
-    /// The profile on a machine with these nodes: one whose groups are those of disks gets them
-    /// from here. Where no disk is there to tell, the policy's own stay. The answer lives as long
-    /// as the process, as profiles do.
+    /// The profile on a machine with these nodes: one that opens disks gets its groups from here, and
+    /// user 0 where root alone may open them. Where no disk is there to tell, what the policy says
+    /// stays. The answer lives as long as the process, as profiles do.
     #[must_use]
     pub fn on(&'static self, nodes: &BlockNodes) -> &'static Self {
-        if !self.identity.groups_of_disks || nodes.nodes.is_empty() {
+        if !self.identity.opens_disks || nodes.nodes.is_empty() {
             return self;
         }
         let identity = Identity {
+            uid: if nodes.need_root() {
+                0
+            } else {
+                self.identity.uid
+            },
             groups: Box::leak(nodes.groups().into_boxed_slice()),
             ..self.identity
         };
@@ -190,26 +208,36 @@ mod tests {
             ("nvme4n1", 0, 0o660),
             ("nvme5n1", 0, 0o600),
         ]);
-        assert_eq!(found.groups(), [6, 485]);
-        let closed: Vec<_> = found.closed().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found.groups(), [0, 6, 485]);
+        assert!(found.need_root());
+        assert_eq!(found.closed().count(), 0);
+        let mut foreign = found.clone();
+        for (_, owner) in &mut foreign.nodes {
+            owner.uid = 42;
+        }
+        assert!(!foreign.need_root());
+        let closed: Vec<_> = foreign.closed().map(|(name, _)| name.as_str()).collect();
         assert_eq!(closed, ["nvme3n1", "nvme5n1"]);
     }
 
     #[test]
-    fn only_the_broker_gets_the_groups_of_disks() {
+    fn only_the_opener_gets_the_groups_of_disks() {
         let found = nodes(&[("nvme0n1", 485, 0o660)]);
         for one in profile::ALL {
             let groups = one.on(&found).identity.groups;
             let expected: &[u32] = match one.name {
-                "broker" => &[485],
+                "opener" => &[485],
                 _ => one.identity.groups,
             };
             assert_eq!(groups, expected, "{}", one.name);
         }
         // No disk is there to tell, and disks that belong to root alone.
-        let broker = profile::BROKER;
-        assert_eq!(broker.on(&BlockNodes::default()).identity.groups, [6]);
+        let opener = profile::OPENER;
+        assert_eq!(opener.on(&BlockNodes::default()).identity, opener.identity);
+        assert_ne!(opener.identity.uid, 0);
         let closed = nodes(&[("nvme0n1", 0, 0o600)]);
-        assert!(broker.on(&closed).identity.groups.is_empty());
+        assert!(opener.on(&closed).identity.groups.is_empty());
+        assert_eq!(opener.on(&closed).identity.uid, 0);
+        assert_eq!(opener.on(&closed).identity.gid, opener.identity.gid);
     }
 }

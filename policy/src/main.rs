@@ -18,7 +18,7 @@ Commands:
   show [PROFILE]                 all profiles in short, or one with every rule and its reason
   show flags|places|tools|blank  the rules about mounts, tools and blank disks
 
-Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, runner, tool
+Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, runner, tool
 
 Exit status: 0 no deviation, 1 deviations or a process that cannot be read, 64 bad usage
 ";

@@ -8,7 +8,7 @@ use crate::tool::{Tool, ToolId};
 /// Everything about one kind of process.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`, `directories`, `runner`, `tool`.
+    /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`, `directories`, `opener`, `runner`, `tool`.
     pub name: &'static str,
     /// What the process does.
     pub about: &'static str,
@@ -35,9 +35,9 @@ pub struct Identity {
     pub groups: &'static [u32],
     /// A process that is started under another uid than 0 may stay under it, with its groups.
     pub other_unprivileged_uid: bool,
-    /// The groups are those that own the machine's disks; the ones that stand here are for a
-    /// machine that shows none.
-    pub groups_of_disks: bool,
+    /// The groups are those that own the machine's disks, and the user is 0 where root alone may open
+    /// them; what stands here is for a machine that shows no disk.
+    pub opens_disks: bool,
     /// Why this identity.
     pub why: &'static str,
 }
@@ -275,13 +275,15 @@ pub const SUPERVISOR: &Profile = &compiled::SUPERVISOR;
 pub const BROKER: &Profile = &compiled::BROKER;
 /// The mount-helper's process that makes and removes target directories.
 pub const DIRECTORIES: &Profile = &compiled::DIRECTORIES;
+/// The mount-helper's process that opens disks.
+pub const OPENER: &Profile = &compiled::OPENER;
 /// The mount-helper's process that runs a tool. It inherits the supervisor's confinement and adds none.
 pub const RUNNER: &Profile = &compiled::RUNNER;
 /// A tool, whichever it is; [`tool`] adds what depends on it.
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
-pub const ALL: [&Profile; 10] = [
+pub const ALL: [&Profile; 11] = [
     CONTROLLER,
     NODE_LIFECYCLE,
     LAUNCHER,
@@ -290,6 +292,7 @@ pub const ALL: [&Profile; 10] = [
     SUPERVISOR,
     BROKER,
     DIRECTORIES,
+    OPENER,
     RUNNER,
     TOOL,
 ];

@@ -41,6 +41,7 @@ fn an_unconfined_process_deviates_from_every_profile() {
         "supervisor",
         "broker",
         "directories",
+        "opener",
         "runner",
         "tool",
     ] {

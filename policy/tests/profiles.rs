@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use ebs_csi_policy::profile::{
     self, ALL, Answer, BROKER, CONTROLLER, Condition, DIRECTORIES, FilePlace, FileRight, Files,
-    LAUNCHER, NODE_AGENT, NODE_LIFECYCLE, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
+    LAUNCHER, NODE_AGENT, NODE_LIFECYCLE, OPENER, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL,
+    Tcp,
 };
 use ebs_csi_policy::status::Status;
 use ebs_csi_policy::tool::ToolId;
@@ -87,12 +88,13 @@ fn only_the_directories_process_is_user_0() {
         BROKER,
         SUPERVISOR,
         DIRECTORIES,
+        OPENER,
     ]
     .map(|p| p.identity.uid)
     .into();
     assert_eq!(
         users.len(),
-        8,
+        9,
         "processes that trust each other differently share no user"
     );
 }
@@ -296,6 +298,20 @@ fn the_broker_starts_nothing_and_opens_beneath_held_directories_alone() {
         assert!(!allows(BROKER, call), "{call}");
     }
     assert!(allows(BROKER, "openat2"));
+}
+
+#[test]
+fn who_may_mount_is_not_who_may_open_disks() {
+    for profile in ALL {
+        let opens = profile.name == "opener";
+        assert_eq!(profile.identity.opens_disks, opens, "{}", profile.name);
+        let groups = &profile.identity.groups;
+        assert_eq!(groups.is_empty(), !opens, "{}", profile.name);
+    }
+    assert!(!allows(OPENER, "fsopen") && !allows(OPENER, "capset"));
+    assert!(OPENER.landlock.floor_is_hard);
+    // It is told from the process that makes directories, whose user it may have.
+    assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
 #[test]

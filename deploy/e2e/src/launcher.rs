@@ -134,6 +134,7 @@ impl Launcher {
             "supervisor",
             "broker",
             "directories",
+            "opener",
         ] {
             if !seen.contains(&needed) {
                 found.push(format!("no {needed} among {seen:?}"));

@@ -107,6 +107,7 @@ async fn look(setting: &Setting, tool_runs: bool) {
         Tier::Supervisor,
         Tier::Broker,
         Tier::Directories,
+        Tier::Opener,
     ] {
         assert!(
             seen.iter().any(|process| process.tier == tier),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use ebs_csi_policy::profile;
+
 use crate::container::{NODE_AGENT_ID, capability};
 use crate::proc;
 use crate::process_status::{mask, numbers, odd_threads};
@@ -23,11 +25,24 @@ pub enum Tier {
     Broker,
     /// Makes and removes target directories.
     Directories,
+    /// Opens disks.
+    Opener,
     /// Runs one tool for one job.
     Runner,
     /// Parses a disk.
     Tool,
 }
+
+/// The parts of the helper that stay.
+const PARTS: [Tier; 4] = [
+    Tier::Supervisor,
+    Tier::Broker,
+    Tier::Directories,
+    Tier::Opener,
+];
+
+/// The user of the supervisor, of runners and of tools.
+const RUNNERS: u32 = profile::SUPERVISOR.identity.uid;
 
 /// The capabilities that the design gives the broker.
 pub const BROKER: u64 =
@@ -51,10 +66,12 @@ impl Tier {
         match self {
             Self::Controller => nothing(None),
             Self::NodeAgent => nothing(Some(NODE_AGENT_ID)),
-            Self::Supervisor | Self::Runner | Self::Tool => nothing(Some(65533)),
+            Self::Supervisor | Self::Runner | Self::Tool => nothing(Some(RUNNERS)),
             Self::Directories => nothing(Some(0)),
+            // The simulator's disks have a group.
+            Self::Opener => nothing(Some(profile::OPENER.identity.uid)),
             Self::Broker => Allowed {
-                uid: Some(65531),
+                uid: Some(profile::BROKER.identity.uid),
                 capabilities: BROKER,
                 needed: capability::SYS_ADMIN,
             },
@@ -69,6 +86,7 @@ impl Tier {
             Self::Supervisor => "supervisor",
             Self::Broker => "broker",
             Self::Directories => "directories",
+            Self::Opener => "opener",
             Self::Runner => "runner",
             Self::Tool => "tool",
         }
@@ -201,7 +219,7 @@ pub fn names(set: u64) -> String {
 
 /// Looks at every process of the driver in `world`.
 ///
-/// The helper's processes are told apart by their users: the design gives each tier its own.
+/// The helper's processes are told apart by their users and groups: the design gives each tier its own.
 ///
 /// # Errors
 /// When one ends meanwhile, or a tier that must run does not.
@@ -236,7 +254,7 @@ pub fn survey(world: &World) -> io::Result<Vec<Seen>> {
                 Err(_) => {}
             }
         }
-        for needed in [Tier::Supervisor, Tier::Broker, Tier::Directories] {
+        for needed in PARTS {
             if !tiers.contains(&needed) {
                 return Err(gone(&format!("{} of {}", needed.name(), node.name)));
             }
@@ -257,9 +275,7 @@ pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
                     .is_ok_and(|status| numbers(&status, "Seccomp").first() == Some(&2))
         })
     };
-    [Tier::Supervisor, Tier::Broker, Tier::Directories]
-        .into_iter()
-        .all(confined)
+    PARTS.into_iter().all(confined)
 }
 
 /// What `pid` is in the tree of the helper whose first process is `supervisor`.
@@ -269,8 +285,13 @@ pub(crate) fn tier(pid: i32, supervisor: i32) -> Option<Tier> {
     }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let helper = proc::name(pid)? == proc::name(supervisor)?;
-    Some(match numbers(&status, "Uid").first()? {
-        65531 => Tier::Broker,
+    let (uid, gid) = (
+        *numbers(&status, "Uid").first()?,
+        *numbers(&status, "Gid").first()?,
+    );
+    Some(match uid {
+        _ if gid == profile::OPENER.identity.gid => Tier::Opener,
+        uid if uid == profile::BROKER.identity.uid => Tier::Broker,
         0 => Tier::Directories,
         _ if helper => Tier::Runner,
         _ => Tier::Tool,
@@ -344,12 +365,13 @@ mod tests {
         }
     }
 
-    const TIERS: [Tier; 7] = [
+    const TIERS: [Tier; 8] = [
         Tier::Controller,
         Tier::NodeAgent,
         Tier::Supervisor,
         Tier::Broker,
         Tier::Directories,
+        Tier::Opener,
         Tier::Runner,
         Tier::Tool,
     ];

@@ -102,6 +102,7 @@ async fn a_process_that_dies_between_two_steps_changes_nothing() {
         Tier::Supervisor,
         Tier::Broker,
         Tier::Directories,
+        Tier::Opener,
     ] {
         for claim in &claims {
             let volume = life(&mut world, claim, tier).await;

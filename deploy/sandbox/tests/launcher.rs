@@ -54,8 +54,8 @@ async fn one_socket_serves_all_services_and_no_process_gains_a_privilege() {
     std::fs::write(published.path.join("file"), "bytes").unwrap();
 
     let family = world.launcher.as_ref().unwrap().family();
-    // Launcher, router, controller, node-agent, and the helper's three.
-    assert!(family.len() >= 7, "{family:?}");
+    // Launcher, router, controller, node-agent, and the helper's four.
+    assert!(family.len() >= 8, "{family:?}");
     let (mut users, mut with_mount) = (Vec::new(), Vec::new());
     for pid in &family {
         let uid = field(*pid, "Uid")

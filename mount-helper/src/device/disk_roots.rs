@@ -1,13 +1,15 @@
 //! Where disks are looked for: the held `/sys` and `/dev`.
 mod by_name;
+mod opening;
 
 pub use by_name::XenDisk;
 
 use super::arrivals::Arrivals;
-use super::{Access, Device, DeviceError, Proof, Recognition, errno};
+use super::opener::Opener;
+use super::{Access, Device, DeviceError, Proof, Recognition};
 use crate::beneath;
 use crate::sys;
-use ebs_csi_wire::{Disk, Node};
+use ebs_csi_wire::Disk;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
@@ -28,6 +30,8 @@ pub struct DiskRoots {
     arrivals: Arrivals,
     recognition: Recognition,
     takes_names: bool,
+    /// Opens disks, where this process may not.
+    opener: Option<Opener>,
 }
 
 impl DiskRoots {
@@ -51,7 +55,15 @@ impl DiskRoots {
             arrivals: Arrivals::of(devices),
             recognition,
             takes_names: false,
+            opener: None,
         })
+    }
+
+    /// Have disks opened by the process at the other ends of these sockets.
+    #[must_use]
+    pub fn opened_by(mut self, lanes: Vec<OwnedFd>) -> Self {
+        self.opener = Some(Opener::new(lanes));
+        self
     }
 
     /// Log page 0xD0 of a disk's NVMe controller. A simulated disk has none: whoever made its node keeps the page beside it, under the
@@ -225,71 +237,6 @@ impl DiskRoots {
         };
         let proof = Proof::Serial(serial.to_owned());
         self.open_disk(&disk, number, partition, access, proof)
-    }
-
-    /// Hold the disk of this kernel name and number, or a partition of it.
-    fn open_disk(
-        &self,
-        disk: &str,
-        whole: u64,
-        partition: Option<NonZeroU32>,
-        access: Access,
-        proof: Proof,
-    ) -> Result<Device, DeviceError> {
-        let (name, number) = match partition {
-            None => (disk.to_owned(), whole),
-            // The kernel lists it, and its node is made, a moment after the disk's.
-            Some(partition) => {
-                let digit = disk.ends_with(|last: char| last.is_ascii_digit());
-                let name = format!("{disk}{}{partition}", if digit { "p" } else { "" });
-                let directory = format!("block/{disk}/{name}");
-                match self.number_beneath(&directory) {
-                    Ok(number) if self.node_is(&name, number) => (name, number),
-                    _ => return Err(DeviceError::Absent),
-                }
-            }
-        };
-        let flags = match access {
-            Access::ReadWrite => OFlags::RDWR,
-            Access::ReadOnly => OFlags::RDONLY,
-        };
-        let fd = match self.open_node(&name, flags) {
-            // Gone between the listing and the open: as if it had not been there.
-            Err(DeviceError::Os(Errno::NOENT | Errno::NXIO | Errno::NODEV)) => {
-                return Err(DeviceError::Absent);
-            }
-            other => other?,
-        };
-        let device = Device {
-            bytes: sys::block_bytes(&fd).map_err(errno)?,
-            sequence: sys::disk_sequence(&fd).map_err(errno)?,
-            whole_bytes: self.size_beneath(&format!("block/{disk}"))?,
-            start: self.start_beneath(&format!("block/{disk}/{name}")),
-            fd,
-            number,
-            whole,
-            name,
-            disk: disk.to_owned(),
-            proof,
-        };
-        device.verify(self)?;
-        Ok(device)
-    }
-
-    /// Open a node by its name; an error tells whose a node is that may not be opened.
-    pub(super) fn open_node(&self, name: &str, flags: OFlags) -> Result<OwnedFd, DeviceError> {
-        let opened = beneath::open(&self.devices, name, flags);
-        let Err(errno @ (Errno::ACCESS | Errno::PERM)) = opened else {
-            return Ok(opened?);
-        };
-        let facts = beneath::hold(&self.devices, name).and_then(fstat);
-        Err(facts.map_or(DeviceError::Os(errno), |facts| {
-            DeviceError::Closed(Node {
-                uid: facts.st_uid,
-                gid: facts.st_gid,
-                mode: facts.st_mode & 0o7777,
-            })
-        }))
     }
 
     /// Kernel's names of the disks of the recognised kind that have a node here. A disk without one cannot be worked on,

@@ -16,7 +16,6 @@ use crate::world::World;
 use ebs_csi_policy::facts::{DiskFacts, Evidence};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, Withdraw};
 use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Stage, Step, VolumeId};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// What is done about a file system that another mount namespace keeps.
@@ -121,9 +120,7 @@ pub(super) fn beside(
     if !ours.at(Step::ReadDevice)? {
         return Err(stop);
     }
-    let disk = device
-        .reopen(&world.disks, OFlags::RDONLY | OFlags::DIRECT)
-        .at(Step::ReadDevice)?;
+    let disk = device.read_directly(&world.disks).at(Step::ReadDevice)?;
     let content = content::look(&disk, prepare::now()).at(Step::ReadDevice)?;
     drop(disk);
     let evidence = Evidence {

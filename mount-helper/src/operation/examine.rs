@@ -10,7 +10,6 @@ use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Stage, Step};
 use rustix::fd::OwnedFd;
-use rustix::fs::OFlags;
 use rustix::mount::MountAttrFlags;
 
 /// Passes of a checker after which a file system that still needs repairs is left to a person.
@@ -99,9 +98,7 @@ fn sound_xfs(
     permit: &Authorized<StageDisk>,
     tool: ToolId,
 ) -> Done<bool> {
-    let disk = device
-        .reopen(&world.disks, OFlags::RDONLY | OFlags::DIRECT)
-        .at(Step::ReadDevice)?;
+    let disk = device.read_directly(&world.disks).at(Step::ReadDevice)?;
     tools::sound(world, permit, tool, &disk)
 }
 

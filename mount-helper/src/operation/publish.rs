@@ -13,7 +13,7 @@ use ebs_csi_policy::judge::{self, Publish};
 use ebs_csi_wire::{
     self as wire, FsType, PublishBlock, PublishFilesystem, Refusal, Refused, Seen, Step,
 };
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::fstat;
 use std::time::Duration;
 
 /// Bind the staging mount onto the target directory.
@@ -121,9 +121,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         world.root.make_file(target_path, &world.directories)?;
     }
     fault_point::reached("publish-block-made");
-    let node = device
-        .reopen(&world.disks, OFlags::PATH)
-        .at(Step::FindDevice)?;
+    let node = device.hold_node(&world.disks).at(Step::FindDevice)?;
     let mount = mounts::copy(&permit, &node)?;
     drop(node);
     let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());

@@ -34,14 +34,10 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         .format
         .check_for(asked.fs)
         .map_err(|_| Refusal::FormatOption)?;
-    let access = if asked.read_only {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
+    // What writes to it claims it.
     let device = world
         .disks
-        .find_asked(&asked.disk, access, LATE_DISK)
+        .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
         .at(Step::FindDevice)?;
     let facts = DiskFacts {
         bytes: device.bytes(),

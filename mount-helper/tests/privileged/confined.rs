@@ -38,11 +38,13 @@ fn each_process_holds_what_its_profile_says() {
     holds(rig.pid(), NOBODY, 0, 0);
     holds(
         rig.part("broker"),
-        ["65531 65531 65531 65531", "0 0 0 0", "6"],
+        ["65531 65531 65531 65531", "0 0 0 0", ""],
         ADMIN | SEARCH,
         ADMIN,
     );
     holds(rig.part("directories"), ["0 0 0 0", "0 0 0 0", ""], 0, 0);
+    let own = "64534 64534 64534 64534";
+    holds(rig.part("opener"), [own, own, "6"], 0, 0);
     assert_eq!(status(rig.pid(), "Threads"), "1");
     // Every thread of the broker has the filter, not only the one that installed it.
     let broker = rig.part("broker");
@@ -175,7 +177,7 @@ fn a_stop_ends_the_whole_tree_with_status_zero() {
     }
     let mut rig = Rig::start();
     let parts = children(rig.pid());
-    assert_eq!(parts.len(), 2);
+    assert_eq!(parts.len(), 3);
     let pid = rustix::process::Pid::from_raw(rig.pid().cast_signed()).expect("pid");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
     assert_eq!(rig.ended(), Some(0));
@@ -212,7 +214,7 @@ fn the_tree_ends_with_any_of_its_parts() {
     if !able() {
         return;
     }
-    for part in ["supervisor", "broker", "directories"] {
+    for part in ["supervisor", "broker", "directories", "opener"] {
         let mut rig = Rig::start();
         let (supervisor, parts) = (rig.pid(), children(rig.pid()));
         let victim = if part == "supervisor" {

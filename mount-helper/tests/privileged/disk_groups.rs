@@ -12,10 +12,10 @@ fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
     (volume, disk)
 }
 
-/// What the auditor has against the broker's groups.
+/// What the auditor has against the opener's groups.
 fn deviations(rig: &Rig) -> Vec<String> {
-    let broker = Process::read(rig.part("broker")).expect("the broker");
-    let found = broker.deviations(profile::BROKER);
+    let opener = Process::read(rig.part("opener")).expect("the opener");
+    let found = opener.deviations(profile::OPENER);
     let of_groups = found
         .iter()
         .filter(|one| one.what == "supplementary groups");
@@ -23,22 +23,20 @@ fn deviations(rig: &Rig) -> Vec<String> {
 }
 
 #[test]
-fn the_broker_joins_the_group_of_the_disks() {
+fn the_opener_joins_the_group_of_the_disks() {
     if !able() {
         return;
     }
-    for (owner, groups) in [((6, 0o660), "6"), ((485, 0o660), "485"), ((0, 0o660), "")] {
+    for (owner, groups) in [((6, 0o660), "6"), ((485, 0o660), "485"), ((0, 0o660), "0")] {
         let (rig, there) = Rig::start_with_disk(owner);
-        assert_eq!(status(rig.part("broker"), "Groups"), groups, "{owner:?}");
+        assert_eq!(status(rig.part("opener"), "Groups"), groups, "{owner:?}");
+        assert_eq!(status(rig.part("broker"), "Groups"), "", "{owner:?}");
         let (volume, disk) = attached(&rig, owner);
         assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
         assert_eq!(deviations(&rig), Vec::<String>::new(), "{owner:?}");
         done(rig.unstage(&volume));
         assert!(!rig.journal().contains("closed-disks"), "{owner:?}");
         // The auditor looks for itself.
-        if groups.is_empty() {
-            continue;
-        }
         for one in [&there, &disk] {
             rig.own(one, (4242, 0o660));
         }
@@ -47,15 +45,35 @@ fn the_broker_joins_the_group_of_the_disks() {
 }
 
 #[test]
-fn disks_of_root_alone_are_told_at_the_start() {
+fn disks_of_root_alone_are_opened_by_root() {
     if !able() {
         return;
     }
-    let (rig, there) = Rig::start_with_disk((0, 0o600));
-    assert_eq!(status(rig.part("broker"), "Groups"), "");
-    rig.wait_for(&format!("closed-disks nodes=\"{} 0:0 0600\"", there.name));
+    let (rig, _there) = Rig::start_with_disk((0, 0o600));
+    let opener = rig.part("opener");
+    assert_eq!(status(opener, "Groups"), "");
+    assert_eq!(status(opener, "Uid").split('\t').next(), Some("0"));
+    assert_eq!(status(opener, "CapPrm"), "0000000000000000");
+    assert_ne!(
+        status(rig.part("broker"), "Uid").split('\t').next(),
+        Some("0")
+    );
     let (volume, disk) = attached(&rig, (0, 0o600));
-    refused_by(&rig, &volume, 0, 0o600);
+    assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
+    done(rig.unstage(&volume));
+    assert!(!rig.journal().contains("closed-disks"));
+    drop(disk);
+}
+
+#[test]
+fn disks_of_nobody_are_told_at_the_start() {
+    if !able() {
+        return;
+    }
+    let (rig, there) = Rig::start_with_disk((0, 0o400));
+    rig.wait_for(&format!("closed-disks nodes=\"{} 0:0 0400\"", there.name));
+    let (volume, disk) = attached(&rig, (0, 0o400));
+    refused_by(&rig, &volume, 0, 0o400);
     drop(disk);
 }
 

@@ -87,11 +87,12 @@ fn succeeded(what: &str, outcome: &Outcome) {
 }
 
 /// Who dies. The agent's death is the end of its connection, after which the work goes on.
-const VICTIMS: [&str; 6] = [
+const VICTIMS: [&str; 7] = [
     "agent",
     "supervisor",
     "broker",
     "directories",
+    "opener",
     "runner",
     "tool",
 ];
@@ -161,7 +162,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
             drop(client);
             send(runner.unwrap_or_else(|| rig.part("broker")), Signal::USR1);
         }
-        "supervisor" | "broker" | "directories" => {
+        "supervisor" | "broker" | "directories" | "opener" => {
             kill(if victim == "supervisor" {
                 rig.pid()
             } else {

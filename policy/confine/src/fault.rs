@@ -53,6 +53,9 @@ pub enum Fault {
     /// A prctl(2) operation was refused.
     #[error("cannot set {0}")]
     Control(&'static str, #[source] io::Error),
+    /// The process stays in namespaces that others are in.
+    #[error("cannot make network, IPC and UTS namespaces (unshare)")]
+    Namespaces(#[source] io::Error),
     /// The kernel's Landlock is older than the profile's floor.
     #[error(
         "the kernel offers Landlock ABI {found}, {profile_floor} is needed: use a kernel with Landlock enabled, or allow to go without it explicitly"

@@ -62,6 +62,15 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     ("write-core-pattern-of-root", |_| {
         held_open(Path::new("/proc/sys/kernel/core_pattern"), OFlags::WRONLY)
     }),
+    ("open-disk-of-group", |scratch| {
+        held_open(&scratch.join("disk"), OFlags::RDONLY)
+    }),
+    ("open-device", |_| {
+        held_open(Path::new("/dev/null"), OFlags::RDWR)
+    }),
+    ("open-hosts", |_| {
+        held_open(Path::new("/etc/hosts"), OFlags::RDONLY)
+    }),
     ("open-by-name", |_| File::open("/etc/hosts").map(drop)),
     ("start-program", |_| {
         Command::new("/bin/true").status().map(drop)
@@ -256,6 +265,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("broker", "block-device-read-only-switch", Works),
     ("broker", "write-core-pattern-of-root", Refused(EACCES)),
     ("broker", "create-file-of-root", Refused(EACCES)),
+    ("broker", "open-disk-of-group", Refused(EACCES)),
     ("broker", "open-by-name", Killed),
     ("broker", "start-program", Killed),
     ("broker", "tcp-connect", Killed),
@@ -276,6 +286,20 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("directories", "open-file-system", Killed),
     ("directories", "raise-sys-admin", Killed),
     ("directories", "thread", Killed),
+    ("opener", "open-device", Works),
+    ("opener", "open-hosts", Refused(EACCES)),
+    ("opener", "open-disk-of-group", Refused(EACCES)),
+    ("opener", "write-core-pattern-of-root", Refused(EACCES)),
+    ("opener", "create-file-of-root", Refused(EACCES)),
+    ("opener", "open-by-name", Killed),
+    ("opener", "block-device-read-only-switch", Killed),
+    ("opener", "make-directory-beneath-root", Killed),
+    ("opener", "start-program", Killed),
+    ("opener", "thread", Killed),
+    ("opener", "unix-connect", Killed),
+    ("opener", "become-root", Killed),
+    ("opener", "open-file-system", Killed),
+    ("opener", "raise-sys-admin", Killed),
 ];
 
 /// The one call that the broker opens with.
@@ -408,6 +432,11 @@ impl Scratch {
         let kubelet = path.join("kubelet");
         fs::create_dir(&kubelet)?;
         fs::write(kubelet.join("there"), "")?;
+        // Of the group that owns disks; no driver has this number (linux/major.h).
+        let disk = path.join("disk");
+        let mode = Mode::from_raw_mode(0o660);
+        mknodat(CWD, &disk, FileType::BlockDevice, mode, 60 << 8)?;
+        std::os::unix::fs::chown(&disk, None, Some(6))?;
         Ok(Self(path))
     }
 }

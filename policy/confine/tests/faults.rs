@@ -238,9 +238,11 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), S
             let enforced = entered.map_err(|fault| fault.to_string())?;
             expect(enforced.status.groups == identity.groups, &enforced)
         }
-        "node-agent" | "supervisor" | "runner" if extra => expect_fault(entered, |fault| {
-            matches!(fault, Fault::Identity { what: "groups", .. })
-        }),
+        "node-agent" | "supervisor" | "opener" | "runner" if extra => {
+            expect_fault(entered, |fault| {
+                matches!(fault, Fault::Identity { what: "groups", .. })
+            })
+        }
         _ => {
             let enforced = entered.map_err(|fault| fault.to_string())?;
             expect(enforced.status.uids == [identity.uid; 4], &enforced)?;

@@ -94,7 +94,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
     .row(Role::Part, "node-agent", agent)
     .row(
         Role::Part,
-        "mount-helper (supervisor, broker, directories)",
+        "mount-helper (supervisor, broker, directories, opener)",
         helper,
     );
     for (kind, samples) in kinds {

@@ -47,7 +47,7 @@ pub(super) async fn measure(
         )
         .row(
             Role::Ours,
-            "agent, supervisor, broker or directories ended",
+            "agent, supervisor, broker, directories or opener ended",
             vec![seen.replaced],
         )
         .row(

@@ -249,7 +249,7 @@ impl Devices for LoopDevices {
                     .join(instance)
                     .join(format!("loop{}", record.number));
                 if node.exists() && is_ours(record) {
-                    statistics_page::write(&node, record.number, self.disk_gid)?;
+                    statistics_page::write(&node, record.number)?;
                 }
             }
         }

@@ -1,4 +1,6 @@
 //! What a broker, a supervisor, a runner or a tool that was taken over can still do.
+mod broker;
+mod opener;
 mod script;
 mod supervisor;
 mod sys;
@@ -17,6 +19,10 @@ fn script() {
         ["clone", flags] => supervisor::clone_with(flags),
         ["hoard"] => supervisor::be_asked_for_too_many(),
         ["tool", what] => tool::reach(what),
+        ["broker", what, path] => broker::reach(what, path),
+        ["opener", devices, mounted, disk, unused, free] => {
+            opener::be_asked(devices, (mounted, disk), (unused, free));
+        }
         other => panic!("{other:?} is no script"),
     });
 }

@@ -1,4 +1,5 @@
 //! The helper's processes, as /proc shows them.
+use ebs_csi_policy::profile::OPENER;
 use std::fs;
 
 pub(crate) fn children(pid: u32) -> Vec<u32> {
@@ -9,8 +10,13 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Which part of the helper a process is, by its uid.
+/// Which part of the helper a process is, by its user or group.
 pub(crate) fn role(pid: u32) -> &'static str {
+    // The opener's user may be 0.
+    let gid = status(pid, "Gid");
+    if gid.split_whitespace().next() == Some(&OPENER.identity.gid.to_string()) {
+        return "opener";
+    }
     match status(pid, "Uid").split_whitespace().next() {
         Some("65531") => "broker",
         Some("0") => "directories",

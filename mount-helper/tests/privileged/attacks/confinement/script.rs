@@ -3,6 +3,7 @@
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio, exit};
 
 /// Names the script, and what it is given.
@@ -45,22 +46,37 @@ pub(super) fn tell(word: &str, value: impl Debug) {
     println!("\n{word}={value:?}");
 }
 
-/// Run a script in a process and a mount namespace of its own.
+/// Run a script in a process of its own.
 pub(super) fn run(name: &str, arguments: &[&str]) -> Ran {
+    ran(Command::new(itself()), name, arguments)
+}
+
+/// Run one that mounts, in a mount namespace of its own. It has a copy of every mount of the other
+/// tests for that time.
+pub(super) fn run_apart(name: &str, arguments: &[&str]) -> Ran {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]);
+    command.arg(itself());
+    ran(command, name, arguments)
+}
+
+fn itself() -> PathBuf {
+    std::env::current_exe().expect("this program")
+}
+
+fn ran(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
     let words = [&[name][..], arguments].concat().join(" ");
     let Output {
         status,
         stdout,
         stderr,
-    } = Command::new("unshare")
-        .args(["--mount", "--propagation", "private"])
-        .arg(std::env::current_exe().expect("this program"))
+    } = command
         .args(["--exact", "attacks::confinement::script", "--ignored"])
         .args(["--nocapture", "--test-threads=1"])
         .env(SCRIPT, words)
         .stdin(Stdio::null())
         .output()
-        .expect("unshare");
+        .expect("start");
     let end = match status.code().unwrap_or(-1) {
         code if code > BY_SIGNAL => End::Signalled(code - BY_SIGNAL),
         code => End::Exited(code),

@@ -75,12 +75,13 @@ pub(super) fn be_asked_for_too_many() {
     let pair = || channel::pair().expect("pair");
     let ((jobs, asking), (broker_life, life_of_broker)) = (pair(), pair());
     let (directories_life, life_of_directories) = pair();
+    let (opener_life, life_of_opener) = pair();
     let signals = signal_descriptor().expect("signalfd");
-    let ours = (jobs, broker_life, directories_life);
+    let ours = (jobs, broker_life, directories_life, opener_life);
     let supervisor = std::process::id();
     let broker = match fork().expect("fork") {
         Fork::Child => {
-            drop((ours, life_of_directories));
+            drop((ours, life_of_directories, life_of_opener));
             hoard(&asking, supervisor);
             drop(life_of_broker);
             exit(0);
@@ -88,25 +89,29 @@ pub(super) fn be_asked_for_too_many() {
         Fork::Parent(pid) => pid,
     };
     drop(asking);
+    // One process stands for the other parts.
     let directories = match fork().expect("fork") {
         Fork::Child => {
             drop((ours, life_of_broker));
             let _ = channel::receive(&life_of_directories);
+            drop(life_of_opener);
             exit(0);
         }
         Fork::Parent(pid) => pid,
     };
-    drop((life_of_broker, life_of_directories));
+    drop((life_of_broker, life_of_directories, life_of_opener));
     let filters = Filters::compile().expect("filters");
     confinement::supervisor(false).expect("confined");
-    let (jobs, broker_life, directories_life) = ours;
+    let (jobs, broker_life, directories_life, opener_life) = ours;
     let turn = Supervisor {
         jobs,
         broker_life,
         directories_life,
+        opener_life,
         signals,
         broker,
         directories,
+        opener: directories,
         grace: Duration::ZERO,
         runners: Vec::new(),
     }

@@ -1,0 +1,51 @@
+//! The process that opens disks, from its fork on.
+use super::{Opened, READY, not_confined};
+use crate::channel;
+use crate::confinement;
+use crate::device::opener;
+use crate::journal;
+use crate::settings::Settings;
+use crate::sys;
+use rustix::fd::OwnedFd;
+
+/// From the fork to the end of its lanes; the exit status.
+pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
+    journal::set_role("opener");
+    sys::settle_allocator();
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    let Opened {
+        root,
+        disks,
+        taken,
+        listener,
+        rules: _,
+        nodes,
+    } = opened;
+    // The listener, the kubelet root and the memory of disks are the broker's.
+    drop((root, taken, listener));
+    let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
+        Ok(entering) => entering,
+        Err(fault) => return not_confined(&fault),
+    };
+    let threads = match opener::start(lanes, disks) {
+        Ok(threads) => threads,
+        Err(e) => {
+            journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
+            return 1;
+        }
+    };
+    match entering.calls_of_all_threads() {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => return not_confined(&fault),
+    }
+    // Nobody listens any more: the broker did not come up, and its status is the one that counts.
+    if channel::send(life, READY, &[]).is_err() {
+        return 0;
+    }
+    for thread in threads {
+        // A panic has ended the process already.
+        let _ = thread.join();
+    }
+    0
+}

@@ -1,0 +1,123 @@
+//! The broker, under its own filter and with its own user: what it reaches of disks and of the node.
+use super::script::{self, End};
+use crate::attacks::row;
+use crate::rig::{Rig, able, children, done, role, staged, volume};
+use ebs_csi_confine::Entering;
+use ebs_csi_mount_helper::{confinement, privilege};
+use ebs_csi_wire::FsType;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::exit;
+
+/// The one call that it opens with, and no fence: the filter cannot see one.
+fn open(path: &str, flags: OFlags) -> Result<(), Errno> {
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty()).map(drop)
+}
+
+/// A mount of `/etc` somewhere else.
+fn etc_at(path: &str) -> Result<(), Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let copy = open_tree(CWD, "/etc", flags)?;
+    move_mount(
+        &copy,
+        c"",
+        CWD,
+        path,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )
+}
+
+/// As the broker.
+pub(super) fn reach(what: &str, path: &str) {
+    confinement::broker()
+        .and_then(Entering::calls)
+        .expect("confined");
+    let (read, write) = (OFlags::RDONLY, OFlags::RDWR);
+    let result = match what {
+        "read" => open(path, read),
+        "write" => open(path, write),
+        "read-with-search" => privilege::with_search(|| open(path, read)),
+        "write-with-search" => privilege::with_search(|| open(path, write)),
+        "mount-elsewhere" => etc_at(path),
+        other => panic!("{other:?} is nothing to try"),
+    };
+    exit(result.map_or_else(Errno::raw_os_error, |()| 0));
+}
+
+/// The errno of an attempt; 0 when it works.
+fn errno(what: &str, path: &str) -> i32 {
+    let ran = match what {
+        "mount-elsewhere" => script::run_apart("broker", &[what, path]),
+        _ => script::run("broker", &[what, path]),
+    };
+    match ran.end {
+        End::Exited(errno) => errno,
+        End::Signalled(signal) => panic!("{what} {path}: signal {signal}"),
+    }
+}
+
+#[test]
+fn a_broker_opens_no_disk_and_writes_no_file_of_root() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let shown = rig.path("outside");
+    let secret = shown.join("secret");
+    fs::write(&secret, "of root alone").expect("write");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("chmod");
+    let secret = secret.display().to_string();
+    // Its node has mode 0660 and the group of disks.
+    let disk = rig.path("dev").join(&attached.name).display().to_string();
+    let refused = Errno::ACCESS.raw_os_error();
+    for (what, path) in [
+        ("read", &disk),
+        ("write", &disk),
+        ("write-with-search", &disk),
+        ("read", &secret),
+        ("write", &secret),
+        ("write-with-search", &secret),
+    ] {
+        assert_eq!(errno(what, path), refused, "{what} {path}");
+    }
+    // What remains. The capability that opens the roots of volumes reads everything, where the host
+    // grants it; mounts are what the broker is for.
+    let shown = shown.display().to_string();
+    assert_eq!(errno("read-with-search", &secret), 0);
+    assert_eq!(errno("mount-elsewhere", &shown), 0);
+    done(rig.unstage(&volume));
+    row(
+        "F17",
+        "as broker: open a mounted disk, open and write a file of root alone on it",
+        "EACCES, with CAP_DAC_READ_SEARCH raised too for writing; what remains works: reading with that capability, mounting /etc elsewhere",
+    );
+}
+
+#[test]
+fn the_helper_shares_no_network_with_the_node() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let namespaces = |pid: &str| {
+        ["net", "ipc", "uts"].map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap())
+    };
+    let ours = namespaces("self");
+    for pid in children(rig.pid()).into_iter().chain([rig.pid()]) {
+        let its = namespaces(&pid.to_string());
+        for (its, ours) in its.iter().zip(&ours) {
+            assert_ne!(its, ours, "{}", role(pid));
+        }
+    }
+    row(
+        "F17",
+        "look for the node's network, IPC and UTS namespaces in each process of the helper",
+        "none is in them; the socket that was bound before serves on",
+    );
+}

@@ -1,0 +1,118 @@
+//! The process that opens disks, of a broker that was taken over.
+use super::script::{self, tell};
+use crate::attacks::row;
+use crate::rig::{Rig, able, done, staged, volume};
+use ebs_csi_mount_helper::device::{DiskRoots, Recognition, opener};
+use ebs_csi_mount_helper::sys::{Fork, fork};
+use ebs_csi_mount_helper::{channel, confinement};
+use ebs_csi_policy::block_nodes::BlockNodes;
+use ebs_csi_wire::FsType;
+use rustix::fd::OwnedFd;
+use rustix::mount::mount_bind;
+use std::path::Path;
+use std::process::exit;
+
+/// The real opener, with the nodes of a directory for those of the machine.
+fn real(lanes: Vec<OwnedFd>) {
+    let nodes = BlockNodes::read(Path::new("/dev"), true).expect("nodes");
+    let disks = DiskRoots::open(Recognition::LoopFile).expect("disks");
+    let entering = confinement::opener(&nodes, false).expect("confined");
+    let threads = opener::start(lanes, disks).expect("threads");
+    entering.calls_of_all_threads().expect("confined");
+    for thread in threads {
+        thread.join().expect("a lane");
+    }
+}
+
+/// As the broker: what is asked, and what comes back. `mounted` and `unused` are volumes, with the
+/// kernel's names of their disks.
+pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str)) {
+    mount_bind(devices, "/dev").expect("bind");
+    let (lanes, lanes_opener) = opener::lanes().expect("lanes");
+    if fork().expect("fork") == Fork::Child {
+        drop(lanes);
+        real(lanes_opener);
+        exit(0);
+    }
+    drop(lanes_opener);
+    let ask = |words: [&str; 7]| {
+        channel::send(&lanes[0], words.join("\n").as_bytes(), &[]).expect("send");
+        let (answer, mut descriptors) = channel::receive(&lanes[0]).expect("receive");
+        let answer = String::from_utf8(answer).expect("text");
+        let word = answer.split(' ').next().unwrap_or_default();
+        match descriptors.pop() {
+            Some(disk) if word == "opened" => {
+                let writable = rustix::io::write(&disk, &[0; 512]).is_ok();
+                format!("opened,{}", if writable { "writable" } else { "to-read" })
+            }
+            None => answer.replace(' ', ","),
+            Some(_) => format!("a descriptor with {answer}"),
+        }
+    };
+    let (volume, disk) = mounted;
+    let read = ["serial", volume, disk, "0", "read", "0", "0"];
+    let with = |changes: &[(usize, &'static str)]| {
+        let mut words = read;
+        for (at, word) in changes {
+            words[*at] = word;
+        }
+        words
+    };
+    tell("read", ask(read));
+    tell("write-shared", ask(with(&[(4, "write")])));
+    tell("write", ask(with(&[(4, "write"), (5, "1")])));
+    tell("claim", ask(with(&[(5, "1")])));
+    tell(
+        "another",
+        ask(["serial", unused.0, disk, "0", "read", "0", "0"]),
+    );
+    tell("by-name", ask(with(&[(0, "name"), (1, "")])));
+    tell("no-disk", ask(with(&[(2, "null")])));
+    tell("path", ask(with(&[(2, "../etc/shadow")])));
+    tell("partition", ask(with(&[(3, "7")])));
+    tell(
+        "unused-shared",
+        ask(["serial", unused.0, unused.1, "0", "write", "0", "0"]),
+    );
+    tell(
+        "unused",
+        ask(["serial", unused.0, unused.1, "0", "write", "1", "0"]),
+    );
+}
+
+#[test]
+fn a_disk_is_opened_for_writing_only_when_nobody_holds_it() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let (mounted, unused) = (volume(), volume());
+    let (disk, free) = (rig.attach(&mounted, 64 << 20), rig.attach(&unused, 1 << 20));
+    staged(rig.stage(&mounted, FsType::Ext4));
+    let devices = rig.path("dev").display().to_string();
+    let (serial, free_serial) = (mounted.serial(), unused.serial());
+    let words = [&devices, &serial, &disk.name, &free_serial, &free.name].map(String::as_str);
+    let ran = script::run_apart("opener", &words);
+    for (asked, answer) in [
+        ("read", "opened,to-read"),
+        ("write-shared", "errno,1"),
+        ("write", "errno,16"),
+        ("claim", "errno,16"),
+        ("another", "mismatch"),
+        ("by-name", "mismatch"),
+        ("no-disk", "errno,2"),
+        ("path", "errno,22"),
+        ("partition", "errno,2"),
+        ("unused-shared", "errno,1"),
+        ("unused", "opened,writable"),
+    ] {
+        let found = ran.told(asked).trim_matches('"');
+        assert_eq!(found, answer, "{asked}: {}", ran.said);
+    }
+    done(rig.unstage(&mounted));
+    row(
+        "F17",
+        "as broker ask the opener for a mounted disk to write, another volume's name, a path, what is no disk, a disk without a claim",
+        "each is refused; a volume that nobody holds is handed over claimed, a mounted one to be read",
+    );
+}
