@@ -3,6 +3,7 @@
 //! One program, five roles: [`start`] opens what needs a name, forks, and each part confines itself. The
 //! [`supervisor`] forks a [`runner`] for each job, the [`runner`] runs one [`tool`]; the [`broker`] answers requests
 //! and mounts; [`directories`] makes and removes targets. `README.md` is the contract.
+pub mod bell;
 pub mod beneath;
 pub mod broker;
 pub mod channel;
@@ -30,6 +31,9 @@ pub mod supervisor;
 pub mod sys;
 pub mod table;
 pub mod taken;
+pub mod talk;
 pub mod tool;
+pub mod tool_places;
 pub mod tools;
+pub mod work;
 pub mod world;

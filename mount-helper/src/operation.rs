@@ -13,7 +13,7 @@ mod stage;
 mod stats;
 mod withdraw;
 
-use crate::outcome::Done;
+use crate::outcome::{Done, Stop};
 use crate::world::World;
 use ebs_csi_policy::place;
 use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
@@ -21,10 +21,11 @@ use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
 pub use copied::CopiedMounts;
 pub use inspect::inventory;
 
-/// Carry out one operation on a volume.
-pub fn run(world: &World, operation: &Operation) -> Outcome {
+/// Carry out one operation on a volume. None when it did nothing yet and wants a tool, for which
+/// there is no place.
+pub fn run(world: &World, operation: &Operation) -> Option<Outcome> {
     if let Err(reason) = place::check(operation, world.root.path(), world.rules.places()) {
-        return reason.into();
+        return Some(reason.into());
     }
     let outcome: Done<Outcome> = match operation {
         Operation::Stage(asked) => stage::stage(world, asked).map(Outcome::Staged),
@@ -37,7 +38,7 @@ pub fn run(world: &World, operation: &Operation) -> Outcome {
         Operation::NvmeStatistics(asked) => nvme::statistics(world, asked).map(Outcome::LogPage),
         Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };
-    outcome.unwrap_or_else(Outcome::from)
+    outcome.map_or_else(Stop::outcome, Some)
 }
 
 /// What an operation counts as while it runs.

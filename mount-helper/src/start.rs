@@ -1,5 +1,6 @@
 //! From the command line to three confined processes: open what needs a name, fork, and let each part give up what
 //! it does not need before anything is served.
+use crate::bell::Bell;
 use crate::broker::{self, Broker};
 use crate::channel;
 use crate::confinement;
@@ -17,6 +18,7 @@ use crate::supervisor::{Supervisor, Turn};
 use crate::sys::{self, Fork};
 use crate::table::Table;
 use crate::taken::{self, Taken};
+use crate::tool_places::ToolPlaces;
 use crate::world::World;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
@@ -325,19 +327,27 @@ fn be_broker(
         return CONFIG;
     }
     let policy = *opened.rules.policy();
+    let bell = match Bell::new() {
+        Ok(bell) => bell,
+        Err(e) => {
+            journal::error("start", &[("what", "eventfd"), ("why", &e.to_string())]);
+            return 1;
+        }
+    };
+    let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(Broker {
         world: World {
             root: opened.root,
             disks: opened.disks,
             table,
             directories: Directories::new(names),
-            runners: Runners::new(jobs),
+            runners: Runners::new(jobs, Arc::clone(&places)),
             rules: opened.rules,
             examined: Examined::default(),
             copied_mounts: settings.copied_mounts,
             taken: opened.taken,
         },
-        table: Table::default(),
+        table: Table::new(places, bell),
         peer_uid: profile::NODE_AGENT.identity.uid,
         digest: policy.digest,
         sandbox: policy.simulated_devices,
