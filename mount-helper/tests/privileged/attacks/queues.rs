@@ -1,6 +1,7 @@
 //! Who floods the helper, or keeps it waiting, takes nothing from the others.
 mod frames;
 mod load;
+mod publications;
 mod slow;
 
 use crate::rig::{Attached, Rig, children, role, shell, status, volume};

@@ -785,7 +785,7 @@ pub enum Refusal {
     VolumeNotAtPath = 22,
     /// Not offered for this device (no NVMe log page, or a raw block volume).
     Unsupported = 23,
-    /// Another operation on the volume runs; ask again.
+    /// Another operation on the volume runs, or too many operations wait; ask again.
     Busy = 24,
     /// The protocol versions do not overlap.
     Version = 25,
@@ -793,6 +793,8 @@ pub enum Refusal {
     UntrustedImage = 26,
     /// The disk has no serial (Xen), and nothing else that counts says whose it is.
     DeviceWithoutSerial = 27,
+    /// The volume is published at as many targets as one volume may be; a helper of the release before knows no bound.
+    TooManyPublications = 30,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -829,6 +831,7 @@ impl Refusal {
             Self::Version => "REFUSAL_VERSION",
             Self::UntrustedImage => "REFUSAL_UNTRUSTED_IMAGE",
             Self::DeviceWithoutSerial => "REFUSAL_DEVICE_WITHOUT_SERIAL",
+            Self::TooManyPublications => "REFUSAL_TOO_MANY_PUBLICATIONS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -862,6 +865,7 @@ impl Refusal {
             "REFUSAL_VERSION" => Some(Self::Version),
             "REFUSAL_UNTRUSTED_IMAGE" => Some(Self::UntrustedImage),
             "REFUSAL_DEVICE_WITHOUT_SERIAL" => Some(Self::DeviceWithoutSerial),
+            "REFUSAL_TOO_MANY_PUBLICATIONS" => Some(Self::TooManyPublications),
             _ => None,
         }
     }
