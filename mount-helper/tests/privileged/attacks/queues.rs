@@ -1,5 +1,6 @@
 //! Who floods the helper, or keeps it waiting, takes nothing from the others.
 mod frames;
+mod hanging;
 mod load;
 mod publications;
 mod slow;
