@@ -15,6 +15,8 @@ use std::sync::{Mutex, PoisonError};
 pub enum Act {
     /// mkdir, mode 0755.
     MakeDirectory,
+    /// mkdir, mode [`MADE_HERE`]: a directory on the way to a target.
+    MakeParent,
     /// An empty regular file, mode 0644.
     MakeFile,
     /// rmdir: only an empty directory goes.
@@ -23,6 +25,11 @@ pub enum Act {
     RemoveFile,
 }
 
+/// The mode of a directory that this process made on the way to a target, by which it is told from
+/// others, whoever asks and however long ago: in a directory that only root may write to, the
+/// sticky bit means nothing else, and kubelet sets it on none.
+pub const MADE_HERE: u32 = 0o1755;
+
 impl Act {
     const fn number(self) -> u8 {
         match self {
@@ -30,6 +37,7 @@ impl Act {
             Self::MakeFile => 2,
             Self::RemoveDirectory => 3,
             Self::RemoveFile => 4,
+            Self::MakeParent => 5,
         }
     }
 
@@ -39,6 +47,7 @@ impl Act {
             2 => Self::MakeFile,
             3 => Self::RemoveDirectory,
             4 => Self::RemoveFile,
+            5 => Self::MakeParent,
             _ => return None,
         })
     }
@@ -68,6 +77,7 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
     let name = component(name).ok_or(Errno::INVAL)?;
     match act {
         Act::MakeDirectory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+        Act::MakeParent => mkdirat(parent, name, Mode::from_raw_mode(MADE_HERE)),
         // mknod needs no right to write or read what it makes.
         Act::MakeFile => mknodat(
             parent,

@@ -1,11 +1,15 @@
 //! One structured line per event on standard error, as text or JSON. The only writer of this crate.
 //!
+//! What a peer can cause as often as it likes does not fill the node's log: of each event so many
+//! lines are written at once, and so many a second from then on. Of the others there is a line that
+//! counts them.
+//!
 //! Values that a request or a disk had a say in are escaped, so that a line is always one event.
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 static JSON: AtomicBool = AtomicBool::new(false);
 static ROLE: OnceLock<&'static str> = OnceLock::new();
@@ -30,21 +34,118 @@ pub fn set_role(role: &'static str) {
 }
 
 /// Something normal.
-pub fn info(event: &str, fields: &[(&str, &str)]) {
+pub fn info(event: &'static str, fields: &[(&str, &str)]) {
     write("info", event, fields);
 }
 
 /// Something that an operator should look at.
-pub fn warn(event: &str, fields: &[(&str, &str)]) {
+pub fn warn(event: &'static str, fields: &[(&str, &str)]) {
     write("warn", event, fields);
 }
 
 /// Something that ends the process or a request.
-pub fn error(event: &str, fields: &[(&str, &str)]) {
+pub fn error(event: &'static str, fields: &[(&str, &str)]) {
     write("error", event, fields);
 }
 
-fn write(level: &str, event: &str, fields: &[(&str, &str)]) {
+fn write(level: &str, event: &'static str, fields: &[(&str, &str)]) {
+    let (allowed, suppressed) = bucket(&mut buckets(), event).take(Instant::now());
+    if suppressed > 0 {
+        put_suppressed(event, suppressed);
+    }
+    if allowed {
+        put(level, event, fields);
+    }
+}
+
+/// Lines of one event that may still be written.
+#[derive(Debug)]
+struct Bucket {
+    event: &'static str,
+    left: u32,
+    filled: Instant,
+    suppressed: u64,
+}
+
+impl Bucket {
+    /// How many at once, and how many a second.
+    fn rate(&self) -> (u32, u32) {
+        if self.event.starts_with("peer-") {
+            (50, 1)
+        } else {
+            // A restart of kubelet on a full node has some lines for each volume.
+            (2000, 20)
+        }
+    }
+
+    /// Whether a line may be written now, and how many were not since the last one was.
+    fn take(&mut self, now: Instant) -> (bool, u64) {
+        let (most, a_second) = self.rate();
+        let passed = now.saturating_duration_since(self.filled).as_secs();
+        if passed > 0 {
+            let more = u32::try_from(passed).unwrap_or(u32::MAX);
+            self.left = most.min(self.left.saturating_add(more.saturating_mul(a_second)));
+            self.filled += Duration::from_secs(passed);
+        }
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                (true, std::mem::take(&mut self.suppressed))
+            }
+            None => {
+                self.suppressed += 1;
+                (false, 0)
+            }
+        }
+    }
+}
+
+static BUCKETS: Mutex<Vec<Bucket>> = Mutex::new(Vec::new());
+
+fn buckets() -> MutexGuard<'static, Vec<Bucket>> {
+    BUCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// There are as many as this program has events.
+fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Bucket {
+    let known = buckets.iter().position(|bucket| bucket.event == event);
+    let index = known.unwrap_or_else(|| {
+        let mut bucket = Bucket {
+            event,
+            left: 0,
+            filled: Instant::now(),
+            suppressed: 0,
+        };
+        bucket.left = bucket.rate().0;
+        buckets.push(bucket);
+        buckets.len() - 1
+    });
+    &mut buckets[index]
+}
+
+/// Lines are not written of which no line tells.
+pub fn suppresses() -> bool {
+    buckets().iter().any(|bucket| bucket.suppressed > 0)
+}
+
+/// Say of which events lines were not written, and how many.
+pub fn tell_suppressed() {
+    let told: Vec<_> = buckets()
+        .iter_mut()
+        .map(|bucket| (bucket.event, std::mem::take(&mut bucket.suppressed)))
+        .filter(|(_, suppressed)| *suppressed > 0)
+        .collect();
+    for (event, suppressed) in told {
+        put_suppressed(event, suppressed);
+    }
+}
+
+fn put_suppressed(event: &str, lines: u64) {
+    let lines = lines.to_string();
+    put("warn", "suppressed", &[("of", event), ("lines", &lines)]);
+}
+
+fn put(level: &str, event: &str, fields: &[(&str, &str)]) {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis());
@@ -150,6 +251,30 @@ mod tests {
         let line = json(0, "info", "broker", "request", &fields);
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.contains(r#""path":"a b\u000a\"c\\""#), "{line}");
+    }
+
+    #[test]
+    fn of_many_lines_some_are_written_and_all_are_counted() {
+        let mut buckets = Vec::new();
+        let bucket = bucket(&mut buckets, "peer-cut-off");
+        let start = bucket.filled;
+        let (most, a_second) = bucket.rate();
+        for _ in 0..most {
+            assert_eq!(bucket.take(start), (true, 0));
+        }
+        for _ in 0..1000 {
+            assert_eq!(bucket.take(start), (false, 0));
+        }
+        let later = start + Duration::from_secs(10);
+        assert_eq!(bucket.take(later), (true, 1000));
+        for _ in 1..10 * a_second {
+            assert_eq!(bucket.take(later), (true, 0));
+        }
+        assert_eq!(bucket.take(later), (false, 0));
+        // However long it is quiet, no more than at first.
+        let much_later = later + Duration::from_secs(1_000_000);
+        assert!(bucket.take(much_later).0);
+        assert_eq!(bucket.left, most - 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! One program, six roles: [`start`] opens what needs a name, forks, and each part confines itself. The
 //! [`supervisor`] forks a [`runner`] for each job, the [`runner`] runs one [`tool`]; the [`broker`] answers requests
 //! and mounts; [`directories`] makes and removes targets; [`device::opener`] opens disks. `README.md` is the contract.
+pub mod bell;
 pub mod beneath;
 pub mod broker;
 pub mod channel;
@@ -34,7 +35,10 @@ pub mod switched;
 pub mod sys;
 pub mod table;
 pub mod taken;
+pub mod talk;
 pub mod tool;
+pub mod tool_places;
 pub mod tools;
 pub mod volume_root;
+pub mod work;
 pub mod world;

@@ -14,7 +14,7 @@ mod stage;
 mod stats;
 mod withdraw;
 
-use crate::outcome::Done;
+use crate::outcome::{Done, Stop};
 use crate::world::World;
 use ebs_csi_policy::place;
 use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
@@ -23,10 +23,11 @@ pub use copied::CopiedMounts;
 pub use inspect::inventory;
 pub use raw::take_over;
 
-/// Carry out one operation on a volume.
-pub fn run(world: &World, operation: &Operation) -> Outcome {
+/// Carry out one operation on a volume. None when it did nothing yet and wants a tool, for which
+/// there is no place.
+pub fn run(world: &World, operation: &Operation) -> Option<Outcome> {
     if let Err(reason) = place::check(operation, world.root.path(), world.rules.places()) {
-        return reason.into();
+        return Some(reason.into());
     }
     let Ok(_lane) = world.lanes.enter(operation) else {
         return Refusal::Busy.into();
@@ -42,7 +43,7 @@ pub fn run(world: &World, operation: &Operation) -> Outcome {
         Operation::NvmeStatistics(asked) => nvme::statistics(world, asked).map(Outcome::LogPage),
         Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };
-    outcome.unwrap_or_else(Outcome::from)
+    outcome.map_or_else(Stop::outcome, Some)
 }
 
 /// What an operation counts as while it runs.

@@ -11,6 +11,8 @@ pub enum Stop {
     Refused(Refused),
     /// A step that should have worked did not.
     Failed(Failed),
+    /// It wants a tool, and there is no place for one: it begins anew when there is.
+    NoPlace,
 }
 
 /// Result of an operation or of a part of it.
@@ -28,11 +30,13 @@ impl From<Refused> for Stop {
     }
 }
 
-impl From<Stop> for Outcome {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Refused(refused) => Self::Refused(refused),
-            Stop::Failed(failed) => Self::Failed(failed),
+impl Stop {
+    /// As it is answered; None when the operation begins anew.
+    pub fn outcome(self) -> Option<Outcome> {
+        match self {
+            Self::Refused(refused) => Some(Outcome::Refused(refused)),
+            Self::Failed(failed) => Some(Outcome::Failed(failed)),
+            Self::NoPlace => None,
         }
     }
 }

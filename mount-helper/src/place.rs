@@ -1,6 +1,6 @@
 //! A path beneath the kubelet root, and what stands there.
 use crate::beneath;
-use crate::directories::{Act, Directories};
+use crate::directories::{Act, Directories, MADE_HERE};
 use crate::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
@@ -8,6 +8,7 @@ use ebs_csi_wire::{KubeletPath, Refusal, Seen, Step};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
+use std::sync::{Mutex, PoisonError};
 
 /// The held kubelet root.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Root {
     path: KubeletPath,
     /// The same without links, as the mount table names what is mounted beneath it.
     in_table: String,
+    /// Held by who makes a target with its parents, or removes them.
+    parents: Mutex<()>,
 }
 
 impl Root {
@@ -34,6 +37,7 @@ impl Root {
             held,
             path,
             in_table,
+            parents: Mutex::default(),
         })
     }
 
@@ -190,29 +194,57 @@ impl Root {
             .map(str::to_owned)
     }
 
-    /// Make the missing directories of a relative path, the last included.
+    /// Make a directory, with its missing parents.
     pub fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
+        self.make(Act::MakeDirectory, relative, directories)
+    }
+
+    /// Make an empty file, with its missing parents.
+    pub fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
+        self.make(Act::MakeFile, relative, directories)
+    }
+
+    fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
+        let _parents_stay = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parents, name) = beneath::split(relative);
         let mut parent = at_path(beneath::hold_directory(&self.held, "."))?;
-        for name in relative.split('/') {
+        for name in parents.split('/').filter(|name| *name != ".") {
             parent = match beneath::hold_directory(&parent, name) {
                 Err(Errno::NOENT) => {
-                    directories.make(Act::MakeDirectory, &parent, name)?;
-                    at_path(beneath::hold_directory(&parent, name))?
+                    directories.make(Act::MakeParent, &parent, name)?;
+                    beneath::hold_directory(&parent, name).at(Step::MakeTarget)?
                 }
                 other => at_path(other)?,
             };
         }
-        Ok(())
+        match beneath::hold(&parent, name) {
+            Err(Errno::NOENT) => directories.make(act, &parent, name),
+            other => at_path(other).map(drop),
+        }
     }
 
-    /// Make an empty file, with its missing directories.
-    pub fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
-        let (parent, name) = beneath::split(relative);
-        if parent != "." {
-            self.make_directories(parent, directories)?;
+    /// Remove those of a path's parents that were made on the way to a target and hold nothing any
+    /// more, from the last one upwards.
+    pub fn remove_made_parents(&self, relative: &str, directories: &Directories) {
+        let _nobody_makes = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut path = beneath::split(relative).0;
+        while path != "." {
+            let made_here = match beneath::hold_directory(&self.held, path) {
+                Ok(held) => fstat(&held)
+                    .is_ok_and(|facts| facts.st_uid == 0 && facts.st_mode & 0o7777 == MADE_HERE),
+                // What is missing has perhaps been removed by a request that was cut short.
+                Err(errno) => errno == Errno::NOENT,
+            };
+            // One that is in use again stays, and so do those above it.
+            if !made_here
+                || self
+                    .remove(Act::RemoveDirectory, path, directories)
+                    .is_err()
+            {
+                return;
+            }
+            path = beneath::split(path).0;
         }
-        let held = at_path(beneath::hold_directory(&self.held, parent))?;
-        directories.make(Act::MakeFile, held.as_fd(), name)
     }
 
     /// Remove an empty directory or a file; false when there was none.

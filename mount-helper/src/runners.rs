@@ -2,17 +2,15 @@
 use crate::channel;
 use crate::job::{Job, Report};
 use crate::supervisor::RUNNER_WANTED;
+use crate::tool_places::ToolPlaces;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A supervisor or a runner that takes longer than this beyond a tool's own deadline is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Tools that run at once. Each may take memory by the size of its disk; the rest wait for a place.
-const TOOLS: usize = 4;
 
 /// Runners that may wait for a disk which is still being looked at.
 const WAITING: usize = 4;
@@ -29,50 +27,27 @@ pub struct Runners {
     supervisor: OwnedFd,
     /// Held by who takes an answer of the supervisor.
     answers: Mutex<()>,
-    places: Places,
-    waiting: Places,
+    places: Arc<ToolPlaces>,
+    early: Early,
 }
 
-/// So many may do something at once.
+/// Runners that may still be started before it is known that they are wanted.
 #[derive(Debug)]
-struct Places {
-    free: Mutex<usize>,
-    given_back: Condvar,
-}
+struct Early(Mutex<usize>);
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-struct Place<'r>(&'r Places);
+struct Place<'r>(&'r Early);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.given_back.notify_one();
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 }
 
-impl Places {
-    fn new(number: usize) -> Self {
-        Self {
-            free: Mutex::new(number),
-            given_back: Condvar::new(),
-        }
-    }
-
-    fn take(&self) -> Place<'_> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self
-                .given_back
-                .wait(free)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= 1;
-        Place(self)
-    }
-
-    fn take_now(&self) -> Option<Place<'_>> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+impl Early {
+    fn take(&self) -> Option<Place<'_>> {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *free = free.checked_sub(1)?;
         Some(Place(self))
     }
@@ -111,7 +86,6 @@ impl Waiting<'_> {
     /// Hand over a claimed disk and wait for the tool's end. A runner that is lost is an error: whether the tool did its work is then
     /// unknown, and the disk is looked at again before anything else happens.
     pub fn run(mut self, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
-        let _place = self.runners.places.take();
         let socket = self.employ()?;
         match channel::send(socket, DISK_IS_HERE, &[disk.as_fd()]) {
             // It has ended before: its report says why.
@@ -152,13 +126,18 @@ impl Drop for Waiting<'_> {
 
 impl Runners {
     /// Ask the supervisor at the other end of `socket`.
-    pub fn new(socket: OwnedFd) -> Self {
+    pub fn new(socket: OwnedFd, places: Arc<ToolPlaces>) -> Self {
         Self {
             supervisor: socket,
             answers: Mutex::new(()),
-            places: Places::new(TOOLS),
-            waiting: Places::new(WAITING),
+            places,
+            early: Early(Mutex::new(WAITING)),
         }
+    }
+
+    /// The operation on this thread may run tools from now on; false when there is no place for it.
+    pub fn take_place(&self) -> bool {
+        self.places.take()
     }
 
     /// Run one job on a claimed disk; see [`Waiting::run`].
@@ -168,7 +147,8 @@ impl Runners {
 
     /// Ask for a runner for a job that may be wanted: its start takes as long as the look at a disk. None when there is none to spare.
     pub fn ask_early(&self, job: &Job) -> Option<Waiting<'_>> {
-        let place = self.waiting.take_now()?;
+        // One that could not run is not started.
+        let place = self.early.take().filter(|_| self.places.at_hand())?;
         // What prevents it prevents the run, too, which tells.
         self.ask(job, Some(place)).ok()
     }
@@ -236,7 +216,7 @@ mod tests {
     /// With the supervisor's end of the socket.
     fn runners() -> (Runners, OwnedFd) {
         let (supervisor, broker) = channel::pair().expect("pair");
-        (Runners::new(broker), supervisor)
+        (Runners::new(broker, Arc::default()), supervisor)
     }
 
     /// Answer one request as the supervisor does; the runner's end.

@@ -1,81 +1,255 @@
 //! One connection: frames in, frames out, one after the other. A peer that breaks the protocol is cut off.
 use crate::broker::Broker;
 use crate::journal;
-use crate::operation;
-use crate::sys;
-use ebs_csi_wire::{
-    Hello, Inventory, Operation, Outcome, Refusal, Reply, Request, RunningOperation, Welcome, frame,
-};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::table::{Asker, Caller, Submitted};
+use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
+use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 /// A frame that has begun must be complete within this time; a reply must be taken within it.
 const FRAME_TIME: Duration = Duration::from_secs(10);
+/// Longest time that anybody is kept waiting, whatever he asked for.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// An inventory is not asked for again to join it: whoever asks waits at least so long.
+const INSPECT_WAIT: Duration = Duration::from_secs(10);
 
-/// Most volumes in one page of an inventory; a page must fit a frame with paths of any length that kubelet makes.
-const PAGE: usize = 16;
+/// A connection that goes on, or has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// There may be more.
+    Goes,
+    /// Nothing more comes, or is wanted.
+    Ends,
+}
 
-/// Serve one connection until it ends.
-pub fn serve(broker: &Broker, socket: &OwnedFd) {
-    match sys::peer_uid(socket) {
-        Ok(uid) if uid == broker.peer_uid => {}
-        Ok(uid) => {
-            journal::warn("peer-refused", &[("uid", &uid.to_string())]);
-            return;
-        }
-        Err(e) => {
-            journal::warn("peer-unknown", &[("why", &e.to_string())]);
-            return;
+/// One connection.
+#[derive(Debug)]
+pub struct Session<'b> {
+    broker: &'b Broker,
+    number: u64,
+    socket: OwnedFd,
+    greeted: bool,
+    received: Vec<u8>,
+    unsent: Vec<u8>,
+    /// The request that is carried out, and how long the peer waits for it.
+    asked: Option<(u64, Instant)>,
+    /// The reply that is on its way is the last one.
+    last: bool,
+    /// Since when the present frame, in or out, is on its way; or the silence, where there is none.
+    since: Instant,
+    _caller: Caller<'b>,
+}
+
+impl<'b> Session<'b> {
+    /// Of a peer that may ask.
+    pub fn new(broker: &'b Broker, number: u64, socket: OwnedFd) -> Self {
+        Self {
+            broker,
+            number,
+            socket,
+            greeted: false,
+            received: Vec::new(),
+            unsent: Vec::new(),
+            asked: None,
+            last: false,
+            since: Instant::now(),
+            _caller: broker.table.caller(),
         }
     }
-    let mut stream = Timed {
-        socket,
-        within_frame: false,
-    };
-    let mut greeted = false;
-    let _caller = broker.table.caller();
-    loop {
-        stream.within_frame = false;
-        let payload = match frame::read_frame(&mut stream) {
-            Ok(Some(payload)) => payload,
-            Ok(None) => return,
-            Err(e) => return cut_off(&e.to_string()),
+
+    /// What it waits for. The end of the peer is told in any case.
+    pub fn awaited(&self) -> (&OwnedFd, PollFlags) {
+        let flags = if !self.unsent.is_empty() {
+            PollFlags::OUT
+        } else if self.asked.is_some() {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
         };
-        let request = match Request::decode(&payload) {
+        (&self.socket, flags)
+    }
+
+    /// When something must have happened.
+    pub fn deadline(&self) -> Option<Instant> {
+        if !self.unsent.is_empty() {
+            return Some(self.since + FRAME_TIME);
+        }
+        match self.asked {
+            Some((_, until)) => Some(until),
+            None if self.received.is_empty() => None,
+            None => Some(self.since + FRAME_TIME),
+        }
+    }
+
+    /// Since when the peer has said nothing, or not all of a frame; None while it is served.
+    pub fn silent_since(&self) -> Option<Instant> {
+        (self.asked.is_none() && self.unsent.is_empty()).then_some(self.since)
+    }
+
+    /// The kernel has told something of the socket.
+    pub fn ready(&mut self, told: PollFlags, room: &mut [u8]) -> Next {
+        if !self.unsent.is_empty() {
+            return match self.flush() {
+                Next::Goes if self.unsent.is_empty() => self.go_on(),
+                next => next,
+            };
+        }
+        if self.asked.is_some() {
+            // Nobody is there to be answered.
+            return Next::Ends;
+        }
+        if !told.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            return Next::Goes;
+        }
+        match recv(&self.socket, &mut *room, RecvFlags::DONTWAIT) {
+            Ok((0, _)) if self.received.is_empty() => Next::Ends,
+            Ok((0, _)) => cut_off("the stream ended inside a frame"),
+            Ok((length, _)) => {
+                if self.received.is_empty() {
+                    self.since = Instant::now();
+                }
+                self.received.extend_from_slice(&room[..length]);
+                self.go_on()
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Next::Goes,
+            Err(_) => Next::Ends,
+        }
+    }
+
+    /// What the peer waits for has come.
+    pub fn answer(&mut self, asker: Asker, outcome: Outcome) -> Next {
+        match self.asked {
+            Some((id, _)) if id == asker.id => {
+                self.asked = None;
+                match self.reply(id, outcome) {
+                    Next::Goes => self.go_on(),
+                    Next::Ends => Next::Ends,
+                }
+            }
+            _ => Next::Goes,
+        }
+    }
+
+    /// The deadline has passed.
+    pub fn overdue(&mut self) -> Next {
+        if !self.unsent.is_empty() {
+            return Next::Ends;
+        }
+        let Some((id, _)) = self.asked else {
+            return cut_off("a frame that is not complete in time");
+        };
+        match self.broker.table.give_up(self.number) {
+            Some(outcome) => {
+                let connection = self.number;
+                self.answer(Asker { connection, id }, outcome)
+            }
+            // The answer is there already, and comes next.
+            None => Next::Goes,
+        }
+    }
+
+    /// Serve the frames that have come, until one has to be waited for.
+    fn go_on(&mut self) -> Next {
+        while self.asked.is_none() && self.unsent.is_empty() {
+            if self.last {
+                return Next::Ends;
+            }
+            match frame::split(&mut self.received) {
+                Ok(Some(payload)) => {
+                    self.since = Instant::now();
+                    if self.serve(&payload) == Next::Ends {
+                        return Next::Ends;
+                    }
+                }
+                Ok(None) => {
+                    if self.received.is_empty() {
+                        // Who is silent needs no room.
+                        self.received = Vec::new();
+                    }
+                    return Next::Goes;
+                }
+                Err(e) => return cut_off(&e.to_string()),
+            }
+        }
+        Next::Goes
+    }
+
+    fn serve(&mut self, payload: &[u8]) -> Next {
+        let Request {
+            id,
+            wait,
+            operation,
+        } = match Request::decode(payload) {
             Ok(request) => request,
             Err(e) => return cut_off(&e.to_string()),
         };
-        let id = request.id;
-        broker.table.asked();
-        let outcome = match request.operation {
-            Operation::Hello(theirs) if !greeted => {
-                let outcome = greet(broker, theirs);
-                greeted = matches!(outcome, Outcome::Welcome(_));
-                outcome
+        let table = &self.broker.table;
+        table.asked();
+        let wait = match operation {
+            Operation::Hello(theirs) if !self.greeted => {
+                let outcome = greet(self.broker, theirs);
+                self.greeted = matches!(outcome, Outcome::Welcome(_));
+                self.last = !self.greeted;
+                return self.reply(id, outcome);
             }
             // Hello is the first request, and only the first.
             Operation::Hello(_) => return cut_off("a second hello"),
-            _ if !greeted => return cut_off("a request before hello"),
-            Operation::Inspect(asked) => inspect(broker, asked.first),
-            operation => match broker.table.submit(operation, request.wait) {
-                Some(outcome) => outcome,
-                None => return,
-            },
+            _ if !self.greeted => return cut_off("a request before hello"),
+            Operation::Inspect(_) => wait.max(INSPECT_WAIT),
+            _ => wait,
         };
-        let refused = outcome == Refusal::Version.into();
-        let reply = Reply { id, outcome };
-        if frame::write_frame(&mut stream, &reply.encode()).is_err() || refused {
-            return;
+        let connection = self.number;
+        match table.submit(operation, !wait.is_zero(), Asker { connection, id }) {
+            Submitted::Answer(outcome) => self.reply(id, outcome),
+            Submitted::Later => {
+                self.asked = Some((id, Instant::now() + wait.min(LONGEST_WAIT)));
+                Next::Goes
+            }
+            Submitted::Closed => Next::Ends,
         }
+    }
+
+    fn reply(&mut self, id: u64, outcome: Outcome) -> Next {
+        let Ok(bytes) = frame::framed(&Reply { id, outcome }.encode()) else {
+            return Next::Ends;
+        };
+        self.unsent = bytes;
+        self.since = Instant::now();
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Next {
+        while !self.unsent.is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.socket, &self.unsent, flags) {
+                Ok(length) if length == self.unsent.len() => {
+                    self.unsent = Vec::new();
+                    // From here on it is the peer's turn.
+                    self.since = Instant::now();
+                }
+                Ok(length) => drop(self.unsent.drain(..length)),
+                Err(Errno::AGAIN) => return Next::Goes,
+                Err(Errno::INTR) => {}
+                Err(_) => return Next::Ends,
+            }
+        }
+        Next::Goes
     }
 }
 
-fn cut_off(why: &str) {
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // What it asked for goes on.
+        self.broker.table.give_up(self.number);
+    }
+}
+
+fn cut_off(why: &str) -> Next {
     journal::warn("peer-cut-off", &[("why", why)]);
+    Next::Ends
 }
 
 fn greet(broker: &Broker, theirs: Hello) -> Outcome {
@@ -88,112 +262,5 @@ fn greet(broker: &Broker, theirs: Hello) -> Outcome {
             landlock: Some(broker.landlock.into()),
         }),
         None => Refusal::Version.into(),
-    }
-}
-
-fn inspect(broker: &Broker, first: u32) -> Outcome {
-    let held = match operation::inventory(&broker.world) {
-        Ok(held) => held,
-        Err(stop) => return stop.into(),
-    };
-    let first = usize::try_from(first).unwrap_or(usize::MAX);
-    let operations = broker
-        .table
-        .running()
-        .into_iter()
-        .filter_map(|(operation, since)| {
-            Some(RunningOperation {
-                volume: operation.volume()?.clone(),
-                kind: operation::kind(&operation),
-                running_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            })
-        })
-        .take(64)
-        .collect();
-    let mut volumes: Vec<_> = held.into_iter().skip(first).take(PAGE + 1).collect();
-    let more = volumes.len() > PAGE;
-    volumes.truncate(PAGE);
-    let mut inventory = Inventory {
-        volumes,
-        operations,
-        more,
-    };
-    // Paths of unusual length: fewer of them make a page.
-    while !fits(&inventory) && inventory.volumes.pop().is_some() {
-        inventory.more = true;
-    }
-    Outcome::Inventory(inventory)
-}
-
-fn fits(inventory: &Inventory) -> bool {
-    let reply = Reply {
-        id: u64::MAX,
-        outcome: Outcome::Inventory(inventory.clone()),
-    };
-    reply.encode().len() <= frame::MAX_FRAME
-}
-
-/// The connection with a clock: between frames a peer may be silent, within one it may not.
-struct Timed<'s> {
-    socket: &'s OwnedFd,
-    within_frame: bool,
-}
-
-impl Timed<'_> {
-    fn ready(&self, flags: PollFlags, end: Option<Instant>) -> io::Result<()> {
-        loop {
-            let timeout = end.map(|end| {
-                let left = end.saturating_duration_since(Instant::now());
-                Timespec {
-                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: i64::from(left.subsec_nanos()),
-                }
-            });
-            match poll(&mut [PollFd::new(self.socket, flags)], timeout.as_ref()) {
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let end = self.within_frame.then(|| Instant::now() + FRAME_TIME);
-        loop {
-            self.ready(PollFlags::IN, end)?;
-            match recv(self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((length, _)) => {
-                    self.within_frame = true;
-                    return Ok(length);
-                }
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let end = Instant::now() + FRAME_TIME;
-        loop {
-            self.ready(PollFlags::OUT, Some(end))?;
-            match send(
-                self.socket,
-                buffer,
-                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-            ) {
-                Ok(length) => return Ok(length),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! it does not need before anything is served.
 mod opener;
 
+use crate::bell::Bell;
 use crate::broker::{self, Broker};
 use crate::channel;
 use crate::confinement;
@@ -24,6 +25,7 @@ use crate::switched::Switched;
 use crate::sys::{self, Fork};
 use crate::table::Table;
 use crate::taken::{self, Taken};
+use crate::tool_places::ToolPlaces;
 use crate::world::World;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
@@ -370,13 +372,21 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         return CONFIG;
     }
     let policy = *opened.rules.policy();
+    let bell = match Bell::new() {
+        Ok(bell) => bell,
+        Err(e) => {
+            journal::error("start", &[("what", "eventfd"), ("why", &e.to_string())]);
+            return 1;
+        }
+    };
+    let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(Broker {
         world: World {
             root: opened.root,
             disks: opened.disks.opened_by(lanes),
             table,
             directories: Directories::new(names),
-            runners: Runners::new(jobs),
+            runners: Runners::new(jobs, Arc::clone(&places)),
             rules: opened.rules,
             examined: Examined::default(),
             mounted: Mounted::default(),
@@ -386,7 +396,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
             lanes: Lanes::default(),
             sole: opened.sole,
         },
-        table: Table::default(),
+        table: Table::new(places, bell),
         peer_uid: profile::NODE_AGENT.identity.uid,
         digest: policy.digest,
         sandbox: policy.simulated_devices,

@@ -1,128 +1,127 @@
 //! The operations that run. An operation belongs to its volume, not to the connection that asked for it: it goes on
 //! when the asker has left, and whoever asks the same again joins it.
-use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
-use std::collections::{HashMap, VecDeque};
+//!
+//! Who asks is told the outcome later: answers are left here for the thread that talks. What may
+//! wait here is bounded, for each connection and in all; beyond that the answer is Busy.
+mod lane;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::bell::Bell;
+use crate::tool_places::ToolPlaces;
+use ebs_csi_wire::{Operation, Outcome, Refusal};
+use lane::{Class, Lane};
+use state::{Behind, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Looks at volumes that may run at once. A file system that hangs keeps its thread: the rest must not go the same way.
-const LOOKS: usize = 4;
+pub use state::Work;
 
-/// Longest time that anybody is kept waiting, whatever he asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
-
-/// Changes of one volume come one after the other; looks do not wait for them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Lane {
-    Change(VolumeId),
-    Look(VolumeId),
-}
-
-impl Lane {
-    fn of(operation: &Operation) -> Option<Self> {
-        let volume = operation.volume()?.clone();
-        Some(match operation {
-            Operation::Stats(_) | Operation::NvmeStatistics(_) => Self::Look(volume),
-            _ => Self::Change(volume),
-        })
+/// Threads that work: as many as all classes together may have.
+pub const fn workers() -> usize {
+    let (mut sum, mut index) = (0, 0);
+    while index < Class::ALL.len() {
+        sum += Class::ALL[index].workers();
+        index += 1;
     }
+    sum
 }
 
+/// One request of a connection, which makes one at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    /// The connection.
+    pub connection: u64,
+    /// The caller's number of its request.
+    pub id: u64,
+}
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is answered at once.
+    Answer(Outcome),
+    /// The answer will be among [`Table::answers`], unless the asker gives up.
+    Later,
+    /// The table takes nothing any more.
+    Closed,
+}
+
+/// The table, shared by the thread that talks and the threads that work.
 #[derive(Debug)]
-struct Run {
-    lane: Lane,
-    operation: Operation,
-    since: Instant,
-    outcome: Mutex<Option<Outcome>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    running: HashMap<Lane, Arc<Run>>,
-    waiting: VecDeque<Arc<Run>>,
-    callers: usize,
-    asked: Option<Instant>,
-    ending: bool,
-    closed: bool,
-}
-
-/// The table, shared by the threads that talk and the threads that work.
-#[derive(Debug, Default)]
 pub struct Table {
     state: Mutex<State>,
+    places: Arc<ToolPlaces>,
+    bell: Bell,
     /// Work is waiting: for one worker.
     offered: Condvar,
-    /// Something has ended: for everybody who waits for it.
+    /// Something has ended: for who ends the process.
     ended: Condvar,
 }
 
-/// One piece of work that a worker has taken.
-#[derive(Debug)]
-pub struct Work(Arc<Run>);
-
-impl Work {
-    /// What is to be done.
-    pub fn operation(&self) -> &Operation {
-        &self.0.operation
-    }
-
-    /// When it was asked for.
-    pub fn since(&self) -> Instant {
-        self.0.since
-    }
-}
-
 impl Table {
-    /// Start the operation or join the same one that runs, and wait for it, at most `wait`. None when the table is
-    /// closed and takes no more work.
-    pub fn submit(&self, operation: Operation, wait: Duration) -> Option<Outcome> {
-        let Some(lane) = Lane::of(&operation) else {
-            return Some(Refusal::Unsupported.into());
-        };
-        let end = Instant::now() + wait.min(LONGEST_WAIT);
-        let mut state = self.lock();
-        let run = loop {
-            if state.closed {
-                return None;
-            }
-            match state.running.get(&lane) {
-                Some(run) if run.operation == operation => break Arc::clone(run),
-                _ if state.ending && takes_long(&operation) => return Some(Refusal::Busy.into()),
-                None if !too_many_looks(&state, &lane) => {
-                    let run = Arc::new(Run {
-                        lane: lane.clone(),
-                        operation,
-                        since: Instant::now(),
-                        outcome: Mutex::new(None),
-                    });
-                    state.running.insert(lane, Arc::clone(&run));
-                    state.waiting.push_back(Arc::clone(&run));
-                    self.offered.notify_one();
-                    break run;
-                }
-                _ => match self.wait(state, end) {
-                    Ok(again) => state = again,
-                    Err(_) => return Some(Refusal::Busy.into()),
-                },
-            }
-        };
-        loop {
-            if let Some(outcome) = lock(&run.outcome).clone() {
-                return Some(outcome);
-            }
-            match self.wait(state, end) {
-                Ok(again) => state = again,
-                Err(_) => return Some(Outcome::Pending),
-            }
+    /// An empty one. The bell is rung when there are answers.
+    pub fn new(places: Arc<ToolPlaces>, bell: Bell) -> Self {
+        Self {
+            state: Mutex::default(),
+            places,
+            bell,
+            offered: Condvar::new(),
+            ended: Condvar::new(),
         }
     }
 
-    /// Next piece of work; waits for one. None when the table is closed and empty.
+    /// Start the operation or join the same one that runs. Who does not wait is answered at once.
+    pub fn submit(&self, operation: Operation, waits: bool, asker: Asker) -> Submitted {
+        let mut state = self.lock();
+        state.inspections += 1;
+        let Some(lane) = Lane::of(&operation, state.inspections) else {
+            return Submitted::Answer(Refusal::Unsupported.into());
+        };
+        let submitted = state.admit(lane, Arc::new(operation), waits, asker);
+        drop(state);
+        self.offered.notify_one();
+        submitted
+    }
+
+    /// The connection waits no longer; what it is told. None when its answer is among
+    /// [`Table::answers`], or it waits for none.
+    pub fn give_up(&self, connection: u64) -> Option<Outcome> {
+        let mut state = self.lock();
+        let waits = |behind: &Behind| behind.asker.connection == connection;
+        if let Some(index) = state.behind.iter().position(waits) {
+            state.behind.remove(index);
+            return Some(Refusal::Busy.into());
+        }
+        state.runs.values_mut().find_map(|run| {
+            let mut askers = run.askers.iter();
+            let index = askers.position(|asker| asker.connection == connection)?;
+            run.askers.swap_remove(index);
+            Some(Outcome::Pending)
+        })
+    }
+
+    /// Outcomes for those who wait.
+    pub fn answers(&self) -> Vec<(Asker, Outcome)> {
+        std::mem::take(&mut self.lock().answers)
+    }
+
+    /// It rings when there are answers.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Next piece of work; waits for one. None when the table is closed and there is none for this
+    /// worker.
     pub fn take(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
-            if let Some(run) = state.waiting.pop_front() {
-                return Some(Work(run));
+            if let Some((work, place)) = state.next() {
+                if place {
+                    self.places.adopt();
+                }
+                return Some(work);
             }
             if state.closed {
                 return None;
@@ -134,21 +133,47 @@ impl Table {
         }
     }
 
-    /// The work is done.
-    pub fn finish(&self, work: Work, outcome: Outcome) {
+    /// The work is done, by the thread that took it.
+    pub fn finish(&self, work: &Work, outcome: &Outcome) {
         let mut state = self.lock();
-        state.running.remove(&work.0.lane);
-        *lock(&work.0.outcome) = Some(outcome);
-        drop(state);
-        self.ended.notify_all();
+        state.taken[Class::of(&work.operation).index()] -= 1;
+        if let Some(run) = state.runs.remove(&work.lane) {
+            let answers = run.askers.into_iter().map(|asker| (asker, outcome.clone()));
+            state.answers.extend(answers);
+        }
+        if self.places.leave() && !state.hand_on() {
+            self.places.give_back();
+        }
+        state.let_in(&work.lane);
+        self.changed(state);
+    }
+
+    /// The work wants a tool, and there is no place for one: it begins anew when there is.
+    pub fn park(&self, work: &Work) {
+        let mut state = self.lock();
+        state.taken[Class::of(&work.operation).index()] -= 1;
+        let ending = state.ending || state.closed;
+        let Some(run) = state.runs.get_mut(&work.lane) else {
+            return;
+        };
+        run.taken = false;
+        if ending {
+            state.give_away(&work.lane);
+        } else if self.places.reserve() {
+            // One came free meanwhile.
+            run.place = true;
+            state.ready[Class::Disk.index()].push_front(work.lane.clone());
+        } else {
+            state.parked.push_back(work.lane.clone());
+        }
+        self.changed(state);
     }
 
     /// What runs: the operation and since when.
-    pub fn running(&self) -> Vec<(Operation, Instant)> {
-        self.lock()
-            .running
-            .values()
-            .map(|run| (run.operation.clone(), run.since))
+    pub fn running(&self) -> Vec<(Arc<Operation>, Instant)> {
+        let state = self.lock();
+        let runs = state.runs.values();
+        runs.map(|run| (Arc::clone(&run.operation), run.since))
             .collect()
     }
 
@@ -158,7 +183,7 @@ impl Table {
         Caller(self)
     }
 
-    /// Something was asked, be it a look that this table does not carry out.
+    /// Something was asked, be it what is answered without this table.
     pub fn asked(&self) {
         self.lock().asked = Some(Instant::now());
     }
@@ -169,6 +194,12 @@ impl Table {
         let begun = Instant::now();
         let mut state = self.lock();
         state.ending = true;
+        // Nothing was done for those that wait for a tool.
+        for lane in std::mem::take(&mut state.parked) {
+            state.give_away(&lane);
+        }
+        self.changed(state);
+        let mut state = self.lock();
         while state.callers > 0 {
             let last = state.asked.map_or(begun, |asked| asked.max(begun));
             let end = (begun + patience).min(last + quiet);
@@ -188,22 +219,31 @@ impl Table {
         let mut state = self.lock();
         state.closed = true;
         self.offered.notify_all();
-        self.ended.notify_all();
         while state
-            .running
+            .runs
             .keys()
             .any(|lane| matches!(lane, Lane::Change(_)))
         {
             match self.wait(state, end) {
                 Ok(again) => state = again,
-                Err(_) => return false,
+                Err(()) => return false,
             }
         }
         true
     }
 
+    /// Tell whoever waits for what may have changed.
+    fn changed(&self, state: MutexGuard<'_, State>) {
+        if !state.answers.is_empty() {
+            self.bell.ring();
+        }
+        drop(state);
+        self.offered.notify_one();
+        self.ended.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wait for a change; the error says that the time is over.
@@ -232,173 +272,5 @@ impl Drop for Caller<'_> {
     fn drop(&mut self) {
         self.0.lock().callers -= 1;
         self.0.ended.notify_all();
-    }
-}
-
-/// Formats, checks and growth of large volumes take minutes.
-fn takes_long(operation: &Operation) -> bool {
-    matches!(operation, Operation::Stage(_) | Operation::Expand(_))
-}
-
-fn too_many_looks(state: &State, lane: &Lane) -> bool {
-    matches!(lane, Lane::Look(_))
-        && state
-            .running
-            .keys()
-            .filter(|lane| matches!(lane, Lane::Look(_)))
-            .count()
-            >= LOOKS
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ebs_csi_wire::{Done, Expand, KubeletPath, Stats, Unpublish, Usage};
-    use std::thread;
-
-    fn unpublish(volume: &str, target: &str) -> Operation {
-        Operation::Unpublish(Unpublish {
-            volume: VolumeId::parse(volume).expect("id"),
-            target: KubeletPath::parse(target).expect("path"),
-        })
-    }
-
-    const A: &str = "vol-00000000000000001";
-    const B: &str = "vol-00000000000000002";
-    const LONG: Duration = Duration::from_secs(30);
-    const DONE: Outcome = Outcome::Done(Done {
-        already: false,
-        copied: false,
-    });
-
-    #[test]
-    fn a_repeated_request_joins_the_running_operation() {
-        let table = Arc::new(Table::default());
-        let first = table.submit(unpublish(A, "/k/a"), Duration::ZERO);
-        assert_eq!(first, Some(Outcome::Pending));
-        let again = {
-            let table = Arc::clone(&table);
-            thread::spawn(move || table.submit(unpublish(A, "/k/a"), LONG))
-        };
-        let work = table.take().expect("work");
-        assert_eq!(table.running().len(), 1);
-        table.finish(work, DONE);
-        // Whether it joined before or after the end decides if there is a second run; both answer.
-        let second = thread::spawn({
-            let table = Arc::clone(&table);
-            move || {
-                if let Some(work) = table.take() {
-                    table.finish(work, DONE);
-                }
-            }
-        });
-        assert_eq!(again.join().expect("join"), Some(DONE));
-        table.drain(LONG);
-        second.join().expect("join");
-    }
-
-    #[test]
-    fn another_request_for_the_same_volume_waits_and_is_then_busy() {
-        let table = Table::default();
-        table.submit(unpublish(A, "/k/a"), Duration::ZERO);
-        let other = table.submit(unpublish(A, "/k/b"), Duration::from_millis(10));
-        assert_eq!(other, Some(Refusal::Busy.into()));
-        assert_eq!(
-            table.submit(unpublish(B, "/k/b"), Duration::ZERO),
-            Some(Outcome::Pending)
-        );
-    }
-
-    #[test]
-    fn a_look_does_not_wait_for_a_change() {
-        let table = Arc::new(Table::default());
-        table.submit(unpublish(A, "/k/a"), Duration::ZERO);
-        let stats = Operation::Stats(Stats {
-            volume: VolumeId::parse(A).expect("id"),
-            path: KubeletPath::parse("/k/a").expect("path"),
-        });
-        let asker = thread::spawn({
-            let table = Arc::clone(&table);
-            move || table.submit(stats, LONG)
-        });
-        let change = table.take().expect("the change");
-        let look = table.take().expect("the look");
-        assert!(matches!(look.operation(), Operation::Stats(_)));
-        table.finish(look, Outcome::Usage(Usage::default()));
-        assert_eq!(
-            asker.join().expect("join"),
-            Some(Outcome::Usage(Usage::default()))
-        );
-        table.finish(change, DONE);
-    }
-
-    #[test]
-    fn hanging_looks_do_not_take_every_worker() {
-        let table = Table::default();
-        for n in 0..LOOKS + 2 {
-            let stats = Operation::Stats(Stats {
-                volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("id"),
-                path: KubeletPath::parse("/k/a").expect("path"),
-            });
-            let expected = if n < LOOKS {
-                Outcome::Pending
-            } else {
-                Refusal::Busy.into()
-            };
-            assert_eq!(table.submit(stats, Duration::ZERO), Some(expected), "{n}");
-        }
-    }
-
-    #[test]
-    fn the_end_waits_for_callers_and_begins_nothing_long() {
-        let table = Arc::new(Table::default());
-        let caller = table.caller();
-        let serving = thread::spawn({
-            let table = Arc::clone(&table);
-            move || table.serve_last(LONG, LONG)
-        });
-        while !table.lock().ending {
-            thread::yield_now();
-        }
-        let expand = Operation::Expand(Expand {
-            volume: VolumeId::parse(B).expect("id"),
-            path: KubeletPath::parse("/k/b").expect("path"),
-            required_bytes: None,
-            limit_bytes: None,
-        });
-        assert_eq!(table.submit(expand, LONG), Some(Refusal::Busy.into()));
-        assert_eq!(
-            table.submit(unpublish(A, "/k/a"), Duration::ZERO),
-            Some(Outcome::Pending)
-        );
-        assert!(!serving.is_finished());
-        drop(caller);
-        serving.join().expect("join");
-        // Nobody is connected, or nobody leaves in time.
-        table.serve_last(LONG, LONG);
-        let _caller = table.caller();
-        table.serve_last(LONG, Duration::ZERO);
-        // Or who is connected does not ask.
-        table.asked();
-        table.serve_last(Duration::from_millis(1), LONG);
-    }
-
-    #[test]
-    fn a_closed_table_finishes_what_runs_and_takes_nothing_more() {
-        let table = Arc::new(Table::default());
-        table.submit(unpublish(A, "/k/a"), Duration::ZERO);
-        let drained = thread::spawn({
-            let table = Arc::clone(&table);
-            move || table.drain(LONG)
-        });
-        let work = table.take().expect("work");
-        table.finish(work, DONE);
-        assert!(drained.join().expect("join"));
-        assert!(table.take().is_none());
-        assert_eq!(table.submit(unpublish(B, "/k/b"), LONG), None);
     }
 }

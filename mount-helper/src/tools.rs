@@ -2,7 +2,7 @@
 use crate::confinement;
 use crate::job::{End, Job, Report};
 use crate::journal;
-use crate::outcome::{At, Done, broken, failed, tool_failed};
+use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
 use crate::runners::Waiting;
 use crate::tool::{self, Program};
 use crate::world::World;
@@ -219,6 +219,9 @@ fn ask(
     let tool = job.tool.tool().ok_or_else(|| broken(step))?;
     let deadline = world.rules.deadline(tool);
     job.deadline = deadline.as_secs();
+    if !world.runners.take_place() {
+        return Err(Stop::NoPlace);
+    }
     let ran = match waiting {
         Some(waiting) => waiting.run(claim, deadline),
         None => world.runners.run(&job, claim, deadline),

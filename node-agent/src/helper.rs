@@ -24,9 +24,13 @@ use connection::Connection;
 pub use error::HelperError;
 pub use transport::Address;
 
-/// Connections at a time: below what the helper's pool of threads serves.
-const AT_ONCE: usize = 20;
-/// Idle connections kept. Each one holds a thread of the helper.
+/// Questions at a time that may take minutes, each on a connection of its own: more than a node has
+/// volumes.
+const SLOW_AT_ONCE: usize = 160;
+/// All others at a time: none of them waits for a slow one. Both together are below the connections
+/// that the helper keeps.
+const QUICK_AT_ONCE: usize = 40;
+/// Idle connections kept.
 const KEPT: usize = 4;
 /// What the answer of the helper may take beyond the wait that it was told.
 const TRAVEL: Duration = Duration::from_millis(500);
@@ -38,7 +42,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 pub struct Helper {
     address: Address,
     idle: Mutex<Vec<Connection>>,
-    slots: Semaphore,
+    slow: Semaphore,
+    quick: Semaphore,
     next: AtomicU64,
     known: Mutex<Option<wire::Welcome>>,
     metrics: Arc<Metrics>,
@@ -51,7 +56,8 @@ impl Helper {
         Self {
             address,
             idle: Mutex::default(),
-            slots: Semaphore::new(AT_ONCE),
+            slow: Semaphore::new(SLOW_AT_ONCE),
+            quick: Semaphore::new(QUICK_AT_ONCE),
             next: AtomicU64::new(1),
             known: Mutex::default(),
             metrics,
@@ -223,7 +229,12 @@ impl Helper {
         operation: &Operation,
         deadline: Deadline,
     ) -> Result<Outcome, HelperError> {
-        let _slot = tokio::time::timeout_at(deadline.instant(), self.slots.acquire())
+        let slots = match operation {
+            // Formats, checks, mounts and write-backs of what may be large.
+            Operation::Stage(_) | Operation::Unstage(_) | Operation::Expand(_) => &self.slow,
+            _ => &self.quick,
+        };
+        let _slot = tokio::time::timeout_at(deadline.instant(), slots.acquire())
             .await
             .map_err(|_| HelperError::Crowded)?
             .map_err(|_| HelperError::Crowded)?;

@@ -332,6 +332,19 @@ pub fn unpublish(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>
     }
 }
 
+/// Targets at which one volume may be shown: more than a node runs pods, and few enough to be
+/// listed again and again.
+pub const PUBLICATIONS: usize = 512;
+
+/// One more target, where the volume is shown at so many already.
+pub fn one_more(shown: usize) -> Result<(), Refusal> {
+    if shown < PUBLICATIONS {
+        Ok(())
+    } else {
+        Err(Refusal::TooManyPublications)
+    }
+}
+
 /// Show a staged file system at a target.
 pub fn publish_filesystem(
     asked: &PublishFilesystem,

@@ -48,6 +48,9 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
             ..wire::Done::default()
         });
     };
+    let mounts = world.root.mounts_of(facts.device, &world.table)?;
+    let shown = mounts.iter().filter_map(|mount| mount.path.as_deref());
+    judge::one_more(shown.filter(|path| *path != staging_path).count())?;
     if make {
         world
             .root
@@ -117,6 +120,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
             ..wire::Done::default()
         });
     };
+    judge::one_more(others.len())?;
     if make {
         world.root.make_file(target_path, &world.directories)?;
     }

@@ -63,12 +63,14 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 world
                     .root
                     .remove(Act::RemoveDirectory, relative, &world.directories)?;
+                world.root.remove_made_parents(relative, &world.directories);
                 fault_point::reached("unstage-removed");
                 let copied = released(world, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
+                world.root.remove_made_parents(relative, &world.directories);
                 let copied = released(world, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
@@ -100,6 +102,7 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
                 Act::RemoveFile
             }
             Withdraw::Already => {
+                world.root.remove_made_parents(relative, &world.directories);
                 return Ok(wire::Done {
                     already,
                     copied: false,
@@ -107,6 +110,7 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
             }
         };
         let removed = world.root.remove(act, relative, &world.directories)?;
+        world.root.remove_made_parents(relative, &world.directories);
         return Ok(wire::Done {
             already: already && !removed,
             copied: false,

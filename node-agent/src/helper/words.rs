@@ -162,7 +162,10 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,
         },
-        Refusal::StagedElsewhere | Refusal::TargetOccupied | Refusal::StillHeld => Condition::InUse,
+        Refusal::StagedElsewhere
+        | Refusal::TargetOccupied
+        | Refusal::StillHeld
+        | Refusal::TooManyPublications => Condition::InUse,
         Refusal::NotStaged => Condition::NotPrepared,
         Refusal::SizeOutOfRange => Condition::CapacityOutOfRange,
         Refusal::Unsupported => Condition::Unsupported,

@@ -51,7 +51,7 @@ closed_enum! {
         VolumeNotAtPath => "volume-not-at-path",
         /// Not offered for this device (no NVMe log page, or a raw block volume).
         Unsupported => "unsupported",
-        /// Another operation on the volume runs; ask again.
+        /// Another operation on the volume runs, or too many operations wait; ask again.
         Busy => "busy",
         /// The protocol versions do not overlap.
         Version => "version",
@@ -63,6 +63,8 @@ closed_enum! {
         SuperblockAsks => "superblock-asks",
         /// Somebody else made the disk read-only.
         DeviceReadOnly => "device-read-only",
+        /// The volume is published at as many targets as one volume may be.
+        TooManyPublications => "too-many-publications",
     }
 }
 
@@ -130,12 +132,15 @@ impl Refusal {
             }
             Self::VolumeNotAtPath => "the volume is not mounted at the path",
             Self::Unsupported => "this device does not offer what was asked",
-            Self::Busy => "another operation on the volume is running; retry",
+            Self::Busy => "another operation on the volume is running, or too many wait; retry",
             Self::Version => {
                 "node-agent and mount-helper do not speak a common protocol version; bring both to neighbouring releases"
             }
             Self::UntrustedImage => {
                 "the volume comes from elsewhere, and such file systems are refused here, or this one cannot be checked without writing to it; stage it writable once, or see the mount-helper's --untrusted-images"
+            }
+            Self::TooManyPublications => {
+                "the volume is published at as many targets of this node as one volume may be; unpublish it where it is not used any more"
             }
             Self::DeviceWithoutSerial => {
                 "the disk has no serial, as on every instance type that is built on Xen, and nothing else proves that it is the volume: the mount-helper was told to refuse such disks (--disks-without-serial), or does not remember any more what this one was taken for; staging or publishing the volume again, as a new pod or a restart of kubelet does, tells it, and on instance types that are built on the Nitro System every disk says itself whose it is"

@@ -1,1 +1,106 @@
-//! More requests, connections and slow tools than there are workers.
+//! Who floods the helper, or keeps it waiting, takes nothing from the others.
+mod frames;
+mod hanging;
+mod load;
+mod publications;
+mod slow;
+
+use crate::rig::{Attached, Rig, children, role, shell, status, volume};
+use ebs_csi_wire::VolumeId;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// Most memory that the broker may ever have taken, whatever is asked of it.
+const MEMORY: u64 = 64 * MIB;
+
+/// An ext4 that some disks of a test are copies of.
+fn image(rig: &Rig, name: &str, clean: bool) -> PathBuf {
+    let path = rig.path("outside").join(name);
+    let text = path.to_str().expect("utf-8");
+    shell("truncate", &["-s", "16M", text]);
+    shell("mke2fs", &["-q", "-F", "-t", "ext4", text]);
+    if !clean {
+        shell("debugfs", &["-w", "-R", "ssv state 0", text]);
+    }
+    path
+}
+
+/// A disk with the content of an image.
+fn copy(rig: &Rig, image: &Path) -> (VolumeId, Attached) {
+    let volume = volume();
+    let to = rig.path("volumes").join(format!("{volume}.img"));
+    shell(
+        "cp",
+        &[
+            "--sparse=always",
+            image.to_str().expect("utf-8"),
+            to.to_str().expect("utf-8"),
+        ],
+    );
+    (volume, rig.attach_image(to))
+}
+
+/// The most memory that the broker has had at a time, in bytes.
+fn most_memory(rig: &Rig) -> u64 {
+    let told = status(rig.part("broker"), "VmHWM");
+    let kib = told.split(' ').next().and_then(|word| word.parse().ok());
+    kib.map_or(u64::MAX, |kib: u64| kib << 10)
+}
+
+/// Lets tools go on that a fault point holds, each after it was held for some time, until it is
+/// dropped.
+struct Releaser {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Releaser {
+    fn start(rig: &Rig, held_for: Duration) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let (supervisor, stop) = (rig.pid(), Arc::clone(&over));
+        let thread = std::thread::spawn(move || {
+            let mut seen: HashMap<u32, Instant> = HashMap::new();
+            while !stop.load(Ordering::Relaxed) {
+                let runners: Vec<u32> = children(supervisor)
+                    .into_iter()
+                    .filter(|pid| role(*pid) == "runner")
+                    .collect();
+                seen.retain(|pid, _| runners.contains(pid));
+                for pid in runners.into_iter().filter(|pid| is_held(*pid)) {
+                    if seen.entry(pid).or_insert_with(Instant::now).elapsed() >= held_for {
+                        let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
+                        let _ = kill_process(pid, Signal::USR1);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Releaser {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// It sleeps, which a runner does at a fault point alone: a signal interrupts nothing else there.
+fn is_held(pid: u32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let number = call.split(' ').next().and_then(|word| word.parse().ok());
+    number.is_some_and(|number: i64| {
+        [libc::SYS_nanosleep, libc::SYS_clock_nanosleep].contains(&number)
+    })
+}

@@ -41,8 +41,13 @@ impl Client {
     }
 
     pub(crate) fn send(&mut self, operation: Operation, wait: Duration) {
+        self.send_as(self.next, operation, wait);
+    }
+
+    /// The same under a number of the caller's, who does not wait for the answers before it.
+    pub(crate) fn send_as(&mut self, id: u64, operation: Operation, wait: Duration) {
         let request = Request {
-            id: self.next,
+            id,
             wait,
             operation,
         };

@@ -785,7 +785,7 @@ pub enum Refusal {
     VolumeNotAtPath = 22,
     /// Not offered for this device (no NVMe log page, or a raw block volume).
     Unsupported = 23,
-    /// Another operation on the volume runs; ask again.
+    /// Another operation on the volume runs, or too many operations wait; ask again.
     Busy = 24,
     /// The protocol versions do not overlap.
     Version = 25,
@@ -797,6 +797,8 @@ pub enum Refusal {
     SuperblockAsks = 28,
     /// Somebody else made the disk read-only.
     DeviceReadOnly = 29,
+    /// The volume is published at as many targets as one volume may be; a helper of the release before knows no bound.
+    TooManyPublications = 30,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -835,6 +837,7 @@ impl Refusal {
             Self::DeviceWithoutSerial => "REFUSAL_DEVICE_WITHOUT_SERIAL",
             Self::SuperblockAsks => "REFUSAL_SUPERBLOCK_ASKS",
             Self::DeviceReadOnly => "REFUSAL_DEVICE_READ_ONLY",
+            Self::TooManyPublications => "REFUSAL_TOO_MANY_PUBLICATIONS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -870,6 +873,7 @@ impl Refusal {
             "REFUSAL_DEVICE_WITHOUT_SERIAL" => Some(Self::DeviceWithoutSerial),
             "REFUSAL_SUPERBLOCK_ASKS" => Some(Self::SuperblockAsks),
             "REFUSAL_DEVICE_READ_ONLY" => Some(Self::DeviceReadOnly),
+            "REFUSAL_TOO_MANY_PUBLICATIONS" => Some(Self::TooManyPublications),
             _ => None,
         }
     }

@@ -1,0 +1,178 @@
+//! The thread that talks: all connections at once, so that one that is silent or waits costs none
+//! of the others.
+use crate::broker::Broker;
+use crate::journal;
+use crate::session::{Next, Session};
+use crate::sys;
+use ebs_csi_wire::frame;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Connections at a time. The node-agent bounds its own below this.
+const MOST: usize = 256;
+/// New connections that are taken before the others are served again.
+const AT_ONCE: usize = 16;
+/// After a connection could not be taken.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often the journal tells what it suppressed.
+const TELL: Duration = Duration::from_secs(5);
+
+/// Serve whoever connects; the error that ends it.
+pub fn serve(broker: &Broker, listener: &OwnedFd) -> Errno {
+    let flags = fcntl_getfl(listener);
+    if let Err(errno) = flags.and_then(|flags| fcntl_setfl(listener, flags | OFlags::NONBLOCK)) {
+        return errno;
+    }
+    let mut talk = Talk {
+        broker,
+        listener,
+        sessions: BTreeMap::new(),
+        next: 0,
+        listens_at: Instant::now(),
+        tells_at: Instant::now() + TELL,
+        room: vec![0; frame::PREFIX + frame::MAX_FRAME],
+    };
+    loop {
+        if let Err(errno) = talk.turn() {
+            return errno;
+        }
+    }
+}
+
+struct Talk<'b> {
+    broker: &'b Broker,
+    listener: &'b OwnedFd,
+    /// By their number, which none has twice.
+    sessions: BTreeMap<u64, Session<'b>>,
+    next: u64,
+    listens_at: Instant,
+    tells_at: Instant,
+    room: Vec<u8>,
+}
+
+impl Talk<'_> {
+    /// Wait until something happens, and serve all of it.
+    fn turn(&mut self) -> Result<(), Errno> {
+        let (told, called) = self.wait()?;
+        self.broker.table.bell().silence();
+        for (asker, outcome) in self.broker.table.answers() {
+            if let Some(session) = self.sessions.get_mut(&asker.connection)
+                && session.answer(asker, outcome) == Next::Ends
+            {
+                self.sessions.remove(&asker.connection);
+            }
+        }
+        for (number, flags) in told {
+            if let Some(session) = self.sessions.get_mut(&number)
+                && session.ready(flags, &mut self.room) == Next::Ends
+            {
+                self.sessions.remove(&number);
+            }
+        }
+        let now = Instant::now();
+        self.sessions.retain(|_, session| {
+            session.deadline().is_none_or(|end| end > now) || session.overdue() == Next::Goes
+        });
+        if called {
+            self.accept();
+        }
+        if now >= self.tells_at {
+            self.tells_at = now + TELL;
+            journal::tell_suppressed();
+        }
+        Ok(())
+    }
+
+    /// What the kernel tells of which session, and whether somebody connects.
+    fn wait(&self) -> Result<(Vec<(u64, PollFlags)>, bool), Errno> {
+        let now = Instant::now();
+        let bell = self.broker.table.bell();
+        let mut fds = vec![PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
+        let mut end = self.sessions.values().filter_map(Session::deadline).min();
+        let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
+        if journal::suppresses() {
+            wake_at(self.tells_at);
+        }
+        let listens = self.has_room();
+        if listens && now < self.listens_at {
+            wake_at(self.listens_at);
+        }
+        for session in self.sessions.values() {
+            let (socket, flags) = session.awaited();
+            fds.push(PollFd::from_borrowed_fd(socket.as_fd(), flags));
+        }
+        let listens = listens && now >= self.listens_at;
+        if listens {
+            fds.push(PollFd::new(self.listener, PollFlags::IN));
+        }
+        let timeout = end.map(|end| {
+            let left = end.saturating_duration_since(now);
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok((Vec::new(), false)),
+            Err(errno) => return Err(errno),
+        }
+        let mut flags = fds[1..].iter().map(PollFd::revents);
+        let told = self.sessions.keys().copied().zip(flags.by_ref());
+        let told = told.filter(|(_, flags)| !flags.is_empty()).collect();
+        Ok((told, flags.next().is_some_and(|flags| !flags.is_empty())))
+    }
+
+    fn has_room(&self) -> bool {
+        self.sessions.len() < MOST || self.silent_longest().is_some()
+    }
+
+    fn silent_longest(&self) -> Option<u64> {
+        let silent = self
+            .sessions
+            .iter()
+            .filter_map(|(number, session)| Some((session.silent_since()?, *number)));
+        silent.min().map(|(_, number)| number)
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..AT_ONCE {
+            if !self.has_room() {
+                return;
+            }
+            match accept_with(self.listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => self.take_in(socket),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(errno) => {
+                    journal::warn("accept", &[("why", &errno.to_string())]);
+                    self.listens_at = Instant::now() + PAUSE;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd) {
+        match sys::peer_uid(&socket) {
+            Ok(uid) if uid == self.broker.peer_uid => {}
+            Ok(uid) => return journal::warn("peer-refused", &[("uid", &uid.to_string())]),
+            Err(e) => return journal::warn("peer-unknown", &[("why", &e.to_string())]),
+        }
+        // Who has been silent for the longest makes room; an agent connects anew when it has
+        // something to ask.
+        if self.sessions.len() >= MOST
+            && let Some(number) = self.silent_longest()
+        {
+            self.sessions.remove(&number);
+        }
+        let session = Session::new(self.broker, self.next, socket);
+        self.sessions.insert(self.next, session);
+        self.next += 1;
+    }
+}

@@ -1,0 +1,123 @@
+//! Connections that are silent or slow, and what the journal says of them.
+use crate::attacks::row;
+use crate::rig::{AGENT, Client, LONG, Rig, able, connect, refused, volume};
+use ebs_csi_wire::{Inspect, KubeletPath, Operation, Outcome, Refusal, Request, Unpublish, frame};
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+/// More than the helper keeps.
+const SILENT: usize = 300;
+
+#[test]
+fn a_frame_that_drips_is_cut_off() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let mut client = rig.client();
+    let request = Request {
+        id: 2,
+        wait: Duration::ZERO,
+        operation: Operation::Inspect(Inspect { first: u32::MAX }),
+    };
+    let mut bytes = frame::framed(&request.encode()).expect("frame");
+    // A length that is never reached.
+    bytes[..4].copy_from_slice(&1000_u32.to_le_bytes());
+    let stream = &mut client.stream;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .expect("timeout");
+    let end = Instant::now() + LONG;
+    let mut sent = 0_usize;
+    loop {
+        assert!(Instant::now() < end, "still connected after {sent} bytes");
+        if stream.write_all(&bytes[sent.min(7)..=sent.min(7)]).is_err() {
+            break;
+        }
+        sent += 1;
+        match stream.read(&mut [0]) {
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => break,
+        }
+    }
+    rig.wait_for("peer-cut-off");
+    let tried = "a frame of which one byte comes each second";
+    row(
+        "F22",
+        tried,
+        "the connection ends 10 s after the frame began",
+    );
+}
+
+#[test]
+fn silent_connections_yield_to_new_ones() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let mut silent: Vec<_> = (0..SILENT).map(|_| connect(&rig.socket(), AGENT)).collect();
+    let mut client = Client::new(connect(&rig.socket(), AGENT));
+    client.stream.set_read_timeout(Some(LONG)).expect("timeout");
+    let hello = Operation::Hello(ebs_csi_wire::Hello::OURS);
+    let outcome = client.ask(hello, Duration::ZERO);
+    assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+    // The oldest had to go, the youngest are served.
+    let mut youngest = Client::new(silent.pop().expect("a connection"));
+    let outcome = youngest.ask(Operation::Hello(ebs_csi_wire::Hello::OURS), LONG);
+    assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+    assert!(matches!(silent[0].read(&mut [0]), Ok(0) | Err(_)));
+    row(
+        "F22",
+        "300 connections that say nothing, and one that asks",
+        "the oldest silent ones are closed, the new one is served",
+    );
+}
+
+#[test]
+fn a_flood_of_events_does_not_flood_the_journal() {
+    if !able() {
+        return;
+    }
+    const BROKEN: usize = 2_000;
+    const REFUSED: usize = 10_000;
+    let rig = Rig::start();
+    for _ in 0..BROKEN {
+        let mut stream = connect(&rig.socket(), AGENT);
+        // The helper may be faster with closing than this side with writing.
+        let _ = stream.write_all(&[0xff; 4]);
+        let _ = stream.read(&mut [0]);
+    }
+    let mut client = rig.client();
+    let outside = Operation::Unpublish(Unpublish {
+        volume: volume(),
+        target: KubeletPath::parse("/etc/x").expect("path"),
+    });
+    for _ in 0..REFUSED {
+        assert_eq!(
+            refused(client.ask(outside.clone(), LONG)),
+            Refusal::PathOutside
+        );
+    }
+    rig.wait_for(" suppressed ");
+    let lines = rig.journal().lines().count();
+    assert!(lines < (BROKEN + REFUSED) / 3, "{lines} lines");
+    // Nothing is lost without being counted.
+    let counted = || {
+        let journal = rig.journal();
+        let told = journal.lines().filter(|line| line.contains(" suppressed "));
+        let counts = told.filter_map(|line| line.split("lines=").nth(1)?.parse::<usize>().ok());
+        let whole = journal.matches(" peer-cut-off ").count()
+            + journal.matches("reason=path-outside").count();
+        whole + counts.sum::<usize>()
+    };
+    let end = Instant::now() + LONG;
+    while counted() < BROKEN + REFUSED {
+        assert!(Instant::now() < end, "{} are told", counted());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    row(
+        "F22",
+        "2,000 broken frames and 10,000 refused requests",
+        &format!("{lines} lines in the journal, which count the suppressed ones"),
+    );
+}

@@ -1,0 +1,159 @@
+//! Many volumes restored at once, with slow checks, while as many healthy ones are used.
+//!
+//! In full by command: `LOAD_VOLUMES=200 cargo test -p ebs-csi-mount-helper --test privileged
+//! load:: -- --nocapture`.
+use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
+use crate::attacks::row;
+use crate::rig::{Client, LONG, Rig, able, done, staged, staging, target};
+use ebs_csi_wire::{FsType, Operation, Outcome, Stage, Stats, Unpublish, Unstage, VolumeId};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Of each kind, where no other number is asked for.
+const SLICE: usize = 12;
+/// A check takes so much longer than it would.
+const HELD_FOR: Duration = Duration::from_millis(500);
+/// Connections over which healthy volumes are used, as an agent has them.
+const USERS: usize = 8;
+/// Nobody waits longer for a check of many than kubelet would ask again and again.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long each call took.
+struct Times(Vec<(&'static str, Duration)>);
+
+impl Times {
+    /// Ask, and keep how long the answer took.
+    fn ask(&mut self, client: &mut Client, operation: Operation) -> Outcome {
+        let (name, begun) = (operation.name(), Instant::now());
+        let outcome = client.ask(operation, LONG);
+        self.0.push((name, begun.elapsed()));
+        outcome
+    }
+
+    /// One line for each operation; the longest of all.
+    fn print(mut self) -> Duration {
+        self.0.sort();
+        for calls in self.0.chunk_by(|one, next| one.0 == next.0) {
+            let at = |percent: usize| calls[(calls.len() - 1) * percent / 100].1;
+            println!(
+                "load: {:<20} {:>5} calls  p50 {:>9.2?}  p99 {:>9.2?}  max {:>9.2?}",
+                calls[0].0,
+                calls.len(),
+                at(50),
+                at(99),
+                at(100)
+            );
+        }
+        let longest = self.0.iter().map(|(_, took)| *took).max();
+        longest.unwrap_or_default()
+    }
+}
+
+/// Statistics, a pod that comes and goes, and statistics again. Each is done at the first time of
+/// asking.
+fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times) {
+    let stats = |path: &str| {
+        Operation::Stats(Stats {
+            volume: volume.clone(),
+            path: rig.kubelet(path),
+        })
+    };
+    let (staged_at, target) = (staging(volume), target(volume, "p"));
+    for path in [&staged_at, &target] {
+        if *path == target {
+            let asked = rig.publishing(volume, "p");
+            done(times.ask(client, Operation::PublishFilesystem(asked)));
+        }
+        let usage = times.ask(client, stats(path));
+        assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+    }
+    let asked = Unpublish {
+        volume: volume.clone(),
+        target: rig.kubelet(&target),
+    };
+    done(times.ask(client, Operation::Unpublish(asked)));
+}
+
+#[test]
+fn healthy_volumes_are_used_during_a_storm_of_restores() {
+    if !able() {
+        return;
+    }
+    let volumes = std::env::var("LOAD_VOLUMES").map_or(SLICE, |n| n.parse().expect("a number"));
+    let mut rig = Rig::start();
+    let (clean, unclean) = (image(&rig, "clean", true), image(&rig, "unclean", false));
+    let healthy: Vec<_> = (0..volumes).map(|_| copy(&rig, &clean)).collect();
+    for (volume, _) in &healthy {
+        staged(rig.stage(volume, FsType::Ext4));
+    }
+    let restored: Vec<_> = (0..volumes).map(|_| copy(&rig, &unclean)).collect();
+    rig.stop();
+    rig.run(&["--fault-point", "tool-started", "--grace", "0"]);
+    let releaser = Releaser::start(&rig, HELD_FOR);
+    let begun = Instant::now();
+    let mut askers: Vec<Client> = restored
+        .iter()
+        .map(|(volume, _)| {
+            let mut client = rig.client();
+            let asked: Stage = rig.staging(volume, FsType::Ext4);
+            client.send(Operation::Stage(asked), PATIENCE);
+            client
+        })
+        .collect();
+    rig.wait_for("fault-point name=tool-started");
+    // Until the last check is done, the healthy volumes are used again and again.
+    let (left, times) = (AtomicUsize::new(1), Mutex::new(Times(Vec::new())));
+    let checked = std::thread::scope(|scope| {
+        for user in 0..USERS {
+            let (rig, healthy, left, times) = (&rig, &healthy, &left, &times);
+            scope.spawn(move || {
+                let (mut client, mut own) = (rig.client(), Times(Vec::new()));
+                let mut first = true;
+                while first || left.load(Ordering::Relaxed) > 0 {
+                    first = false;
+                    for (volume, _) in healthy.iter().skip(user).step_by(USERS) {
+                        use_once(rig, &mut client, volume, &mut own);
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                }
+                times.lock().expect("times").0.extend(own.0);
+            });
+        }
+        let answers: Vec<_> = askers.iter_mut().map(Client::receive).collect();
+        left.store(0, Ordering::Relaxed);
+        answers
+    });
+    drop(releaser);
+    let took = begun.elapsed();
+    for answer in checked {
+        assert!(staged(answer.expect("an answer")).checked);
+    }
+    let most = most_memory(&rig);
+    let times = times.into_inner().expect("times");
+    let calls = times.0.len();
+    let longest = times.print();
+    println!(
+        "load: {volumes} restored in {took:.1?}, the broker had at most {} KiB of memory",
+        most >> 10
+    );
+    assert!(most < MEMORY, "{most}");
+    let mut client = rig.client();
+    for (volume, _) in healthy.iter().chain(&restored) {
+        let asked = Unstage {
+            volume: volume.clone(),
+            staging: rig.kubelet(&staging(volume)),
+        };
+        done(client.ask(Operation::Unstage(asked), LONG));
+    }
+    row(
+        "load",
+        &format!(
+            "{volumes} volumes restored at once, each checked for {HELD_FOR:?} and more, {volumes} healthy ones in use"
+        ),
+        &format!(
+            "none of {calls} calls for healthy volumes was busy or pending, the longest took {longest:.0?}; the broker had at most {} MiB",
+            most / MIB + 1
+        ),
+    );
+}

@@ -1,0 +1,105 @@
+//! What publications leave behind.
+use crate::attacks::row;
+use crate::rig::{Client, LONG, Rig, able, done, refused, staged, target, volume};
+use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish, VolumeId};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+fn publish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Outcome {
+    let asked = rig.publishing(volume, pod);
+    client.ask(Operation::PublishFilesystem(asked), LONG)
+}
+
+fn unpublish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Outcome {
+    let asked = Unpublish {
+        volume: volume.clone(),
+        target: rig.kubelet(&target(volume, pod)),
+    };
+    client.ask(Operation::Unpublish(asked), LONG)
+}
+
+#[test]
+fn publications_of_one_volume_are_bounded_and_leave_nothing() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    let pods = rig.path("kubelet/pods");
+    // Kubelet's own directories, one of them empty.
+    let own = pods.join(format!("own/volumes/kubernetes.io~csi/{volume}"));
+    let empty = pods.join("empty");
+    for directory in [&own, &empty] {
+        fs::create_dir_all(directory).expect("mkdir");
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o750)).expect("chmod");
+    }
+    let mut client = rig.client();
+    done(publish(&rig, &mut client, &volume, "own"));
+    let mut published = 0_u32;
+    let reason = loop {
+        match publish(&rig, &mut client, &volume, &format!("pod-{published}")) {
+            Outcome::Refused(refused) => break refused.reason,
+            outcome => done(outcome),
+        };
+        published += 1;
+        assert!(published < 2000, "2,000 publications of one volume");
+    };
+    assert_eq!(reason, Refusal::TooManyPublications);
+    // What is published stays published, asked for again or not.
+    assert!(done(publish(&rig, &mut client, &volume, "pod-0")));
+    assert!(!pods.join(format!("pod-{published}")).exists());
+    for number in 0..published {
+        done(unpublish(
+            &rig,
+            &mut client,
+            &volume,
+            &format!("pod-{number}"),
+        ));
+    }
+    done(unpublish(&rig, &mut client, &volume, "own"));
+    assert!(own.is_dir(), "kubelet's directory is gone");
+    assert!(!own.join("mount").exists());
+    let mut left: Vec<_> = fs::read_dir(&pods)
+        .expect("pods")
+        .map(|entry| entry.expect("entry").file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["empty", "own"]);
+    done(rig.unstage(&volume));
+    assert_eq!(rig.mounts(&attached), 0);
+    row(
+        "F21",
+        "one volume published until it is refused, and unpublished",
+        &format!(
+            "refused after {published} targets; every directory that was made for them is gone, kubelet's own are not"
+        ),
+    );
+}
+
+#[test]
+fn parents_with_something_in_them_stay() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 << 20);
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.publish(&volume, "p"));
+    let pod = rig.path("kubelet/pods/p");
+    fs::write(pod.join("volumes/kept"), "").expect("write");
+    done(rig.unpublish(&volume, &target(&volume, "p")));
+    assert!(pod.join("volumes/kept").exists());
+    assert!(!pod.join("volumes/kubernetes.io~csi").exists());
+    // A repeated request removes what an interrupted one left.
+    fs::remove_file(pod.join("volumes/kept")).expect("remove");
+    done(rig.unpublish(&volume, &target(&volume, "p")));
+    assert!(!pod.exists());
+    assert_eq!(
+        refused(rig.unpublish(&volume, "config/x")),
+        Refusal::PathOutside
+    );
+    done(rig.unstage(&volume));
+}

@@ -1,0 +1,149 @@
+//! Slow work: checks, disks that never come, file systems that hang.
+use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
+use crate::attacks::row;
+use crate::rig::{
+    AGENT, Client, LONG, Rig, able, connect, disk, done, staged, staging, target, volume,
+};
+use ebs_csi_wire::{FsType, Inspect, KubeletPath, Operation, Outcome, Refusal, Stage, Stats};
+use std::time::Duration;
+
+const HELD: &str = "fault-point name=tool-started";
+/// As many as filled the pool when each of them held a worker.
+const SLOW: usize = 16;
+
+#[test]
+fn slow_checks_keep_no_worker_from_healthy_volumes() {
+    if !able() {
+        return;
+    }
+    let mut rig = Rig::start();
+    let (clean, unclean) = (image(&rig, "clean", true), image(&rig, "unclean", false));
+    let (healthy, _attached) = copy(&rig, &clean);
+    staged(rig.stage(&healthy, FsType::Ext4));
+    rig.stop();
+    rig.run(&["--fault-point", "tool-started", "--grace", "0"]);
+    let slow: Vec<_> = (0..SLOW).map(|_| copy(&rig, &unclean)).collect();
+    let mut askers: Vec<Client> = slow
+        .iter()
+        .map(|(volume, _)| {
+            let mut client = rig.client();
+            client.send(
+                Operation::Stage(rig.staging(volume, FsType::Ext4)),
+                LONG * 2,
+            );
+            client
+        })
+        .collect();
+    rig.wait_for_more(HELD, 3);
+    let inspect = Operation::Inspect(Inspect::default());
+    let Outcome::Inventory(inventory) = rig.ask(inspect) else {
+        panic!("inventory expected");
+    };
+    assert_eq!(inventory.operations.len(), SLOW);
+    // Whatever is quick goes on.
+    let usage = rig.stats(&healthy, &staging(&healthy));
+    assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+    for pod in ["a", "b"] {
+        done(rig.publish(&healthy, pod));
+        done(rig.unpublish(&healthy, &target(&healthy, pod)));
+    }
+    done(rig.unstage(&healthy));
+    // So does the stage of a volume that needs no tool.
+    staged(rig.stage(&healthy, FsType::Ext4));
+    done(rig.unstage(&healthy));
+    assert_eq!(rig.journal().matches(HELD).count(), 4, "tools at once");
+    let releaser = Releaser::start(&rig, Duration::ZERO);
+    for client in &mut askers {
+        assert!(staged(client.receive().expect("an answer")).checked);
+    }
+    drop(releaser);
+    for (volume, _) in &slow {
+        done(rig.unstage(volume));
+    }
+    row(
+        "F10",
+        "16 checks, of which 4 run and 12 wait for a place",
+        "statistics, publish, unpublish, unstage and stage of a healthy volume are done meanwhile, then all checks",
+    );
+}
+
+/// A path as long as a request may have one.
+fn long_path(rig: &Rig) -> KubeletPath {
+    let mut relative = "plugins/kubernetes.io/csi".to_owned();
+    while relative.len() < 3500 {
+        relative.push('/');
+        relative.push_str(&"x".repeat(200));
+    }
+    rig.kubelet(&relative)
+}
+
+#[test]
+fn a_flood_of_requests_is_bounded_and_others_are_served() {
+    if !able() {
+        return;
+    }
+    const FLOOD: usize = 20_000;
+    let rig = Rig::start();
+    let clean = image(&rig, "clean", true);
+    let (healthy, _attached) = copy(&rig, &clean);
+    staged(rig.stage(&healthy, FsType::Ext4));
+    let path = long_path(&rig);
+    let absent = || {
+        Operation::Stage(Stage {
+            disk: disk(&volume()),
+            staging: path.clone(),
+            ..rig.staging(&healthy, FsType::Ext4)
+        })
+    };
+    let flooding = Client::greeted(connect(&rig.socket(), AGENT));
+    let mut writing = Client::new(flooding.stream.try_clone().expect("clone"));
+    let mut reading = flooding;
+    let (mut busy, mut pending) = (0, 0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0..FLOOD {
+                writing.send_as(
+                    u64::try_from(number).expect("small") + 2,
+                    absent(),
+                    Duration::ZERO,
+                );
+            }
+        });
+        for _ in 0..FLOOD {
+            match reading.receive().expect("an answer") {
+                Outcome::Pending => pending += 1,
+                Outcome::Refused(refused) if refused.reason == Refusal::Busy => busy += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        writer.join().expect("writer");
+    });
+    let most = most_memory(&rig);
+    println!("flood: {pending} pending, {busy} busy, at most {most} bytes of memory");
+    assert!(most < MEMORY, "{most}");
+    // While its operations still wait, others are served, stages too.
+    let mut client = rig.client();
+    let stats = Operation::Stats(Stats {
+        volume: healthy.clone(),
+        path: rig.kubelet(&staging(&healthy)),
+    });
+    let usage = client.ask(stats, LONG);
+    assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+    done(rig.publish(&healthy, "p"));
+    done(rig.unpublish(&healthy, &target(&healthy, "p")));
+    done(rig.unstage(&healthy));
+    staged(rig.stage(&healthy, FsType::Ext4));
+    let Outcome::Inventory(inventory) = rig.ask(Operation::Inspect(Inspect::default())) else {
+        panic!("inventory expected");
+    };
+    assert!(!inventory.operations.is_empty(), "the flood is over");
+    done(rig.unstage(&healthy));
+    row(
+        "F11",
+        "20,000 stages of absent volumes on one connection, with wait 0",
+        &format!(
+            "{busy} are told busy, the broker never takes more than {} MiB, and a healthy volume is served",
+            most / MIB + 1
+        ),
+    );
+}
