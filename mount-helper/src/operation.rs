@@ -30,7 +30,7 @@ pub fn run(world: &World, operation: &Operation) -> Option<Outcome> {
         return Some(reason.into());
     }
     let Ok(_lane) = world.lanes.enter(operation) else {
-        return Refusal::Busy.into();
+        return Some(Refusal::Busy.into());
     };
     let outcome: Done<Outcome> = match operation {
         Operation::Stage(asked) => stage::stage(world, asked).map(Outcome::Staged),

@@ -2,7 +2,7 @@
 use crate::channel;
 use crate::job::{Job, Report};
 use crate::supervisor::RUNNER_WANTED;
-use crate::tool_places::ToolPlaces;
+use crate::tool_places::{TOOLS, ToolPlaces};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;

@@ -125,12 +125,6 @@ impl DiskRoots {
             .is_ok()
     }
 
-    /// Kernel's count of attachments when the disk of this number appeared; None when there is none.
-    pub fn sequence_of(&self, device: u64) -> Option<u64> {
-        let file = format!("{}/diskseq", Self::by_number(device));
-        self.read_sysfs(&file).ok()?.parse().ok()
-    }
-
     pub(super) fn by_number(device: u64) -> String {
         format!("dev/block/{}:{}", major(device), minor(device))
     }

@@ -114,7 +114,7 @@ pub fn take_over(world: &World) {
     };
     for mount in mounts.iter().filter(|mount| mount.read_only) {
         let relative = world.root.relative(mount);
-        let Some(number) = relative.and_then(|relative| bound_node(world, &relative)) else {
+        let Some(number) = relative.and_then(|relative| world.root.bound_node(&relative)) else {
             continue;
         };
         if let Some(sequence) = world.disks.sequence_of(number) {

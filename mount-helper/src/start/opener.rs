@@ -16,14 +16,16 @@ pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life:
     sys::ignore_stop_signals();
     let Opened {
         root,
+        sole,
         disks,
         taken,
+        switched,
         listener,
         rules: _,
         nodes,
     } = opened;
-    // The listener, the kubelet root and the memory of disks are the broker's.
-    drop((root, taken, listener));
+    // The lock, the listener, the kubelet root and the memory of disks are the broker's.
+    drop((root, sole, taken, switched, listener));
     let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
