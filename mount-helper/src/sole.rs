@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the other one may take beyond twice the time that it has for its end: it may be told to end only once this one is seen to run.
+/// How long the other one may take beyond three times what it has for its end: it is told to end once this pod is seen to run, and its
+/// agent ends before it.
 const LONGER: Duration = Duration::from_secs(5);
 /// Time between two tries.
 const PAUSE: Timespec = Timespec {
@@ -48,7 +49,7 @@ pub fn lock(root: &Root, grace: Duration) -> Result<Sole, NotSole> {
     }
     // The first process of a container hears only the signals that it asks for.
     let signals = sys::signal_descriptor()?;
-    let patience = grace * 2 + LONGER;
+    let patience = grace * 3 + LONGER;
     journal::warn(
         "waiting",
         &[
