@@ -1,5 +1,6 @@
-//! One helper for each kubelet root. A second one would take the first one's socket, and neither would know what the other is about to
-//! mount: it waits until the first has ended, as when a new pod of a DaemonSet starts before the old one is gone.
+//! One helper for each kubelet root. A second one would take the first one's socket, and neither
+//! would know what the other is about to mount: it waits until the first has ended, as when a new
+//! pod of a DaemonSet starts before the old one is gone.
 use crate::beneath;
 use crate::journal;
 use crate::place::Root;
@@ -11,8 +12,8 @@ use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the other one may take beyond three times what it has for its end: it is told to end once this pod is seen to run, and its
-/// agent ends before it.
+/// How long the other one may take beyond three times what it has for its end: it is told to end
+/// once this pod is seen to run, and its agent ends before it.
 const LONGER: Duration = Duration::from_secs(5);
 /// Time between two tries.
 const PAUSE: Timespec = Timespec {
@@ -20,7 +21,8 @@ const PAUSE: Timespec = Timespec {
     tv_nsec: 50_000_000,
 };
 
-/// The lock on the kubelet root. The kernel gives it up with the last process that has it, however that ends.
+/// The lock on the kubelet root. The kernel gives it up with the last process that has it, however
+/// that ends.
 #[derive(Debug)]
 pub struct Sole(#[expect(dead_code, reason = "held for as long as this lives")] OwnedFd);
 

@@ -1,5 +1,5 @@
-//! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which every mount, swap area and device above
-//! makes in whatever namespace, and sysfs.
+//! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which
+//! every mount, swap area and device above makes in whatever namespace, and sysfs.
 use super::{Device, DeviceError, DiskRoots};
 use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
@@ -38,8 +38,8 @@ impl Device {
 }
 
 impl DiskRoots {
-    /// Somebody has claimed it. So is a disk while one of its partitions is, and a partition while its disk is. One without a node
-    /// cannot be asked, and counts as claimed.
+    /// Somebody has claimed it. So is a disk while one of its partitions is, and a partition while
+    /// its disk is. One without a node cannot be asked, and counts as claimed.
     pub fn is_claimed(&self, part: &Part) -> Result<bool, DeviceError> {
         match self.open_node(&part.name, OFlags::RDONLY | OFlags::EXCL) {
             Ok(claim) if fstat(&claim)?.st_rdev == part.number => Ok(false),
@@ -58,8 +58,8 @@ impl DiskRoots {
         }
     }
 
-    /// A loop device that lies over one of these, which claims nothing. Kubelet lays one over what it shows to a pod, by the name that the
-    /// pod's place has, which is another.
+    /// A loop device that lies over one of these, which claims nothing. Kubelet lays one over what
+    /// it shows to a pod, by the name that the pod's place has, which is another.
     pub fn loop_over(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
         for name in self.listed("block")? {
             if !name.starts_with("loop") {
