@@ -33,7 +33,7 @@ pub(super) fn none_but_ours(
     let over = world.disks.loop_over(&parts).at(Step::FindDevice)?;
     let mut tries = 0;
     loop {
-        claims(world, &parts, &mut facts)?;
+        claims(world, device, &parts, &mut facts)?;
         match holders::judge(&facts, over.is_some()) {
             Ok(()) => return Ok(()),
             Err(Held::Claimed(_)) if tries < PASSERS_BY => {
@@ -118,11 +118,11 @@ fn is_ours(world: &World, relative: &str) -> bool {
 
 /// Whether a part is claimed; by whom is not told. A whole disk that the caller claims himself is
 /// left to that.
-fn claims(world: &World, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
+fn claims(world: &World, device: &Device, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
     let Some((whole, partitions)) = facts.split_first_mut() else {
         return Ok(());
     };
-    let claimed = |part: &Part| world.disks.is_claimed(part).at(Step::ClaimDevice);
+    let claimed = |part: &Part| device.is_claimed(&world.disks, part).at(Step::ClaimDevice);
     whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
     for (part, facts) in parts[1..].iter().zip(partitions) {
         // None is claimed while the disk is not.
