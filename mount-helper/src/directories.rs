@@ -94,9 +94,10 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
     }
 }
 
-/// It is what [`Act::MakeFile`] leaves: a regular file of root, empty, with this one name, and nothing mounted on it. The broker, which
-/// is not trusted to have looked, can neither rename nor write anything between this and what follows, and the kernel refuses to remove
-/// what it mounts there.
+/// It is what [`Act::MakeFile`] leaves: a regular file of root, empty, with this one name, and
+/// nothing mounted on it. The broker, which is not trusted to have looked, can neither rename nor
+/// write anything between this and what follows, and the kernel refuses to remove what it mounts
+/// there.
 fn looks_made_here(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let facts = statx(
         parent,

@@ -1,5 +1,6 @@
-//! Where operations are at work. Changes of one volume come one after the other; so that those of two volumes do not meet at one
-//! place, an operation has its place to itself, with what is above and beneath it.
+//! Where operations are at work. Changes of one volume come one after the other; so that those of
+//! two volumes do not meet at one place, an operation has its place to itself, with what is above
+//! and beneath it.
 use ebs_csi_wire::{KubeletPath, Operation};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,8 +16,9 @@ pub struct Lane<'l> {
 }
 
 impl Lanes {
-    /// Take the place that an operation changes; none for an operation that changes none. The error says that another volume's operation
-    /// has it: no two volumes have a place in common, so that nobody who is honest waits for it.
+    /// Take the place that an operation changes; none for an operation that changes none. The error
+    /// says that another volume's operation has it: no two volumes have a place in common, so that
+    /// nobody who is honest waits for it.
     pub fn enter(&self, operation: &Operation) -> Result<Lane<'_>, Taken> {
         let place = changed(operation).cloned();
         if let Some(place) = &place {

@@ -1,5 +1,6 @@
-//! Which disks this helper has had mounted itself: whatever keeps their file system alive in another mount namespace is a copy of that
-//! mount, and may be dealt with as one. A file system that was mounted by somebody else is his.
+//! Which disks this helper has had mounted itself: whatever keeps their file system alive in
+//! another mount namespace is a copy of that mount, and may be dealt with as one. A file system
+//! that was mounted by somebody else is his.
 use crate::content;
 use crate::device::Device;
 use crate::tools;
@@ -11,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 /// More attachments than a node sees between two starts of its helper.
 const MOST: usize = 4096;
 
-/// Sequence numbers of disks (`diskseq`) with the device numbers of what was mounted: a disk or a part of it.
+/// Sequence numbers of disks (`diskseq`) with the device numbers of what was mounted: a disk or a
+/// part of it.
 #[derive(Debug, Default)]
 pub struct Mounted(Mutex<BTreeSet<(u64, u64)>>);
 
@@ -31,7 +33,8 @@ impl Mounted {
         known.contains(&(sequence, number))
     }
 
-    /// It was, or its file system is one that this driver made for the volume, which an earlier helper may have mounted.
+    /// It was, or its file system is one that this driver made for the volume, which an earlier
+    /// helper may have mounted.
     pub fn accounts_for(&self, device: &Device, volume: &VolumeId) -> Result<bool, Errno> {
         if self.has(device.sequence(), device.number()) {
             return Ok(true);

@@ -56,8 +56,8 @@ impl Root {
         at_path(beneath::hold(&self.held, relative))
     }
 
-    /// A handle on what stands at a relative path, on which nothing is mounted, so that a mount is not stacked on another one: it may
-    /// have come since the place was judged.
+    /// A handle on what stands at a relative path, on which nothing is mounted, so that a mount is
+    /// not stacked on another one: it may have come since the place was judged.
     pub fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
         let held = self.hold(relative)?;
         match mount_id_at(&held).at(Step::ResolvePath)? {

@@ -1,5 +1,6 @@
-//! One helper for each kubelet root. A second one would take the first one's socket, and neither would know what the other is about to
-//! mount: it waits until the first has ended, as when a new pod of a DaemonSet starts before the old one is gone.
+//! One helper for each kubelet root. A second one would take the first one's socket, and neither
+//! would know what the other is about to mount: it waits until the first has ended, as when a new
+//! pod of a DaemonSet starts before the old one is gone.
 use crate::beneath;
 use crate::journal;
 use crate::place::Root;
@@ -11,7 +12,8 @@ use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the other one may take beyond twice the time that it has for its end: it may be told to end only once this one is seen to run.
+/// How long the other one may take beyond three times what it has for its end: it is told to end
+/// once this pod is seen to run, and its agent ends before it.
 const LONGER: Duration = Duration::from_secs(5);
 /// Time between two tries.
 const PAUSE: Timespec = Timespec {
@@ -19,7 +21,8 @@ const PAUSE: Timespec = Timespec {
     tv_nsec: 50_000_000,
 };
 
-/// The lock on the kubelet root. The kernel gives it up with the last process that has it, however that ends.
+/// The lock on the kubelet root. The kernel gives it up with the last process that has it, however
+/// that ends.
 #[derive(Debug)]
 pub struct Sole(#[expect(dead_code, reason = "held for as long as this lives")] OwnedFd);
 
@@ -48,7 +51,7 @@ pub fn lock(root: &Root, grace: Duration) -> Result<Sole, NotSole> {
     }
     // The first process of a container hears only the signals that it asks for.
     let signals = sys::signal_descriptor()?;
-    let patience = grace * 2 + LONGER;
+    let patience = grace * 3 + LONGER;
     journal::warn(
         "waiting",
         &[

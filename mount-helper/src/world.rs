@@ -84,8 +84,8 @@ impl World {
         })
     }
 
-    /// What is left of a disk that is gone looks like one of ours: made by a mount call of this helper, or one like it, of a disk that
-    /// could be a volume's.
+    /// What is left of a disk that is gone looks like one of ours: made by a mount call of this
+    /// helper, or one like it, of a disk that could be a volume's.
     fn was_a_volumes(&self, device: u64, block: bool) -> Done<bool> {
         let mounts = self.table.read().at(Step::ReadMountTable)?;
         Ok(mounts.iter().any(|mount| {

@@ -1,4 +1,5 @@
-//! Whether anybody but the helper uses a disk. The disk counts as a whole: whoever has one part of it is in the way of every other.
+//! Whether anybody but the helper uses a disk. The disk counts as a whole: whoever has one part of
+//! it is in the way of every other.
 
 /// What is known of a disk, or of a partition of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +14,8 @@ pub struct PartFacts {
     pub was_mounted: bool,
     /// Another block device is made of it.
     pub layered: bool,
-    /// Somebody has claimed it exclusively. So is a disk while a partition of it is claimed, and a partition while its disk is.
+    /// Somebody has claimed it exclusively. So is a disk while a partition of it is claimed, and a
+    /// partition while its disk is.
     pub claimed: bool,
     /// The operation claims it next for itself, which tells more than any look.
     pub claimed_next: bool,
@@ -32,7 +34,8 @@ pub enum Held {
     Claimed(usize),
 }
 
-/// Nobody but the helper, and the pods that it shows the disk to, uses the disk. `parts` are the whole disk and then its partitions.
+/// Nobody but the helper, and the pods that it shows the disk to, uses the disk. `parts` are the
+/// whole disk and then its partitions.
 ///
 /// # Errors
 /// [`Held`] says by what.

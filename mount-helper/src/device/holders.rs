@@ -1,8 +1,9 @@
-//! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which every mount, swap area and device above
-//! makes in whatever namespace, and sysfs.
+//! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which
+//! every mount, swap area and device above makes in whatever namespace, and sysfs.
 use super::{Device, DeviceError, DiskRoots};
 use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
+use std::num::NonZeroU32;
 
 /// A disk, or a partition of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Part {
     pub name: String,
     /// Kernel's device number.
     pub number: u64,
+    /// Its own number among the partitions; None for the whole disk.
+    pub partition: Option<NonZeroU32>,
 }
 
 impl Device {
@@ -20,6 +23,7 @@ impl Device {
         let mut parts = vec![Part {
             name: self.disk.clone(),
             number: self.whole,
+            partition: None,
         }];
         let names = roots.listed(&directory)?;
         // The rest of what sysfs says of the disk has other names.
@@ -30,25 +34,30 @@ impl Device {
             let part = format!("{directory}/{name}");
             if roots.start_beneath(&part).is_some() {
                 let number = roots.number_beneath(&part)?;
-                parts.push(Part { name, number });
+                let partition = roots.partition_of(number);
+                parts.push(Part {
+                    name,
+                    number,
+                    partition,
+                });
             }
         }
         Ok(parts)
     }
-}
 
-impl DiskRoots {
-    /// Somebody has claimed it. So is a disk while one of its partitions is, and a partition while its disk is. One without a node
-    /// cannot be asked, and counts as claimed.
-    pub fn is_claimed(&self, part: &Part) -> Result<bool, DeviceError> {
-        match self.open_node(&part.name, OFlags::RDONLY | OFlags::EXCL) {
+    /// Somebody has claimed a part of the disk. So is a disk while one of its partitions is, and a
+    /// partition while its disk is. One without a node cannot be asked, and counts as claimed.
+    pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
+        match roots.open_node(&part.name, OFlags::RDONLY | OFlags::EXCL) {
             Ok(claim) if fstat(&claim)?.st_rdev == part.number => Ok(false),
             Ok(_) => Err(DeviceError::Mismatch),
-            Err(DeviceError::Os(Errno::BUSY | Errno::NOENT)) => Ok(true),
+            Err(DeviceError::Absent | DeviceError::Os(Errno::BUSY | Errno::NOENT)) => Ok(true),
             Err(error) => Err(error),
         }
     }
+}
 
+impl DiskRoots {
     /// A block device (a volume of LVM, an array) that is made of this one.
     pub fn holder_of(&self, number: u64) -> Result<Option<String>, Errno> {
         match self.listed(&format!("{}/holders", Self::by_number(number))) {
@@ -58,8 +67,8 @@ impl DiskRoots {
         }
     }
 
-    /// A loop device that lies over one of these, which claims nothing. Kubelet lays one over what it shows to a pod, by the name that the
-    /// pod's place has, which is another.
+    /// A loop device that lies over one of these, which claims nothing. Kubelet lays one over what
+    /// it shows to a pod, by the name that the pod's place has, which is another.
     pub fn loop_over(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
         for name in self.listed("block")? {
             if !name.starts_with("loop") {

@@ -1,5 +1,6 @@
-//! A disk that somebody else uses is no volume, whatever a request calls it: not the node's own, not one that is mounted in a namespace
-//! that this process cannot see, not one beneath another block device. The whole disk counts, whichever part of it is asked for.
+//! A disk that somebody else uses is no volume, whatever a request calls it: not the node's own,
+//! not one that is mounted in a namespace that this process cannot see, not one beneath another
+//! block device. The whole disk counts, whichever part of it is asked for.
 use super::raw;
 use crate::device::{Access, Device, DeviceError, Part};
 use crate::journal;
@@ -14,11 +15,13 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// Times that a claimed disk is looked at again, 25 ms apart: programs that look at disks hold them for that moment.
+/// Times that a claimed disk is looked at again, 25 ms apart: programs that look at disks hold them
+/// for that moment.
 const PASSERS_BY: usize = 20;
 
-/// Refuse while the disk or a partition of it is held by anything but the mounts and raw publications of this helper. `claimed_next` is
-/// what the caller claims exclusively himself, and which is not looked at here.
+/// Refuse while the disk or a partition of it is held by anything but the mounts and raw
+/// publications of this helper. `claimed_next` is what the caller claims exclusively himself, and
+/// which is not looked at here.
 pub(super) fn none_but_ours(
     world: &World,
     device: &Device,
@@ -30,7 +33,7 @@ pub(super) fn none_but_ours(
     let over = world.disks.loop_over(&parts).at(Step::FindDevice)?;
     let mut tries = 0;
     loop {
-        claims(world, &parts, &mut facts)?;
+        claims(world, device, &parts, &mut facts)?;
         match holders::judge(&facts, over.is_some()) {
             Ok(()) => return Ok(()),
             Err(Held::Claimed(_)) if tries < PASSERS_BY => {
@@ -42,7 +45,8 @@ pub(super) fn none_but_ours(
     }
 }
 
-/// Keep everybody else from the disk until what is made of it stands. None where a pod has the disk already, and may have claimed it.
+/// Keep everybody else from the disk until what is made of it stands. None where a pod has the disk
+/// already, and may have claimed it.
 pub(super) fn claim_unless_shown(
     world: &World,
     device: &Device,
@@ -98,8 +102,8 @@ fn known(
     Ok(facts)
 }
 
-/// It stands where volumes are shown. Kubelet makes further mounts of them beneath a pod's directory (`volume-subpaths`). What stands
-/// on kubelet's own directories is theirs.
+/// It stands where volumes are shown. Kubelet makes further mounts of them beneath a pod's
+/// directory (`volume-subpaths`). What stands on kubelet's own directories is theirs.
 fn is_ours(world: &World, relative: &str) -> bool {
     let beneath = |place: &str| {
         relative
@@ -112,12 +116,13 @@ fn is_ours(world: &World, relative: &str) -> bool {
             && !PLACES.contains(&relative))
 }
 
-/// Whether a part is claimed; by whom is not told. A whole disk that the caller claims himself is left to that.
-fn claims(world: &World, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
+/// Whether a part is claimed; by whom is not told. A whole disk that the caller claims himself is
+/// left to that.
+fn claims(world: &World, device: &Device, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
     let Some((whole, partitions)) = facts.split_first_mut() else {
         return Ok(());
     };
-    let claimed = |part: &Part| world.disks.is_claimed(part).at(Step::ClaimDevice);
+    let claimed = |part: &Part| device.is_claimed(&world.disks, part).at(Step::ClaimDevice);
     whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
     for (part, facts) in parts[1..].iter().zip(partitions) {
         // None is claimed while the disk is not.
