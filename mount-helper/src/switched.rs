@@ -1,9 +1,10 @@
-//! Which disks this driver itself switched to read-only, for whoever has to switch them back: one that
-//! somebody else switched (`blockdev --setro`) stays as it is.
+//! Which disks this driver itself switched to read-only, for whoever has to switch them back: one
+//! that somebody else switched (`blockdev --setro`) stays as it is.
 //!
-//! A disk is known by the sequence number of its attachment (`diskseq`) and its number. The memory is a
-//! file beside the socket, as that of [`crate::taken`] is, with a line for each switch in either
-//! direction. A line is written before a disk becomes read-only and after it is writable again.
+//! A disk is known by the sequence number of its attachment (`diskseq`) and its number. The memory
+//! is a file beside the socket, as that of [`crate::taken`] is, with a line for each switch in
+//! either direction. A line is written before a disk becomes read-only and after it is writable
+//! again.
 use crate::device::Device;
 use crate::journal;
 use crate::taken::{append, read, replace};
@@ -43,8 +44,8 @@ impl Switched {
         path.into()
     }
 
-    /// Read what an earlier helper of this boot left, as far as its disks are `still_there` (sequence and
-    /// number), and go on from there. Without a file the memory ends with the process.
+    /// Read what an earlier helper of this boot left, as far as its disks are `still_there`
+    /// (sequence and number), and go on from there. Without a file the memory ends with the process.
     pub fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
         let found = read(path);
         let mut disks = found

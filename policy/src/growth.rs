@@ -1,5 +1,5 @@
-//! How an offline growth of ext is marked on the disk itself, so that whoever finds it cut short, on
-//! this node or another, knows that it was one (`deploy/docs/adr/0017-growth-cut-short.md`).
+//! How an offline growth of ext is marked on the disk itself, so that whoever finds it cut short,
+//! on this node or another, knows that it was one (`deploy/docs/adr/0017-growth-cut-short.md`).
 //!
 //! The full check right before it notes as its time not now but the next second whose lowest bits
 //! are made of the file system's identifier. `resize2fs` leaves that time as it is, every other

@@ -4,6 +4,7 @@ mod attacks;
 mod checks;
 mod confined;
 mod copied;
+mod crashes;
 mod disk_groups;
 mod elsewhere;
 mod ending;

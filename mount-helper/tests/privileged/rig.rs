@@ -194,10 +194,27 @@ impl Rig {
 
     /// Process id of a part, by its place among the supervisor's children: broker, directories.
     pub(crate) fn part(&self, name: &str) -> u32 {
+        self.part_now(name)
+            .unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
+    }
+
+    /// The same, when there is one.
+    pub(crate) fn part_now(&self, name: &str) -> Option<u32> {
         children(self.pid())
             .into_iter()
             .find(|pid| role(*pid) == name)
-            .unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
+    }
+
+    /// Kill what is left of the helpers of this rig, and wait for its end.
+    pub(crate) fn end_all(&self) {
+        let end = Instant::now() + LONG;
+        while let left @ [_, ..] = self.left_over().as_slice() {
+            for pid in left {
+                let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
+            }
+            assert!(Instant::now() < end, "still there: {left:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What stands at a path in the helper's own view.

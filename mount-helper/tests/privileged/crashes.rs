@@ -1,0 +1,372 @@
+//! A table of crashes: kill -9 of each process at every step of every operation on either file
+//! system, some also a moment later, and some a second time during the retry. Consecutive seeds go
+//! through all cells: `CRASH_SEEDS=10000` tries so many, `CRASH_FIRST=N` begins with seed N.
+use crate::rig::{
+    Attached, LONG, Rig, able, children, done, grows_mounted, shell, staged, staging, target,
+    volume,
+};
+use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Unpublish, Unstage, VolumeId};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const SEEDS: u64 = 300;
+const KEPT: &str = "written before the crash";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Act {
+    Format,
+    /// Of what was not unmounted in order (ext4), or was made elsewhere (XFS).
+    Check,
+    /// Of counters that are wrong (ext4), of a log that was not replayed (XFS).
+    Repair,
+    Growth,
+    Mount,
+    Attach,
+    Publish,
+    Unpublish,
+    Unstage,
+}
+
+const FORMAT: [&str; 8] = [
+    "stage-found",
+    "stage-looked",
+    "runner-started",
+    "tool-started",
+    "runner-finished",
+    "stage-made",
+    "stage-formatted",
+    "stage-prepared",
+];
+const EXAMINED: [&str; 5] = [
+    "runner-started",
+    "tool-started",
+    "runner-finished",
+    "stage-checked",
+    "stage-prepared",
+];
+
+/// The steps of an act, all of which it comes by.
+fn steps(act: Act, fs: FsType) -> &'static [&'static str] {
+    match act {
+        Act::Format => &FORMAT,
+        Act::Check | Act::Repair => &EXAMINED,
+        Act::Growth if fs == FsType::Xfs => &["stage-created"],
+        Act::Growth if grows_mounted() => &["stage-grown"],
+        Act::Growth => &[
+            "runner-started",
+            "tool-started",
+            "stage-marked",
+            "stage-grown",
+        ],
+        Act::Mount => &["stage-prepared", "stage-created"],
+        Act::Attach => &["stage-attached"],
+        Act::Publish => &["publish-made", "publish-attached"],
+        Act::Unpublish => &["unpublish-unmounted"],
+        Act::Unstage => &["unstage-synced", "unstage-unmounted", "unstage-removed"],
+    }
+}
+
+const ACTS: [Act; 9] = [
+    Act::Format,
+    Act::Check,
+    Act::Repair,
+    Act::Growth,
+    Act::Mount,
+    Act::Attach,
+    Act::Publish,
+    Act::Unpublish,
+    Act::Unstage,
+];
+const VICTIMS: [&str; 5] = ["supervisor", "broker", "directories", "runner", "tool"];
+
+#[derive(Clone, Copy, Debug)]
+struct Crash {
+    seed: u64,
+    act: Act,
+    fs: FsType,
+    point: &'static str,
+    victim: &'static str,
+    /// None: at the step. Else it is let go on, and the kill comes so much later.
+    later: Option<Duration>,
+    /// And once more in the retry, so much after it began.
+    again: Option<Duration>,
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % bound
+    }
+}
+
+fn in_a_runner(point: &str) -> bool {
+    matches!(point, "runner-started" | "tool-started" | "runner-finished")
+}
+
+/// Every cell of the table: consecutive seeds go through all of them.
+fn cells() -> Vec<(Act, FsType, &'static str, &'static str)> {
+    let mut cells = Vec::new();
+    for act in ACTS {
+        for fs in [FsType::Ext4, FsType::Xfs] {
+            for point in steps(act, fs) {
+                for victim in VICTIMS {
+                    let there = match victim {
+                        "runner" => in_a_runner(point),
+                        "tool" => *point == "tool-started",
+                        _ => true,
+                    };
+                    if there {
+                        cells.push((act, fs, *point, victim));
+                    }
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn crash(seed: u64, cells: &[(Act, FsType, &'static str, &'static str)]) -> Crash {
+    let mut random = Random(seed);
+    let at = usize::try_from(seed).expect("a seed") % cells.len();
+    let (act, fs, point, victim) = cells[at];
+    let mut moment = |one_in, micros| {
+        let some = random.below(one_in) == 0;
+        let after = Duration::from_micros(random.below(micros));
+        some.then_some(after)
+    };
+    Crash {
+        seed,
+        act,
+        fs,
+        point,
+        victim,
+        later: moment(2, 4_000),
+        again: moment(3, 30_000),
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+        // It may have ended by itself.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A volume in the state that the act begins with, and what asks for the act.
+fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
+    let first = volume();
+    let attached = rig.attach(&first, 320 * MIB);
+    let stage = |volume: &VolumeId| Operation::Stage(rig.staging(volume, crash.fs));
+    if crash.act == Act::Format {
+        let operation = stage(&first);
+        return (first, attached, operation);
+    }
+    staged(rig.stage(&first, crash.fs));
+    let root = rig.inside(&rig.kubelet(&staging(&first)));
+    fs::write(root.join("kept"), KEPT).expect("write");
+    let written = fs::File::open(root.join("kept")).expect("open");
+    written.sync_all().expect("sync");
+    drop(written);
+    if matches!(crash.act, Act::Check | Act::Repair) && crash.fs == FsType::Xfs {
+        // As another volume, which did not make it: cleanly unmounted, or as a power cut leaves it.
+        if crash.act == Act::Check {
+            done(rig.unstage(&first));
+        }
+        let copy = volume();
+        let image = rig.path("volumes").join(format!("{copy}.img"));
+        let paths = [attached.image.to_str(), image.to_str()].map(|path| path.expect("utf-8"));
+        shell("cp", &["--sparse=always", paths[0], paths[1]]);
+        done(rig.unstage(&first));
+        drop(attached);
+        let attached = rig.attach_image(image);
+        let mut asked = rig.staging(&copy, crash.fs);
+        asked.disk.origin = Origin::Copy;
+        return (copy, attached, Operation::Stage(asked));
+    }
+    if matches!(crash.act, Act::Publish | Act::Unpublish | Act::Unstage) {
+        let operation = match crash.act {
+            Act::Publish => Operation::PublishFilesystem(rig.publishing(&first, "p")),
+            Act::Unpublish => {
+                done(rig.publish(&first, "p"));
+                Operation::Unpublish(Unpublish {
+                    volume: first.clone(),
+                    target: rig.kubelet(&target(&first, "p")),
+                })
+            }
+            _ => Operation::Unstage(Unstage {
+                volume: first.clone(),
+                staging: rig.kubelet(&staging(&first)),
+            }),
+        };
+        return (first, attached, operation);
+    }
+    done(rig.unstage(&first));
+    let operation = match (crash.act, crash.fs) {
+        (Act::Check | Act::Repair, _) => {
+            if crash.act == Act::Repair {
+                let wrong = ["-w", "-R", "ssv free_inodes_count 7", &attached.path()];
+                shell("debugfs", &wrong);
+            }
+            shell("debugfs", &["-w", "-R", "ssv state 0", &attached.path()]);
+            stage(&first)
+        }
+        (Act::Growth, _) => {
+            attached.resize(512 * MIB);
+            stage(&first)
+        }
+        _ => stage(&first),
+    };
+    (first, attached, operation)
+}
+
+/// Kill one process of the tree, and then whatever is left of it, as the end of its container does.
+fn kill(rig: &mut Rig, victim: &str) -> bool {
+    let found = match victim {
+        "supervisor" => Some(rig.pid()),
+        "tool" => rig
+            .part_now("runner")
+            .and_then(|runner| children(runner).first().copied()),
+        other => rig.part_now(other),
+    };
+    if let Some(pid) = found {
+        signal(pid, Signal::KILL);
+    }
+    if found.is_none() || matches!(victim, "runner" | "tool") {
+        // The others notice, and answer; then they go, too.
+        std::thread::sleep(Duration::from_millis(3));
+        signal(rig.pid(), Signal::KILL);
+    }
+    rig.ended();
+    rig.end_all();
+    found.is_some()
+}
+
+fn survives(crash: Crash) -> bool {
+    let what = format!("seed {}: {crash:?}", crash.seed);
+    let mut rig = Rig::start();
+    let (volume, attached, operation) = prepared(&rig, crash);
+    rig.stop();
+    rig.run(&["--fault-point", crash.point]);
+    let mut client = rig.client();
+    client.send(operation.clone(), LONG);
+    rig.wait_for(&format!("fault-point name={}", crash.point));
+    if let Some(later) = crash.later {
+        let held = if in_a_runner(crash.point) {
+            "runner"
+        } else {
+            "broker"
+        };
+        if let Some(pid) = rig.part_now(held) {
+            signal(pid, Signal::USR1);
+        }
+        std::thread::sleep(later);
+    }
+    let mut killed = kill(&mut rig, crash.victim);
+    drop(client);
+    rig.run(&[]);
+    if let Some(again) = crash.again {
+        let mut client = rig.client();
+        client.send(operation.clone(), LONG);
+        std::thread::sleep(again);
+        killed |= kill(&mut rig, crash.victim);
+        drop(client);
+        rig.run(&[]);
+    }
+    let outcome = rig.ask(operation);
+    match &outcome {
+        Outcome::Staged(staged) => {
+            let blank = crash.act == Act::Format;
+            assert!(blank || !staged.formatted, "{what}: {outcome:?}");
+        }
+        Outcome::Done(_) => {}
+        _ => panic!("{what}: {outcome:?}\n{}", rig.journal()),
+    }
+    not_stacked(&rig, &what);
+    // Whatever became of it, it can be had again, with what was in it.
+    done(rig.unpublish(&volume, &target(&volume, "p")));
+    done(rig.unstage(&volume));
+    assert_eq!(rig.mounts(&attached), 0, "{what}");
+    let mut asked = rig.staging(&volume, crash.fs);
+    asked.disk.origin = Origin::Copy;
+    let last = staged(rig.ask(Operation::Stage(asked)));
+    assert!(!last.formatted, "{what}");
+    if crash.act != Act::Format {
+        let kept = rig.inside(&rig.kubelet(&staging(&volume))).join("kept");
+        assert_eq!(fs::read_to_string(kept).expect("kept"), KEPT, "{what}");
+    }
+    done(rig.unstage(&volume));
+    match crash.fs {
+        FsType::Xfs => shell("xfs_repair", &["-n", &attached.path()]),
+        _ => shell("e2fsck", &["-f", "-n", &attached.path()]),
+    };
+    killed
+}
+
+/// No path beneath the kubelet root is mounted on twice.
+#[track_caller]
+fn not_stacked(rig: &Rig, what: &str) {
+    let root = format!("{}/", rig.path("kubelet").display());
+    let mut seen = BTreeMap::new();
+    for line in rig.mountinfo().lines() {
+        let path = line.split(' ').nth(4).unwrap_or_default().to_owned();
+        if path.starts_with(&root) {
+            *seen.entry(path).or_insert(0) += 1;
+        }
+    }
+    assert!(seen.values().all(|times| *times == 1), "{what}: {seen:?}");
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
+}
+
+#[test]
+fn no_crash_leaves_work_for_a_person() {
+    if !able() {
+        return;
+    }
+    let (first, seeds) = (number("CRASH_FIRST", 0), number("CRASH_SEEDS", SEEDS));
+    let cells = cells();
+    let (next, began) = (AtomicU64::new(first), Instant::now());
+    let table = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + seeds {
+                        return;
+                    }
+                    let crash = crash(seed, &cells);
+                    let killed = survives(crash);
+                    let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+                    let row: &mut (u64, u64) =
+                        table.entry((crash.act, crash.fs.as_str())).or_default();
+                    row.0 += 1;
+                    row.1 += u64::from(killed);
+                }
+            });
+        }
+    });
+    let table = table.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{:<12}{:<6}{:>8}{:>8}", "act", "fs", "seeds", "killed");
+    for ((act, fs), (tried, killed)) in &table {
+        println!("{:<12}{fs:<6}{tried:>8}{killed:>8}", format!("{act:?}"));
+    }
+    println!(
+        "{seeds} seeds, {} cells, {:?}",
+        cells.len(),
+        began.elapsed()
+    );
+}
