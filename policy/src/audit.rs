@@ -392,10 +392,10 @@ Max open files            1024                 4096                 files
         let mut opener = helper(15, 10, 0);
         opener.status.gids = [profile::OPENER.identity.gid; 4];
         let tree = [
-            helper(10, 1, 65533),
+            helper(10, 1, 65525),
             helper(11, 10, 65531),
             helper(12, 10, 0),
-            helper(13, 10, 65533),
+            helper(13, 10, 65525),
             tool,
             opener,
         ];

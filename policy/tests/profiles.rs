@@ -562,3 +562,20 @@ fn only_unprivileged_starters_keep_further_groups() {
         assert_eq!(profile.identity.extra_groups(&status.groups), [2000]);
     }
 }
+
+#[test]
+fn no_process_has_a_user_that_others_are_given() {
+    // Distributions give 0 to 999 and 1000 to 60000, systemd's dynamic users have 61184 to 65519, base
+    // images 65532 (nonroot), 65533 and 65534 (nobody). 65520 to 65531 is nobody's.
+    for profile in ALL {
+        for id in [profile.identity.uid, profile.identity.gid] {
+            // Root is what the process that makes directories is about, and the group that passes
+            // kubelet's directories.
+            assert!(
+                id == 0 || (65520..=65531).contains(&id),
+                "{id} of {}",
+                profile.name
+            );
+        }
+    }
+}

@@ -74,7 +74,9 @@ async fn one_socket_serves_all_services_and_no_process_gains_a_privilege() {
         users.push(uid);
     }
     assert_eq!(with_mount, ["65531"], "the broker alone may mount");
-    for own in ["65528", "65529", "65530", "65531", "64532", "65533", "0"] {
+    for own in [
+        "65528", "65529", "65530", "65531", "65524", "65525", "65526", "0",
+    ] {
         assert_eq!(
             users.iter().filter(|uid| *uid == own).count(),
             1,

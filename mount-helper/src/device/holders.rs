@@ -1,7 +1,6 @@
 //! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which
 //! every mount, swap area and device above makes in whatever namespace, and sysfs.
-use super::{Device, DeviceError, DiskRoots};
-use rustix::fs::{OFlags, fstat};
+use super::{Access, Asked, Device, DeviceError, DiskRoots};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
@@ -48,8 +47,13 @@ impl Device {
     /// Somebody has claimed a part of the disk. So is a disk while one of its partitions is, and a
     /// partition while its disk is. One without a node cannot be asked, and counts as claimed.
     pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
-        match roots.open_node(&part.name, OFlags::RDONLY | OFlags::EXCL) {
-            Ok(claim) if fstat(&claim)?.st_rdev == part.number => Ok(false),
+        let asked = Asked {
+            partition: part.partition,
+            exclusive: true,
+            ..self.asked(Access::ReadOnly)
+        };
+        match roots.have_opened(&asked) {
+            Ok(claim) if claim.number() == part.number => Ok(false),
             Ok(_) => Err(DeviceError::Mismatch),
             Err(DeviceError::Absent | DeviceError::Os(Errno::BUSY | Errno::NOENT)) => Ok(true),
             Err(error) => Err(error),

@@ -6,6 +6,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs;
 
 const MIB: u64 = 1 << 20;
+const TOOL: u32 = ebs_csi_policy::profile::TOOL.identity.uid;
 const HELD: &str = "fault-point name=tool-started";
 
 /// An ext4 of this volume that was not unmounted in order.
@@ -64,7 +65,7 @@ fn limit(tool: u32, resource: Resource, most: u64) {
         maximum: Some(most),
     };
     std::thread::spawn(move || {
-        let (uid, gid) = (Uid::from_raw(65533), Gid::from_raw(65533));
+        let (uid, gid) = (Uid::from_raw(TOOL), Gid::from_raw(TOOL));
         rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
         rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
         prlimit(pid, resource, limit).expect("prlimit");

@@ -27,7 +27,7 @@ fn holds(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
 
 const ADMIN: u64 = 1 << 21;
 const SEARCH: u64 = 1 << 2;
-const NOBODY: [&str; 3] = ["65533 65533 65533 65533", "65533 65533 65533 65533", ""];
+const NOBODY: [&str; 3] = ["65525 65525 65525 65525", "65525 65525 65525 65525", ""];
 
 #[test]
 fn each_process_holds_what_its_profile_says() {
@@ -43,7 +43,7 @@ fn each_process_holds_what_its_profile_says() {
         ADMIN,
     );
     holds(rig.part("directories"), ["0 0 0 0", "0 0 0 0", ""], 0, 0);
-    let own = "64534 64534 64534 64534";
+    let own = "65526 65526 65526 65526";
     holds(rig.part("opener"), [own, own, "6"], 0, 0);
     assert_eq!(status(rig.pid(), "Threads"), "1");
     // Every thread of the broker has the filter, not only the one that installed it.

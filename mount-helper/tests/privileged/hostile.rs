@@ -2,6 +2,7 @@
 use crate::rig::{
     AGENT, Client, LONG, Rig, able, connect, done, refused, staged, staging, target, volume,
 };
+use ebs_csi_policy::profile::{BROKER, TOOL};
 use ebs_csi_wire::{FsType, Hello, Inspect, Operation, Outcome, Refusal, frame};
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +22,8 @@ fn only_the_agents_uid_is_answered() {
         return;
     }
     let rig = Rig::start();
-    for uid in [0, 65531, 65533] {
+    let (broker, tool) = (BROKER.identity.uid, TOOL.identity.uid);
+    for uid in [0, broker, tool, 65532] {
         let mut client = Client::new(connect(&rig.socket(), uid));
         // The helper may be faster with closing than this side with writing.
         let _ = client

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// The user and group under which the broker opens disks (policy/sandbox/mount-helper.toml).
-const BROKER: u32 = 65531;
+/// The user and group under which disks are opened (policy/sandbox/mount-helper.toml).
+const OPENER: u32 = ebs_csi_policy::profile::OPENER.identity.uid;
 const DISK: u32 = 6;
 
 fn disks(rig: &Rig) -> DiskRoots {
@@ -91,7 +91,7 @@ fn a_node_that_is_still_root_s_alone_is_waited_for() {
     // As the kernel makes it, before udev has given it to its group.
     mode(0o600);
     let look = &|patience: Duration| {
-        let (uid, gid) = (Uid::from_raw(BROKER), Gid::from_raw(BROKER));
+        let (uid, gid) = (Uid::from_raw(OPENER), Gid::from_raw(OPENER));
         rustix::thread::set_thread_groups(&[Gid::from_raw(DISK)]).expect("groups");
         rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
         rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");

@@ -1,6 +1,7 @@
 //! What a broker, a supervisor, a runner or a tool that was taken over can still do.
 mod broker;
 mod opener;
+mod peer;
 mod script;
 mod supervisor;
 mod sys;

@@ -1,5 +1,5 @@
 //! The helper's processes, as /proc shows them.
-use ebs_csi_policy::profile::OPENER;
+use ebs_csi_policy::profile::{BROKER, OPENER, RUNNER};
 use std::fs;
 
 pub(crate) fn children(pid: u32) -> Vec<u32> {
@@ -17,10 +17,14 @@ pub(crate) fn role(pid: u32) -> &'static str {
     if gid.split_whitespace().next() == Some(&OPENER.identity.gid.to_string()) {
         return "opener";
     }
-    match status(pid, "Uid").split_whitespace().next() {
-        Some("65531") => "broker",
-        Some("0") => "directories",
-        Some("65533") => "runner",
+    let uid = status(pid, "Uid");
+    let Some(uid) = uid.split_whitespace().next().and_then(|n| n.parse().ok()) else {
+        return "gone";
+    };
+    match uid {
+        0 => "directories",
+        uid if uid == BROKER.identity.uid => "broker",
+        uid if uid == RUNNER.identity.uid => "runner",
         _ => "gone",
     }
 }

@@ -1,0 +1,26 @@
+//! A container of the node that was given the helper's socket by mistake.
+use crate::attacks::row;
+use crate::rig::{Client, Rig, able, connect};
+use std::io::Read;
+
+/// What base images call `nonroot`, what is beside it, `nobody`, and root.
+const USERS: [u32; 4] = [65532, 65533, 65534, 0];
+
+#[test]
+fn users_of_base_images_are_no_peers() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    for user in USERS {
+        let mut client = Client::new(connect(&rig.socket(), user));
+        let read = client.stream.read(&mut [0]);
+        assert!(matches!(read, Ok(0) | Err(_)), "{user}: {read:?}");
+        rig.wait_for(&format!("peer-refused uid={user}"));
+    }
+    row(
+        "F20",
+        "connect as 65532, 65533, 65534 and 0, in the group of the socket",
+        "each is cut off; every process has a number from 65520 to 65531, which nobody gives away",
+    );
+}
