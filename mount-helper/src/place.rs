@@ -81,9 +81,18 @@ impl Root {
 
     /// What stands at a relative path.
     pub fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
+        Ok(self.look_and_list(relative, table)?.0)
+    }
+
+    /// The same, with every mount where it is one.
+    pub fn look_and_list(
+        &self,
+        relative: &str,
+        table: &MountTable,
+    ) -> Done<(PathFacts, Vec<Mount>)> {
         let held = match beneath::hold(&self.held, relative) {
             Ok(held) => held,
-            Err(Errno::NOENT) => return Ok(PathFacts::Missing),
+            Err(Errno::NOENT) => return Ok((PathFacts::Missing, Vec::new())),
             Err(errno) => return at_path(Err(errno)),
         };
         let facts = match fstat(&held) {
@@ -91,17 +100,19 @@ impl Root {
             // A file system that the kernel has shut down answers nothing; its mount is still there, to be taken away.
             Err(errno @ (Errno::IO | Errno::STALE | Errno::NOTCONN | Errno::NODEV)) => {
                 let by_name = self.by_name(relative, table)?;
-                return by_name.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok);
+                let facts = by_name.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok)?;
+                return Ok((facts, Vec::new()));
             }
             Err(errno) => return Err(errno).at(Step::ResolvePath),
         };
         let kind = FileType::from_raw_mode(facts.st_mode);
         let Some(id) = mount_id_at(&held).at(Step::ResolvePath)? else {
-            return Ok(match kind {
+            let facts = match kind {
                 FileType::Directory => PathFacts::Directory,
                 FileType::RegularFile => PathFacts::File,
                 _ => PathFacts::Other,
-            });
+            };
+            return Ok((facts, Vec::new()));
         };
         let mounts = table.read().at(Step::ReadMountTable)?;
         // Unmounted between the two looks: the caller's next look tells.
@@ -109,13 +120,14 @@ impl Root {
             return Err(Errno::AGAIN).at(Step::ReadMountTable);
         };
         let block = kind == FileType::BlockDevice;
-        Ok(PathFacts::Mounted(MountFacts {
+        let facts = PathFacts::Mounted(MountFacts {
             device: if block { facts.st_rdev } else { mount.device },
             block,
             whole: block || mount.root == "/",
             // The file system that holds a device node says nothing about writing to the device.
             read_only: mount.read_only || (!block && mount.superblock_read_only),
-        }))
+        });
+        Ok((facts, mounts))
     }
 
     /// The mount that the table has at a relative path, where nothing can be asked of the path itself. The last one covers the

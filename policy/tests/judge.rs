@@ -1210,3 +1210,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_volume_is_published_at_so_many_targets_and_no_more() {
+    let most = judge::PUBLICATIONS;
+    for (shown, expected) in [
+        (0, Ok(())),
+        (most - 1, Ok(())),
+        (most, Err(Refusal::TooManyPublications)),
+        (most + 1, Err(Refusal::TooManyPublications)),
+    ] {
+        assert_eq!(judge::one_more(shown), expected, "{shown}");
+    }
+}

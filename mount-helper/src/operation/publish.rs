@@ -38,7 +38,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
         device: device.number(),
     };
     identified(world, &asked.disk, &device, &facts)?;
-    let staging = world.look(staging_path)?;
+    let (staging, mounts) = world.root.look_and_list(staging_path, &world.table)?;
     let target = world.look(target_path)?;
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
     by_name::remember(world, &asked.disk, &device)?;
@@ -48,8 +48,10 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
             ..wire::Done::default()
         });
     };
-    let mounts = world.root.mounts_of(facts.device, &world.table)?;
-    let shown = mounts.iter().filter_map(|mount| mount.path.as_deref());
+    let of_volume = world
+        .root
+        .those(&mounts, |mount| mount.device == facts.device);
+    let shown = of_volume.iter().filter_map(|mount| mount.path.as_deref());
     judge::one_more(shown.filter(|path| *path != staging_path).count())?;
     if make {
         world
