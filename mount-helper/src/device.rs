@@ -119,6 +119,11 @@ impl Device {
         self.number
     }
 
+    /// Kernel's number of the whole disk.
+    pub fn whole(&self) -> u64 {
+        self.whole
+    }
+
     /// Kernel's count of attachments when it appeared: no two disks have the same, however often one comes back.
     pub fn sequence(&self) -> u64 {
         self.sequence

@@ -1,4 +1,5 @@
-//! Which disks a checker has looked at in full since they were attached. A helper that starts anew remembers nothing, and looks again.
+//! What is remembered of disks since they were attached: which a checker has looked at in full, and which a container had raw. A helper that
+//! starts anew remembers nothing, and looks again.
 use crate::device::Device;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,10 @@ const MOST: usize = 4096;
 /// Sequence numbers of disks (`diskseq`), which the kernel gives to each attachment once, with the device numbers of what was
 /// looked at: a disk or a part of it.
 #[derive(Debug, Default)]
-pub struct Examined(Mutex<BTreeSet<(u64, u64)>>);
+pub struct Examined {
+    sound: Mutex<BTreeSet<(u64, u64)>>,
+    raw: Mutex<BTreeSet<(u64, u64)>>,
+}
 
 impl Examined {
     /// It was looked at, and nothing wrong was left.
@@ -26,8 +30,22 @@ impl Examined {
     }
 
     /// Somebody may write to it by other ways than a file system.
-    pub fn forget(&self, device: &Device) {
+    pub fn used_raw(&self, device: &Device) {
         self.leave(device.sequence());
+        let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        raw.insert((device.sequence(), device.number()));
+        if raw.len() > MOST {
+            raw.pop_first();
+        }
+    }
+
+    /// Somebody could, since it was attached, to it or to what shares bytes with it.
+    pub fn was_used_raw(&self, device: &Device) -> bool {
+        let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        raw.iter().any(|(sequence, number)| {
+            let (own, whole) = (device.number(), device.whole());
+            *sequence == device.sequence() && (*number == own || *number == whole || own == whole)
+        })
     }
 
     fn leave(&self, sequence: u64) {
@@ -40,7 +58,7 @@ impl Examined {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<(u64, u64)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

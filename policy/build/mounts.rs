@@ -50,6 +50,7 @@ struct Refused {
 #[serde(deny_unknown_fields)]
 struct Area {
     from: String,
+    parts: Option<u32>,
     offset: u64,
     length: u64,
     why: String,
@@ -188,11 +189,16 @@ fn flag(row: &Flag) -> Result<String, String> {
 }
 
 fn area(row: &Area) -> Result<String, String> {
-    let from = match row.from.as_str() {
-        "start" => "Start",
-        "end" => "End",
-        "quarter" => "Quarter",
-        other => return Err(format!("{other:?} is not where an area begins")),
+    let from = match (row.from.as_str(), row.parts) {
+        ("start", None) => "Start".to_owned(),
+        ("end", None) => "End".to_owned(),
+        ("quarter", None) => "Quarter".to_owned(),
+        ("part", Some(parts @ 1..=1024)) => format!("Part({parts})"),
+        (other, parts) => {
+            return Err(format!(
+                "{other:?} with parts {parts:?} is not where an area begins"
+            ));
+        }
     };
     if row.length == 0 || !row.length.is_multiple_of(4096) || !row.offset.is_multiple_of(4096) {
         return Err(format!(

@@ -9,6 +9,8 @@ pub enum From {
     End,
     /// Offset back from each of the three inner quarters of the disk.
     Quarter,
+    /// Offset back from the middle of each of so many equal parts of the disk.
+    Part(u32),
 }
 
 /// A row of `mounts.toml`.
@@ -40,6 +42,10 @@ pub fn ranges(size: u64) -> Vec<(u64, u64)> {
                 From::End => vec![size.saturating_sub(area.offset)],
                 From::Quarter => (1..4)
                     .map(|quarter| (size / 4 * quarter).saturating_sub(area.offset))
+                    .collect(),
+                From::Part(parts) => (0..u64::from(parts))
+                    .map(|part| size / (2 * u64::from(parts)) * (2 * part + 1))
+                    .map(|middle| middle.saturating_sub(area.offset))
                     .collect(),
             };
             starts.into_iter().map(|start| {

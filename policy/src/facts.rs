@@ -4,7 +4,7 @@ use ebs_csi_wire::{ContentState, Seen, Signature};
 /// What a bounded look at a disk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Every signature area was read, directly and successfully, and was zero.
+    /// Every area of `mounts.toml` was read, directly and successfully, and was zero. Nothing is known of what lies between them.
     Blank,
     /// An ext2, ext3 or ext4 superblock.
     Ext(ExtFacts),
@@ -131,6 +131,8 @@ pub struct Evidence {
     pub unfinished: bool,
     /// A checker has looked at all of it since the disk was attached, and nothing but mounts has written to it since.
     pub examined: bool,
+    /// The disk itself was shown to a container, writable, since it was attached.
+    pub used_raw: bool,
 }
 
 /// A disk that was identified as the volume's.

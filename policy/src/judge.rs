@@ -188,11 +188,16 @@ fn by_content(
     content: &Content,
     evidence: Evidence,
 ) -> Result<StageDisk, Refusal> {
+    // Only a part of a blank disk was read: somebody else must say that there is nothing between. A format that began may be finished.
     let format = || {
         if asked.disk.origin == Origin::Copy {
             Err(Refusal::CopyWithoutFilesystem)
         } else if asked.read_only {
             Err(Refusal::ReadOnlyBlank)
+        } else if evidence.used_raw {
+            Err(Refusal::UsedRaw)
+        } else if asked.disk.origin == Origin::Unknown && !evidence.unfinished {
+            Err(Refusal::OriginUntold)
         } else {
             Ok(StageDisk {
                 preparation: Preparation::Format,

@@ -20,10 +20,27 @@ fn every_row_is_read_on_a_disk_that_is_large_enough() {
             From::Start => vec![area.offset],
             From::End => vec![size - area.offset],
             From::Quarter => (1..4).map(|n| size / 4 * n - area.offset).collect(),
+            From::Part(parts) => {
+                let part = size / u64::from(parts);
+                (0..u64::from(parts))
+                    .map(|n| part * n + part / 2 - area.offset)
+                    .collect()
+            }
         };
         for start in starts {
             assert!(covers(size, start), "{}", area.why);
             assert!(covers(size, start + area.length - 1), "{}", area.why);
+        }
+    }
+}
+
+#[test]
+fn no_long_stretch_of_a_disk_goes_unseen() {
+    for size in [512 * MIB, 4 * GIB, 100 * GIB, 16 << 40, 64 << 40] {
+        let mut end = 0;
+        for (start, length) in ranges(size) {
+            assert!(start - end <= size / 64, "{size}: {end} to {start}");
+            end = start + length;
         }
     }
 }

@@ -280,12 +280,20 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
         s.disk.origin = Origin::Copy;
     });
     let born_blank = stage(|s| s.disk.origin = Origin::Blank);
+    let of_fs = |fs| Stage {
+        fs,
+        ..born_blank.clone()
+    };
+    let (ext3_born_blank, xfs_born_blank) = (of_fs(FsType::Ext3), of_fs(FsType::Xfs));
     let group = 32768 * 4096;
     let rows = [
-        (&ext4, Content::Blank, Ok(FORMAT)),
-        (&ext3, Content::Blank, Ok(FORMAT)),
-        (&xfs4, Content::Blank, Ok(FORMAT)),
         (&born_blank, Content::Blank, Ok(FORMAT)),
+        (&ext3_born_blank, Content::Blank, Ok(FORMAT)),
+        (&xfs_born_blank, Content::Blank, Ok(FORMAT)),
+        // Only a part of it was read, and nobody says what is between.
+        (&ext4, Content::Blank, Err(Refusal::OriginUntold)),
+        (&ext3, Content::Blank, Err(Refusal::OriginUntold)),
+        (&xfs4, Content::Blank, Err(Refusal::OriginUntold)),
         (&reader, Content::Blank, Err(Refusal::ReadOnlyBlank)),
         (&copy, Content::Blank, Err(Refusal::CopyWithoutFilesystem)),
         (
@@ -469,6 +477,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             uuid: OURS,
             unfinished: matches!(&content, Content::Xfs(xfs) if xfs.in_progress),
             examined: false,
+            used_raw: false,
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence, UntrustedImages::Check);
         assert_eq!(
@@ -477,6 +486,29 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             "{content:?} for {}",
             asked.fs
         );
+    }
+}
+
+#[test]
+fn nothing_is_formatted_that_a_container_had_raw() {
+    let asked = stage(|s| s.disk.origin = Origin::Blank);
+    for unfinished in [false, true] {
+        let evidence = Evidence {
+            uuid: OURS,
+            unfinished,
+            examined: false,
+            used_raw: true,
+        };
+        for content in [Content::Blank, Content::Unknown { at: 3 }] {
+            let judged =
+                judge::stage_disk(&asked, &DISK, &content, evidence, UntrustedImages::Check);
+            let expected = if content == Content::Blank || unfinished {
+                Refusal::UsedRaw
+            } else {
+                Refusal::UnknownContent
+            };
+            assert_eq!(judged, Err(expected), "{content:?}");
+        }
     }
 }
 
@@ -531,6 +563,7 @@ fn a_format_that_never_finished_is_made_again() {
         uuid: OURS,
         unfinished: true,
         examined: false,
+        used_raw: false,
     };
     for (content, expected) in [
         (Content::Unknown { at: 3 }, Ok(FORMAT)),
@@ -704,7 +737,7 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
         // Nothing but mounts of this volume ever wrote to a volume that began blank.
         (&blank, foreign_ext(), false, Check, Ok(AS_IT_IS)),
         (&blank, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
-        (&ext4, Content::Blank, false, Deny, Ok(FORMAT)),
+        (&blank, Content::Blank, false, Deny, Ok(FORMAT)),
         (
             &own_copy,
             Content::Blank,
@@ -742,6 +775,7 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
             uuid: OURS,
             unfinished: false,
             examined,
+            used_raw: false,
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence, rule);
         assert_eq!(
@@ -1175,6 +1209,7 @@ proptest! {
         origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],
         read_only: bool,
         unfinished: bool,
+        used_raw: bool,
         bytes: u64,
     ) {
         let asked = stage(|s| {
@@ -1182,7 +1217,7 @@ proptest! {
             s.read_only = read_only;
             s.disk.origin = origin;
         });
-        let evidence = Evidence { uuid: OURS, unfinished, examined: false };
+        let evidence = Evidence { uuid: OURS, unfinished, examined: false, used_raw };
         let excused = match &content {
             Content::Xfs(x) => {
                 x.in_progress && x.uuid == OURS && fs == FsType::Xfs && evidence.unfinished
@@ -1197,7 +1232,7 @@ proptest! {
         if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence, UntrustedImages::Check) {
             if act.act().preparation == Preparation::Format {
                 prop_assert!(excused);
-                prop_assert!(origin != Origin::Copy && !read_only);
+                prop_assert!(origin != Origin::Copy && !read_only && !used_raw);
             }
             // A read-only request changes nothing on the disk; to examine it is to look.
             if read_only {

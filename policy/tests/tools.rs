@@ -63,6 +63,7 @@ fn a_plain_format_has_the_defaults_of_its_tool() {
             "/usr/sbin/mkfs.xfs",
             "-m",
             &format!("uuid={UUID_TEXT}"),
+            "-K",
             "-f",
             "-q",
             DISK
@@ -98,7 +99,7 @@ fn every_format_option_brings_its_arguments_in() {
     );
     let xfs = line(ToolId::MkfsXfs, FsType::Xfs, full);
     assert_eq!(
-        words(&xfs[1..xfs.len() - 5]),
+        words(&xfs[1..xfs.len() - 6]),
         [
             "-b",
             "size=4096",

@@ -127,6 +127,7 @@ pub(super) fn beside(
         uuid: crate::tools::identifier(volume),
         unfinished: false,
         examined: world.examined.has(device),
+        used_raw: world.examined.was_used_raw(device),
     };
     let permit = prepare::judged(world, asked, facts, &content, evidence)?;
     if permit.act().preparation != Preparation::Nothing {

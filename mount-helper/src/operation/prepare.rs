@@ -61,7 +61,7 @@ pub(super) fn prepare(
 ) -> Done<Prepared> {
     let mut claim = claim(world, device, asked)?;
     // A blank disk will want a format, whose runner gets ready while the rest of the disk is read.
-    let mut wanted = !asked.read_only && asked.disk.origin != Origin::Copy;
+    let mut wanted = !asked.read_only && asked.disk.origin == Origin::Blank;
     let mut format: Option<Waiting<'_>> = None;
     let content = directly(&claim, || {
         content::look_and(&claim, now(), || {
@@ -242,6 +242,7 @@ fn evidence(
         uuid,
         unfinished,
         examined: world.examined.has(device),
+        used_raw: world.examined.was_used_raw(device),
     };
     // A disk of which it cannot matter is not compared.
     let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))

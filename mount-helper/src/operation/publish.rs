@@ -135,7 +135,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     world.verify(&device)?;
     if !asked.read_only {
         // What is on the disk from now on, a container may have put there byte by byte.
-        world.examined.forget(&device);
+        world.examined.used_raw(&device);
     }
     let target = world.root.hold_free(target_path)?;
     mount.attach(&target)?;

@@ -10,7 +10,7 @@ use crate::volume_root;
 use crate::world::World;
 use ebs_csi_policy::facts::{Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
-use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage};
+use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -90,6 +90,7 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
         let act = match *permit.act() {
             Withdraw::Unmount { .. } => {
                 already = false;
+                note_raw(world, &asked.volume, &place);
                 unmount(world, &permit, relative)?;
                 fault_point::reached("unpublish-unmounted");
                 continue;
@@ -134,6 +135,15 @@ fn empty(world: &World, relative: &str) -> Done<()> {
         Ok(())
     } else {
         Err(Refusal::TargetOccupied.into())
+    }
+}
+
+/// A container had the disk itself, perhaps from a helper before this one.
+fn note_raw(world: &World, volume: &VolumeId, place: &PathFacts) {
+    let raw = matches!(place, PathFacts::Mounted(mount) if mount.block && !mount.read_only);
+    if raw && let Ok(device) = world.find_known(volume, world.partition_at(place), Access::ReadOnly)
+    {
+        world.examined.used_raw(&device);
     }
 }
 

@@ -26,6 +26,13 @@ fn foreign(rig: &Rig, volume: &VolumeId, fs: FsType) -> Stage {
     asked
 }
 
+/// The request for a volume of which nobody says how it began.
+fn untold(rig: &Rig, volume: &VolumeId, fs: FsType) -> Stage {
+    let mut asked = rig.staging(volume, fs);
+    asked.disk.origin = Origin::Unknown;
+    asked
+}
+
 fn stage_foreign(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
     rig.ask(Operation::Stage(foreign(rig, volume, fs)))
 }
@@ -211,7 +218,7 @@ fn the_switch_refuses_or_trusts_them() {
         for outcome in [
             stage_foreign(&rig, &volume, fs),
             // Nobody said where it was made.
-            rig.stage(&volume, fs),
+            rig.ask(Operation::Stage(untold(&rig, &volume, fs))),
         ] {
             assert_eq!(refused(outcome), Refusal::UntrustedImage);
         }
@@ -257,7 +264,11 @@ fn mounts_lose_device_nodes_and_set_user_id_bits_by_the_switch() {
         for (volume, restricted) in [(&ours, ours_restricted), (&theirs, theirs_restricted)] {
             // What the StorageClass says does not loosen it.
             let flags = MountFlag::parse_all("suid,dev").expect("flags");
-            let mut asked = rig.staging(volume, FsType::Ext4);
+            let mut asked = if *volume == ours {
+                rig.staging(volume, FsType::Ext4)
+            } else {
+                untold(&rig, volume, FsType::Ext4)
+            };
             asked.flags.clone_from(&flags);
             staged(rig.ask(Operation::Stage(asked)));
             let mut publish = rig.publishing(volume, "p");

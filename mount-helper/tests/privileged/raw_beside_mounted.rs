@@ -1,6 +1,8 @@
 //! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy each other.
 use crate::partitions::parted;
-use crate::rig::{Rig, able, block_target, disk, done, refused, staged, staging, told, volume};
+use crate::rig::{
+    Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
+};
 use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, Seen, Stage, VolumeId};
 use std::num::NonZeroU32;
 
@@ -22,7 +24,7 @@ fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
     let rig = Rig::start();
     for read_only in [false, true] {
         let volume = volume();
-        let _attached = rig.attach(&volume, 64 * MIB);
+        let attached = rig.attach(&volume, 64 * MIB);
         let place = block_target(&volume, "one");
         let shown = PublishBlock {
             disk: disk(&volume),
@@ -36,7 +38,15 @@ fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
         held_at(&rig, rig.unstage(&volume), &place);
         done(rig.unpublish(&volume, &place));
         assert!(done(rig.unstage(&volume)), "nothing was staged");
-        assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
+        if !read_only {
+            // What it wrote need not stand where a blank disk is read.
+            assert_eq!(refused(rig.stage(&volume, FsType::Ext4)), Refusal::UsedRaw);
+            shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
+        }
+        assert_eq!(
+            staged(rig.stage(&volume, FsType::Ext4)).formatted,
+            read_only
+        );
         held_at(&rig, rig.publish_block(&volume, "one"), &staging(&volume));
         done(rig.unstage(&volume));
     }
@@ -62,10 +72,6 @@ fn a_partition_counts_as_its_disk_and_not_as_its_neighbour() {
     let mount = |part: u32| rig.ask(Operation::Stage(of_part(&rig, &volume, part)));
     let hide = |pod: &str| done(rig.unpublish(&volume, &block_target(&volume, pod)));
 
-    assert!(!done(show(None, "whole")));
-    held_at(&rig, mount(2), &block_target(&volume, "whole"));
-    hide("whole");
-
     assert!(!done(show(Some(1), "first")));
     assert!(staged(mount(2)).formatted);
     for (part, pod) in [(None, "whole"), (Some(2), "second")] {
@@ -75,6 +81,11 @@ fn a_partition_counts_as_its_disk_and_not_as_its_neighbour() {
     held_at(&rig, rig.unstage(&volume), &block_target(&volume, "first"));
     hide("first");
     done(rig.unstage(&volume));
+    assert_eq!(refused(mount(1)), Refusal::UsedRaw);
+
+    assert!(!done(show(None, "whole")));
+    held_at(&rig, mount(2), &block_target(&volume, "whole"));
+    hide("whole");
     assert_eq!(
         refused(rig.stage(&volume, FsType::Ext4)),
         Refusal::PartitionTable

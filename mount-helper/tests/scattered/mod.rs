@@ -131,6 +131,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
         uuid: [0xeb; 16],
         unfinished: false,
         examined: false,
+        used_raw: false,
     };
     for images in [
         UntrustedImages::Deny,
@@ -143,7 +144,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
         let act = permit.act();
         if act.preparation == Preparation::Format {
             assert_eq!(*content, Content::Blank, "only zeros are formatted");
-            assert!(!read_only && origin != Origin::Copy);
+            assert!(!read_only && origin == Origin::Blank);
             continue;
         }
         // What is mounted is of the kind that was asked for, and not larger than its disk.

@@ -157,7 +157,9 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
         | Refusal::ReadOnlyBlank
         | Refusal::FilesystemErrors
         | Refusal::UntrustedImage
-        | Refusal::SuperblockAsks => Condition::ContentRefused,
+        | Refusal::SuperblockAsks
+        | Refusal::OriginUntold
+        | Refusal::UsedRaw => Condition::ContentRefused,
         Refusal::MountedDifferently => match asked {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,
@@ -372,6 +374,8 @@ mod tests {
             (Asked::Stage, Refusal::PathNotPlain, InvalidField),
             (Asked::Expand, Refusal::SizeOutOfRange, CapacityOutOfRange),
             (Asked::Stage, Refusal::UnknownContent, ContentRefused),
+            (Asked::Stage, Refusal::OriginUntold, ContentRefused),
+            (Asked::Stage, Refusal::UsedRaw, ContentRefused),
             (Asked::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
         ] {
             let condition = told(asked, &HelperError::Refused(refusal.into())).condition();

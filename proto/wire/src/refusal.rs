@@ -65,6 +65,10 @@ closed_enum! {
         DeviceReadOnly => "device-read-only",
         /// The volume is published at as many targets as one volume may be.
         TooManyPublications => "too-many-publications",
+        /// The disk reads as blank, and nobody said that the volume began blank.
+        OriginUntold => "origin-untold",
+        /// The disk reads as blank, and was published raw and writable since it was attached.
+        UsedRaw => "used-raw",
     }
 }
 
@@ -150,6 +154,12 @@ impl Refusal {
             }
             Self::SuperblockAsks => {
                 "the file system's superblock asks the kernel for a journal on another disk, or for default mount options that are not allowed; `dumpe2fs -h` on its disk shows both; `tune2fs -O ^has_journal` and then `tune2fs -j` move the journal, `tune2fs -E mount_opts=` and `tune2fs -o ^option` remove the options"
+            }
+            Self::OriginUntold => {
+                "the disk reads as blank in the places that are looked at, but the controller did not say that the volume was made blank, so it is not formatted; detach the volume and let this driver's controller attach it again, which says so, or make the file system by hand"
+            }
+            Self::UsedRaw => {
+                "the disk reads as blank in the places that are looked at, but it was published as a raw device since it was attached, so it is not formatted; if nothing on it is wanted, detach the volume and attach it again, or make the file system by hand"
             }
         }
     }

@@ -102,7 +102,7 @@ pub(crate) fn disk(volume: &VolumeId) -> Disk {
         device_hint: None,
         partition: None,
         size_at_attach: None,
-        origin: Origin::Unknown,
+        origin: Origin::Blank,
         source: Source::Elsewhere,
     }
 }

@@ -799,6 +799,10 @@ pub enum Refusal {
     DeviceReadOnly = 29,
     /// The volume is published at as many targets as one volume may be; a helper of the release before knows no bound.
     TooManyPublications = 30,
+    /// The disk reads as blank, and nobody said that the volume began blank.
+    OriginUntold = 31,
+    /// The disk reads as blank, and was published raw and writable since it was attached.
+    UsedRaw = 32,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -838,6 +842,8 @@ impl Refusal {
             Self::SuperblockAsks => "REFUSAL_SUPERBLOCK_ASKS",
             Self::DeviceReadOnly => "REFUSAL_DEVICE_READ_ONLY",
             Self::TooManyPublications => "REFUSAL_TOO_MANY_PUBLICATIONS",
+            Self::OriginUntold => "REFUSAL_ORIGIN_UNTOLD",
+            Self::UsedRaw => "REFUSAL_USED_RAW",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -874,6 +880,8 @@ impl Refusal {
             "REFUSAL_SUPERBLOCK_ASKS" => Some(Self::SuperblockAsks),
             "REFUSAL_DEVICE_READ_ONLY" => Some(Self::DeviceReadOnly),
             "REFUSAL_TOO_MANY_PUBLICATIONS" => Some(Self::TooManyPublications),
+            "REFUSAL_ORIGIN_UNTOLD" => Some(Self::OriginUntold),
+            "REFUSAL_USED_RAW" => Some(Self::UsedRaw),
             _ => None,
         }
     }
