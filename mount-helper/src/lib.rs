@@ -7,6 +7,7 @@ pub mod bell;
 pub mod beneath;
 pub mod broker;
 pub mod channel;
+pub mod comparison;
 pub mod confinement;
 pub mod content;
 pub mod device;

@@ -5,6 +5,7 @@ mod opener;
 use crate::bell::Bell;
 use crate::broker::{self, Broker};
 use crate::channel;
+use crate::comparison::Comparisons;
 use crate::confinement;
 use crate::device::{DiskRoots, Recognition, opener::lanes};
 use crate::directories::{self, Directories};
@@ -390,6 +391,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
             rules: opened.rules,
             examined: Examined::default(),
             mounted: Mounted::default(),
+            comparisons: Comparisons::default(),
             copied_mounts: settings.copied_mounts,
             taken: opened.taken,
             switched: opened.switched,

@@ -1,4 +1,5 @@
 //! The tools of the policy's table: asked for by the broker, run by the runner, their ends given a meaning.
+use crate::comparison;
 use crate::confinement;
 use crate::job::{End, Job, Report};
 use crate::journal;
@@ -13,7 +14,6 @@ use ebs_csi_wire::{
     ContentState, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd, VolumeId,
 };
 use rustix::fd::OwnedFd;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
@@ -83,14 +83,22 @@ pub fn format(
     made(world, asked, claim, waiting, time)
 }
 
-/// Make the file system of a request once more, in memory that is as large as the disk: what a format that began at
-/// `time` writes.
-pub fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<OwnedFd> {
+/// Make the file system of a request once more, in memory that stands in for the disk: what a format that began at `time` writes. It may
+/// take as long as `limit`.
+pub fn reference(
+    world: &World,
+    asked: &Stage,
+    bytes: u64,
+    time: u64,
+    limit: Duration,
+) -> Done<OwnedFd> {
     journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);
-    let memory = memfd_create("reference", MemfdFlags::CLOEXEC).at(Step::Format)?;
-    ftruncate(&memory, bytes).at(Step::Format)?;
-    made(world, asked, &memory, None, time)?;
-    Ok(memory)
+    let memory = comparison::memory(bytes).at(Step::Format)?;
+    let job = format_job(asked, time);
+    match ask_within(world, job, &memory, None, Step::Format, limit)? {
+        Meaning::Done => Ok(memory),
+        _ => Err(broken(Step::Format)),
+    }
 }
 
 fn format_job(asked: &Stage, time: u64) -> Job {
@@ -211,13 +219,25 @@ fn plain(tool: ToolId) -> Job {
 /// Have a job done, by the runner that waits with it or else by a new one.
 fn ask(
     world: &World,
-    mut job: Job,
+    job: Job,
     claim: &OwnedFd,
     waiting: Option<Waiting<'_>>,
     step: Step,
 ) -> Done<Meaning> {
+    ask_within(world, job, claim, waiting, step, Duration::MAX)
+}
+
+/// The same, in less time than the policy allows.
+fn ask_within(
+    world: &World,
+    mut job: Job,
+    claim: &OwnedFd,
+    waiting: Option<Waiting<'_>>,
+    step: Step,
+    limit: Duration,
+) -> Done<Meaning> {
     let tool = job.tool.tool().ok_or_else(|| broken(step))?;
-    let deadline = world.rules.deadline(tool);
+    let deadline = world.rules.deadline(tool).min(limit);
     job.deadline = deadline.as_secs();
     if !world.runners.take_place() {
         return Err(Stop::NoPlace);

@@ -1,4 +1,5 @@
 //! Everything that an operation may use, opened before the process confined itself.
+use crate::comparison::Comparisons;
 use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::directories::Directories;
 use crate::examined::Examined;
@@ -38,6 +39,8 @@ pub struct World {
     pub examined: Examined,
     /// Which disks this helper has had mounted.
     pub mounted: Mounted,
+    /// What stands on disks, compared with formats of their volumes.
+    pub comparisons: Comparisons,
     /// What is done about copies of mounts in other namespaces.
     pub copied_mounts: CopiedMounts,
     /// What disks without a serial were taken for.

@@ -4,6 +4,7 @@
 //! the same bytes, but for the time, and the time is read from where the disk has one. Each byte of the disk, where
 //! either of the two has anything and where a blank disk must be zero, has to be zero or the reference's. One other
 //! byte, and somebody else was here.
+use super::checksum::crc32c;
 use super::field::{le16, le32};
 use super::{ALIGNMENT, Memory, Reader, ext};
 use ebs_csi_policy::blank;
@@ -23,19 +24,67 @@ const LEAST: usize = 16;
 /// Bytes compared at a time.
 const PIECE: usize = 64 << 10;
 
+/// What a comparison came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of it was written by this format.
+    Explained,
+    /// At least one byte was not: a piece that has it. None where there is no such piece.
+    Strange(Option<Witness>),
+    /// The format in memory has another geometry (a disk may have other sectors): nothing can be compared.
+    Incomparable,
+}
+
+/// A piece of a disk that no format of its volume explains, as it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witness {
+    at: u64,
+    length: u64,
+    checksum: u32,
+}
+
+impl Witness {
+    pub(super) fn of(at: u64, found: &[u8]) -> Self {
+        Self {
+            at,
+            length: found.len() as u64,
+            checksum: crc32c(!0, found),
+        }
+    }
+
+    /// It is on `disk`, read directly, as it was.
+    pub fn stands(&self, disk: impl AsFd) -> Result<bool, Errno> {
+        let mut memory = Memory::of(PIECE);
+        let piece = memory.aligned();
+        let found = Reader {
+            disk,
+            piece: &mut [],
+        }
+        .read_into(piece, self.at, self.length)?;
+        Ok(crc32c(!0, found) == self.checksum)
+    }
+}
+
 /// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
-pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<bool, Errno> {
+pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let loose = Loose::of(&memory)?;
     let areas = areas(&memory, size)?;
-    let (mut all, mut set) = (true, 0);
+    let (mut witness, mut set) = (None, 0);
     side_by_side(disk, memory, &areas, |at, found, expected| {
         set += found.iter().filter(|byte| **byte != 0).count();
-        all = found.iter().zip(expected).enumerate().all(|(index, pair)| {
+        let all = found.iter().zip(expected).enumerate().all(|(index, pair)| {
             *pair.0 == 0 || pair.0 == pair.1 || loose.covers(at + index as u64)
         });
+        if !all {
+            witness = Some(Witness::of(at, found));
+        }
         all
     })?;
-    Ok(all && set >= LEAST)
+    Ok(if witness.is_none() && set >= LEAST {
+        Verdict::Explained
+    } else {
+        Verdict::Strange(witness)
+    })
 }
 
 /// Where anything may stand that is compared: where the format in `memory` has anything, and where a blank disk must be zero.

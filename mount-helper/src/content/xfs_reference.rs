@@ -6,7 +6,7 @@
 //! but this format writes that beneath such a superblock. Where the superblock itself did not reach the disk nothing is excused but times.
 use super::checksum::crc32c;
 use super::field::{be16, be32, be64, id, le32};
-use super::reference::{areas, fill, side_by_side};
+use super::reference::{Verdict, Witness, areas, fill, side_by_side};
 use super::xfs;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -19,17 +19,6 @@ const LEAST: usize = 16;
 const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 
-/// What the comparison came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// All of it was written by this format.
-    Explained,
-    /// At least one byte was not.
-    Strange,
-    /// The format in memory has another geometry (a disk may have other sectors): nothing can be compared.
-    Incomparable,
-}
-
 /// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
 pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let mut made = vec![0; BLOCK];
@@ -38,7 +27,7 @@ pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict
     if layout.sector != SECTOR || layout.block != BLOCK {
         return Ok(Verdict::Incomparable);
     }
-    let (mut all, mut set, mut comparable) = (true, 0, true);
+    let (mut witness, mut set, mut comparable) = (None, 0, true);
     side_by_side(
         disk,
         &memory,
@@ -51,16 +40,19 @@ pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict
                 comparable = Layout::of(found).same_geometry(&layout);
             }
             set += found.iter().filter(|byte| **byte != 0).count();
-            all = layout.explains(at, found, expected);
+            let all = layout.explains(at, found, expected);
+            if !all {
+                witness = Some(Witness::of(at, found));
+            }
             all && comparable
         },
     )?;
     Ok(if !comparable {
         Verdict::Incomparable
-    } else if all && set >= LEAST {
+    } else if witness.is_none() && set >= LEAST {
         Verdict::Explained
     } else {
-        Verdict::Strange
+        Verdict::Strange(witness)
     })
 }
 

@@ -1,8 +1,9 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
 use super::{by_name, examine};
-use crate::content::xfs_reference::{self, Verdict};
-use crate::content::{self, reference as ext_reference};
+use crate::comparison::{self, Compared};
+use crate::content::reference::{self as ext_reference, Verdict};
+use crate::content::{self, xfs_reference};
 use crate::device::{Access, Device, DeviceError};
 use crate::fault_point;
 use crate::outcome::{At, Done, Stop, broken};
@@ -17,6 +18,7 @@ use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Refused, Stage, Step, ToolEn
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use std::time::{Duration, Instant};
 
 /// What was done to the disk.
 #[derive(Debug)]
@@ -249,61 +251,125 @@ fn evidence(
         && !asked.read_only
         && asked.disk.origin != Origin::Copy;
     let bytes = device.bytes();
-    let unfinished = match asked.fs {
-        _ if !could_be => false,
-        FsType::Ext3 | FsType::Ext4 => {
-            bytes <= ext_reference::LARGEST && explained(world, asked, claim, bytes)?
+    let largest = match asked.fs {
+        FsType::Ext3 | FsType::Ext4 => ext_reference::LARGEST,
+        FsType::Xfs => xfs_reference::LARGEST,
+    };
+    if !could_be {
+        return Ok(as_it_is(false));
+    }
+    if bytes > largest {
+        // Too large to be made again in memory: the mark and the identifier of an XFS have to do.
+        return Ok(as_it_is(marked && asked.fs == FsType::Xfs));
+    }
+    let compared = Compared {
+        content: content.clone(),
+        uuid,
+        fs: asked.fs,
+        format: asked.format,
+    };
+    if let Some(witness) = world.comparisons.known(device, &compared) {
+        // Whoever erased that piece may have erased all that was not the format's.
+        let stands = witness.map(|witness| directly(claim, || witness.stands(claim)));
+        if stands.transpose()?.unwrap_or(true) {
+            return Ok(as_it_is(false));
         }
-        // Too large to be made again in memory: the mark and the identifier have to do.
-        FsType::Xfs if bytes > xfs_reference::LARGEST => marked,
-        FsType::Xfs => {
-            let Some(memory) = reference(world, asked, bytes, now())? else {
-                return Ok(as_it_is(false));
+    }
+    let Some(_alone) = world.comparisons.begin() else {
+        return Err(Refusal::Busy.into());
+    };
+    let reference = Reference {
+        world,
+        asked,
+        claim,
+        bytes,
+        end: Instant::now() + comparison::TIME,
+    };
+    let verdict = match asked.fs {
+        FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
+        FsType::Xfs => reference.explains_xfs()?,
+    };
+    if let Verdict::Strange(witness) = verdict {
+        world.comparisons.found_strange(device, compared, witness);
+    }
+    Ok(as_it_is(match verdict {
+        Verdict::Explained => true,
+        Verdict::Strange(_) => false,
+        Verdict::Incomparable => marked,
+    }))
+}
+
+/// What a format of the request would have written to its disk.
+struct Reference<'r> {
+    world: &'r World,
+    asked: &'r Stage,
+    claim: &'r OwnedFd,
+    bytes: u64,
+    /// When there is no more time.
+    end: Instant,
+}
+
+impl Reference<'_> {
+    /// The format in memory; None when its tool makes none on such a disk, and so never began one there, or none that the bounds of a
+    /// comparison allow.
+    fn made(&self, time: u64) -> Done<Option<OwnedFd>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left < Duration::from_secs(1) {
+            return Ok(None);
+        }
+        match tools::reference(self.world, self.asked, self.bytes, time, left) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(Stop::Failed(Failed {
+                tool: Some(ToolEnd::Exited(_)),
+                ..
+            })) => Ok(None),
+            Err(Stop::Failed(failed)) if failed.step == Step::ToolDeadline => Ok(None),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn explains_xfs(&self) -> Done<Verdict> {
+        let Some(memory) = self.made(now())? else {
+            return Ok(Verdict::Strange(None));
+        };
+        directly(self.claim, || {
+            xfs_reference::explains(self.claim, &memory, self.bytes)
+        })
+    }
+
+    /// All that stands on the disk was written by an ext format of this volume.
+    fn explains_ext(&self) -> Done<Verdict> {
+        let time = now();
+        let explained = |memory: &OwnedFd| {
+            directly(self.claim, || {
+                ext_reference::explains(self.claim, memory, self.bytes)
+            })
+        };
+        let times = {
+            let Some(memory) = self.made(time)? else {
+                return Ok(Verdict::Strange(None));
             };
-            let verdict = directly(claim, || xfs_reference::explains(claim, &memory, bytes))?;
-            match verdict {
-                Verdict::Explained => true,
-                Verdict::Strange => false,
-                Verdict::Incomparable => marked,
+            let times = directly(self.claim, || {
+                ext_reference::times(self.claim, &memory, self.bytes, time)
+            })?;
+            if times.is_empty() {
+                return explained(&memory);
+            }
+            times
+        };
+        // The first time is the likeliest one.
+        let mut first = None;
+        for time in times {
+            let Some(memory) = self.made(time)? else {
+                break;
+            };
+            match explained(&memory)? {
+                Verdict::Strange(witness) => first = first.or(witness),
+                verdict => return Ok(verdict),
             }
         }
-    };
-    Ok(as_it_is(unfinished))
-}
-
-/// The format of a request in memory; None when its tool makes none on such a disk, and so never began one there.
-fn reference(world: &World, asked: &Stage, bytes: u64, time: u64) -> Done<Option<OwnedFd>> {
-    match tools::reference(world, asked, bytes, time) {
-        Ok(memory) => Ok(Some(memory)),
-        Err(Stop::Failed(Failed {
-            tool: Some(ToolEnd::Exited(_)),
-            ..
-        })) => Ok(None),
-        Err(stop) => Err(stop),
+        Ok(Verdict::Strange(first))
     }
-}
-
-/// All that stands on the disk was written by an ext format of this volume.
-fn explained(world: &World, asked: &Stage, claim: &OwnedFd, bytes: u64) -> Done<bool> {
-    let time = now();
-    let times = {
-        let Some(memory) = reference(world, asked, bytes, time)? else {
-            return Ok(false);
-        };
-        let times = directly(claim, || ext_reference::times(claim, &memory, bytes, time))?;
-        if times.is_empty() {
-            return directly(claim, || ext_reference::explains(claim, &memory, bytes));
-        }
-        times
-    };
-    for time in times {
-        if let Some(memory) = reference(world, asked, bytes, time)?
-            && directly(claim, || ext_reference::explains(claim, &memory, bytes))?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Read directly: what counts is what the disk holds, not what memory remembers of it. The claim then loses the flag

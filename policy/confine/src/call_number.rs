@@ -77,7 +77,6 @@ const EVERYWHERE: &[(&str, i64)] = numbers! {
     lseek => SYS_lseek,
     madvise => SYS_madvise,
     membarrier => SYS_membarrier,
-    memfd_create => SYS_memfd_create,
     mkdirat => SYS_mkdirat,
     mknodat => SYS_mknodat,
     mmap => SYS_mmap,

@@ -1,10 +1,15 @@
 //! What a disk may hold, and what a tool may need to look at it.
 use super::row;
-use crate::rig::{Attached, Rig, able, block_target, done, refused, shell, staged, told, volume};
+use crate::rig::{
+    Attached, LONG, Rig, able, block_target, done, refused, shell, staged, told, volume,
+};
 use ebs_csi_policy::blank;
-use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal, VolumeId};
+use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::{FormatOptions, FsType, Operation, Origin, Outcome, Refusal, VolumeId};
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
@@ -157,5 +162,102 @@ fn blank_is_not_enough_where_nobody_says_that_it_began_so() {
         "F7",
         "a disk that reads as blank, of unknown origin or published raw before, is staged",
         "refused with the reason, no tool runs",
+    );
+}
+
+/// Bytes that the broker keeps in files of its own memory.
+fn kept_in_memory(broker: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{broker}/fd")).expect("broker");
+    files
+        .flatten()
+        .filter(|entry| {
+            // A file without a name: its content is nowhere but in memory.
+            fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().ends_with(" (deleted)"))
+        })
+        .filter_map(|entry| fs::metadata(entry.path()).ok())
+        .filter(|facts| facts.is_file())
+        .map(|facts| facts.blocks() * 512)
+        .sum()
+}
+
+/// What is left of somebody's data is compared with a format of this volume.
+#[test]
+fn a_comparison_is_bounded_and_made_once() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let broker = rig.part("broker");
+    let over = AtomicBool::new(false);
+    // With these options a format of 4 TiB writes more than a gigabyte.
+    let ask = |volume: &VolumeId| {
+        let mut asked = rig.staging(volume, FsType::Ext4);
+        asked.disk.origin = Origin::Blank;
+        let options = UncheckedFormatOptions {
+            block_size: 1024,
+            ..UncheckedFormatOptions::default()
+        };
+        asked.format = FormatOptions::check(options).expect("options");
+        let end = Instant::now() + LONG * 5;
+        loop {
+            assert!(Instant::now() < end, "never answered");
+            match rig.ask(Operation::Stage(asked.clone())) {
+                Outcome::Refused(refused) if refused.reason == Refusal::Busy => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Outcome::Pending => {}
+                other => return refused(other),
+            }
+        }
+    };
+    let disks: Vec<_> = (0..4)
+        .map(|_| {
+            let volume = volume();
+            let attached = rig.attach(&volume, 4 << 40);
+            write_at(&attached, 3000, &noise(100));
+            (volume, attached)
+        })
+        .collect();
+    let most = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Relaxed) {
+                most = most.max(kept_in_memory(broker));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            most
+        });
+        let askers: Vec<_> = disks
+            .iter()
+            .map(|(volume, _)| scope.spawn(|| ask(volume)))
+            .collect();
+        for asker in askers {
+            assert_eq!(asker.join().expect("an answer"), Refusal::UnknownContent);
+        }
+        over.store(true, Ordering::Relaxed);
+        watch.join().expect("the watch")
+    });
+    println!("at most {} MiB were kept in memory", most / MIB);
+    assert!(most <= 160 * MIB, "{} MiB", most / MIB);
+    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 4);
+    // Kubelet asks again and again.
+    for (volume, _) in &disks {
+        assert_eq!(ask(volume), Refusal::UnknownContent);
+    }
+    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 4);
+    // Other content, and another attachment, are compared again.
+    write_at(&disks[0].1, 2000, &noise(100));
+    assert_eq!(ask(&disks[0].0), Refusal::UnknownContent);
+    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 5);
+    let (volume, attached) = disks.into_iter().last().expect("a disk");
+    let image = attached.image.clone();
+    drop(attached);
+    let _attached = rig.attach_image(image);
+    assert_eq!(ask(&volume), Refusal::UnknownContent);
+    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 6);
+    row(
+        "F12",
+        "four disks of 4 TiB with unknown content are staged at once, twice",
+        "one comparison at a time, at most 160 MiB of memory, once for each attachment",
     );
 }

@@ -1,0 +1,146 @@
+//! What stands on a disk is compared with a format of its volume, made once more in memory: one comparison at a time, with bounded memory
+//! and time, and not again for what was found strange while the disk stays attached.
+use crate::beneath;
+use crate::content::reference::Witness;
+use crate::device::Device;
+use ebs_csi_policy::facts::Content;
+use ebs_csi_wire::{FormatOptions, FsType};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{OFlags, ftruncate};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Most memory that a format may take, in bytes. One with the usual options takes 60 MiB on a disk of 4 TiB (ext4), and 130 MiB on one of
+/// 256 GiB (XFS, whose log is written with zeros).
+const MEMORY: u64 = 160 << 20;
+
+/// Longest time for all formats of one comparison. Those with the usual options take some seconds.
+pub const TIME: Duration = Duration::from_secs(60);
+
+/// More attachments than a node sees between two starts of its helper; beyond that the oldest are compared again.
+const MOST: usize = 4096;
+
+/// What was compared with what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// What a look at the disk found.
+    pub content: Content,
+    /// Identifier of the volume's formats.
+    pub uuid: [u8; 16],
+    /// The file system of the format.
+    pub fs: FsType,
+    /// How it is made.
+    pub format: FormatOptions,
+}
+
+/// What was compared, and a piece of the disk that the format does not explain.
+type Strange = (Compared, Option<Witness>);
+
+/// The comparisons of this process.
+#[derive(Debug, Default)]
+pub struct Comparisons {
+    running: Mutex<()>,
+    /// By the sequence number of the disk (`diskseq`) and the device number.
+    strange: Mutex<BTreeMap<(u64, u64), Strange>>,
+}
+
+impl Comparisons {
+    /// The right to compare, until it is dropped; None while another comparison runs.
+    pub fn begin(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.running.try_lock() {
+            Ok(right) => Some(right),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// What stood there, when this was compared before, and was something else than the format.
+    pub fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
+        let strange = self.strange();
+        let (before, witness) = strange.get(&key(device))?;
+        (before == compared).then_some(*witness)
+    }
+
+    /// Something else than the format stands there.
+    pub fn found_strange(&self, device: &Device, compared: Compared, witness: Option<Witness>) {
+        self.insert(key(device), (compared, witness));
+    }
+
+    fn insert(&self, disk: (u64, u64), found: Strange) {
+        let mut strange = self.strange();
+        strange.insert(disk, found);
+        if strange.len() > MOST {
+            strange.pop_first();
+        }
+    }
+
+    fn strange(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Strange>> {
+        self.strange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(device: &Device) -> (u64, u64) {
+    (device.sequence(), device.number())
+}
+
+/// A file that is as large as a disk, in memory of its own: a file system that nobody can see, and that is full when it holds [`MEMORY`].
+/// A file of memfd_create(2) has no such bound, and what it takes is charged to whoever writes it first.
+pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "size", MEMORY.to_string())?;
+    fsconfig_set_string(context.as_fd(), "nr_inodes", "4")?;
+    fsconfig_set_string(context.as_fd(), "mode", "0700")?;
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    // Without a name, and without a way to one.
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
+    let file = beneath::open(&mount, ".", flags)?;
+    ftruncate(&file, disk_bytes)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(at: u64) -> Strange {
+        let compared = Compared {
+            content: Content::Unknown { at },
+            uuid: [7; 16],
+            fs: FsType::Ext4,
+            format: FormatOptions::default(),
+        };
+        (compared, None)
+    }
+
+    #[test]
+    fn one_compares_at_a_time() {
+        let comparisons = Comparisons::default();
+        let right = comparisons.begin();
+        assert!(right.is_some() && comparisons.begin().is_none());
+        drop(right);
+        assert!(comparisons.begin().is_some());
+    }
+
+    #[test]
+    fn the_last_verdict_is_kept_and_no_list_grows_for_ever() {
+        let comparisons = Comparisons::default();
+        for sequence in 0..MOST as u64 + 1 {
+            comparisons.insert((sequence, 7), compared(1));
+        }
+        comparisons.insert((1, 7), compared(2));
+        let strange = comparisons.strange();
+        assert_eq!(strange.len(), MOST);
+        assert_eq!(strange.get(&(0, 7)), None);
+        assert_eq!(strange.get(&(1, 7)), Some(&compared(2)));
+    }
+}
