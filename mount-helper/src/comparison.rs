@@ -1,5 +1,6 @@
-//! What stands on a disk is compared with a format of its volume, made once more in memory: one comparison at a time, with bounded memory
-//! and time, and not again for what was found strange while the disk stays attached.
+//! What stands on a disk is compared with a format of its volume, made once more in memory: one
+//! comparison at a time, with bounded memory and time, and not again for what was found strange
+//! while the disk stays attached.
 use crate::beneath;
 use crate::content::reference::Witness;
 use crate::device::Device;
@@ -16,14 +17,16 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Most memory that a format may take, in bytes. One with the usual options takes 60 MiB on a disk of 4 TiB (ext4), and 130 MiB on one of
-/// 256 GiB (XFS, whose log is written with zeros).
+/// Most memory that a format may take, in bytes. One with the usual options takes 57 MiB on a disk
+/// of 4 TiB (ext4), 146 MiB on one of 2 TiB (ext3), and 129 MiB on one of 256 GiB (XFS, whose log is
+/// written with zeros).
 const MEMORY: u64 = 160 << 20;
 
 /// Longest time for all formats of one comparison. Those with the usual options take some seconds.
 pub const TIME: Duration = Duration::from_secs(60);
 
-/// More attachments than a node sees between two starts of its helper; beyond that the oldest are compared again.
+/// More attachments than a node sees between two starts of its helper; beyond that the oldest are
+/// compared again.
 const MOST: usize = 4096;
 
 /// What was compared with what.
@@ -89,8 +92,9 @@ fn key(device: &Device) -> (u64, u64) {
     (device.sequence(), device.number())
 }
 
-/// A file that is as large as a disk, in memory of its own: a file system that nobody can see, and that is full when it holds [`MEMORY`].
-/// A file of memfd_create(2) has no such bound, and what it takes is charged to whoever writes it first.
+/// A file that is as large as a disk, in memory of its own: a file system that nobody can see, and
+/// that is full when it holds [`MEMORY`]. A file of memfd_create(2) has no such bound, and what it
+/// takes is charged to whoever writes it first.
 pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "size", MEMORY.to_string())?;

@@ -1,5 +1,5 @@
-//! What is remembered of disks since they were attached: which a checker has looked at in full, and which a container had raw. A helper that
-//! starts anew remembers nothing, and looks again.
+//! What is remembered of disks since they were attached: which a checker has looked at in full, and
+//! which a container had raw. A helper that starts anew remembers nothing, and looks again.
 use crate::device::Device;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

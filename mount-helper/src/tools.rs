@@ -20,8 +20,9 @@ use std::io;
 use std::num::{NonZeroI32, NonZeroU8};
 use std::time::Duration;
 
-/// The environment of every tool. Without a locale its words are the same everywhere. An arena of the C library's allocator takes 64 MiB
-/// of address space, and without a limit there are eight for each processor.
+/// The environment of every tool. Without a locale its words are the same everywhere. An arena of
+/// the C library's allocator takes 64 MiB of address space, and without a limit there are eight for
+/// each processor.
 const ENVIRONMENT: [&str; 3] = ["LC_ALL=C", "TZ=UTC", "MALLOC_ARENA_MAX=4"];
 /// The time that mke2fs notes, in seconds since 1970; two formats that are told the same time write the same bytes.
 const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
@@ -83,8 +84,8 @@ pub fn format(
     made(world, asked, claim, waiting, time)
 }
 
-/// Make the file system of a request once more, in memory that stands in for the disk: what a format that began at `time` writes. It may
-/// take as long as `limit`.
+/// Make the file system of a request once more, in memory that stands in for the disk: what a
+/// format that began at `time` writes. It may take as long as `limit`.
 pub fn reference(
     world: &World,
     asked: &Stage,

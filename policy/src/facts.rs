@@ -4,7 +4,8 @@ use ebs_csi_wire::{ContentState, Seen, Signature};
 /// What a bounded look at a disk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Every area of `mounts.toml` was read, directly and successfully, and was zero. Nothing is known of what lies between them.
+    /// Every area of `mounts.toml` was read, directly and successfully, and was zero. Nothing is
+    /// known of what lies between them.
     Blank,
     /// An ext2, ext3 or ext4 superblock.
     Ext(ExtFacts),

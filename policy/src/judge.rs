@@ -188,7 +188,8 @@ fn by_content(
     content: &Content,
     evidence: Evidence,
 ) -> Result<StageDisk, Refusal> {
-    // Only a part of a blank disk was read: somebody else must say that there is nothing between. A format that began may be finished.
+    // Only a part of a blank disk was read: somebody else must say that there is nothing between. A
+    // format that began may be finished.
     let format = || {
         if asked.disk.origin == Origin::Copy {
             Err(Refusal::CopyWithoutFilesystem)

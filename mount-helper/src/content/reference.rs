@@ -31,7 +31,8 @@ pub enum Verdict {
     Explained,
     /// At least one byte was not: a piece that has it. None where there is no such piece.
     Strange(Option<Witness>),
-    /// The format in memory has another geometry (a disk may have other sectors): nothing can be compared.
+    /// The format in memory has another geometry (a disk may have other sectors): nothing can be
+    /// compared.
     Incomparable,
 }
 

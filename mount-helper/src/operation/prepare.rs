@@ -310,8 +310,8 @@ struct Reference<'r> {
 }
 
 impl Reference<'_> {
-    /// The format in memory; None when its tool makes none on such a disk, and so never began one there, or none that the bounds of a
-    /// comparison allow.
+    /// The format in memory; None when its tool makes none on such a disk, and so never began one
+    /// there, or none that the bounds of a comparison allow.
     fn made(&self, time: u64) -> Done<Option<OwnedFd>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left < Duration::from_secs(1) {

@@ -1,5 +1,6 @@
-//! Every tool of the policy, confined as in production, over file systems as people have them: sizes, groups, blocks, sectors,
-//! features, and what older tools made. A few of them by default; `GEOMETRIES=all` tries each, which takes some 20 minutes.
+//! Every tool of the policy, confined as in production, over file systems as people have them:
+//! sizes, groups, blocks, sectors, features, and what older tools made. A few of them by default;
+//! `GEOMETRIES=all` tries each, which takes some 20 minutes.
 mod rows;
 mod space;
 mod watch;
@@ -94,7 +95,8 @@ impl Line {
     }
 }
 
-/// Make the file system, and have the helper do with it all that it does with a disk. An error is what prevented its making.
+/// Make the file system, and have the helper do with it all that it does with a disk. An error is
+/// what prevented its making.
 fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String> {
     let volume = volume();
     let image = space.disk(&volume, geometry.bytes)?;

@@ -89,7 +89,7 @@ fn unknown_numbers_of_closed_lists_are_refused() {
     }
     assert!(staged(|stage| stage.disk.as_mut().unwrap().origin = 3).is_err());
     assert!(staged(|stage| stage.disk.as_mut().unwrap().source = 3).is_err());
-    for number in [0, 30, -1] {
+    for number in [0, 33, -1] {
         let refused = pb::Refused {
             reason: number,
             seen: None,
