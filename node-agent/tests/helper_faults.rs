@@ -142,6 +142,32 @@ async fn many_requests_at_once_share_a_bounded_number_of_connections() {
 }
 
 #[tokio::test]
+async fn many_slow_stages_keep_no_publish_waiting() {
+    const SLOW: usize = 60;
+    let world = World::start().await;
+    world
+        .helper
+        .then(std::iter::repeat_with(|| Act::Hang).take(SLOW));
+    let mut slow = tokio::task::JoinSet::new();
+    for index in 0..SLOW {
+        let mut node = world.node();
+        slow.spawn(async move {
+            let mut request = stage();
+            request.volume_id = format!("vol-{index:017x}");
+            let _ = node.node_stage_volume(request).await;
+        });
+    }
+    let all_asked = async {
+        while world.helper.asked().len() < SLOW {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let end = Duration::from_secs(30);
+    tokio::time::timeout(end, all_asked).await.unwrap();
+    world.node().node_publish_volume(publish()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_disk_that_does_not_answer_costs_the_others_no_statistics() {
     use ebs_csi_node_agent::helper::Helper;
     use ebs_csi_node_agent::metrics::Metrics;

@@ -1,7 +1,7 @@
 //! Many volumes restored at once, with slow checks, while as many healthy ones are used.
 //!
-//! In full by command: `LOAD_VOLUMES=200 cargo test -p ebs-csi-mount-helper --test privileged
-//! load:: -- --nocapture`.
+//! In full by command, which prints how long the calls took: `LOAD_VOLUMES=200 cargo test --release
+//! -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
 use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
 use crate::attacks::row;
 use crate::rig::{Client, LONG, Rig, able, done, staged, staging, target};
