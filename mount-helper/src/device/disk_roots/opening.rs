@@ -76,7 +76,10 @@ impl DiskRoots {
             start: self.start_beneath(&directory),
             fd,
             number,
-            whole: self.device_number(&asked.disk)?,
+            whole: match asked.partition {
+                None => number,
+                Some(_) => self.device_number(&asked.disk)?,
+            },
             name,
             disk: asked.disk.clone(),
             partition: asked.partition,
