@@ -15,6 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// Disks that are opened at once. An open may wait for a disk that does not answer.
 const LANES: usize = 4;
 
+/// Word after a claim that this process has no longer.
+const HANDED_OVER: &[u8] = b"handed-over";
+
 /// The ends of the sockets: the broker's, and this process's.
 pub type Ends = (Vec<OwnedFd>, Vec<OwnedFd>);
 
@@ -54,10 +57,18 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
         drop(descriptors);
         let opened = message::asked(&request)
             .ok_or(DeviceError::Os(Errno::INVAL))
-            .and_then(|asked| open(disks, &asked));
-        let sent = match &opened {
-            Ok(device) => channel::send(lane, &message::found(device), &[device.as_fd()]),
-            Err(error) => channel::send(lane, &message::refused(error), &[]),
+            .and_then(|asked| Ok((open(disks, &asked)?, asked.exclusive)));
+        let sent = match opened {
+            Ok((device, exclusive)) => {
+                let sent = channel::send(lane, &message::found(&device), &[device.as_fd()]);
+                drop(device);
+                // The claim is the broker's alone from here on: it ends with the broker's end of it.
+                match sent {
+                    Ok(()) if exclusive => channel::send(lane, HANDED_OVER, &[]),
+                    other => other,
+                }
+            }
+            Err(error) => channel::send(lane, &message::refused(&error), &[]),
         };
         if sent.is_err() {
             return;
@@ -92,12 +103,23 @@ impl Opener {
     /// Have a disk opened.
     pub(super) fn ask(&self, asked: &Asked) -> Result<Device, DeviceError> {
         let lane = self.take();
-        let answer = channel::send(&lane, &message::ask(asked), &[])
-            .and_then(|()| channel::receive(&lane))
-            .map_err(super::errno);
+        let answer = Self::ask_on(&lane, asked);
         self.give_back(lane);
-        let (answer, mut descriptors) = answer?;
-        message::answer(&answer, descriptors.pop(), asked)
+        answer
+    }
+
+    fn ask_on(lane: &OwnedFd, asked: &Asked) -> Result<Device, DeviceError> {
+        channel::send(lane, &message::ask(asked), &[]).map_err(super::errno)?;
+        let (answer, mut descriptors) = channel::receive(lane).map_err(super::errno)?;
+        let device = message::answer(&answer, descriptors.pop(), asked)?;
+        if asked.exclusive {
+            // Until then a mount could meet the opener's copy of a claim that has ended here.
+            let (word, _) = channel::receive(lane).map_err(super::errno)?;
+            if word != HANDED_OVER {
+                return Err(Errno::PIPE.into());
+            }
+        }
+        Ok(device)
     }
 
     fn take(&self) -> OwnedFd {

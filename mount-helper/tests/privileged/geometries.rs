@@ -6,6 +6,7 @@ mod space;
 mod watch;
 
 use crate::rig::{Attached, LONG, Rig, able, done, staging, volume};
+use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Stage, VolumeId};
 use rows::{Geometry, Make};
 use space::Space;
@@ -64,7 +65,10 @@ fn every_tool_works_on_file_systems_as_people_have_them() {
         }
     }
     if only.is_none() {
+        // What only a growth that was cut short calls for runs in `attacks/upkeep/growth.rs`.
+        let cut_short = ToolId::E2fsckAll.key();
         let tools = ebs_csi_policy::tool::TOOLS.iter().map(|tool| tool.key);
+        let tools = tools.filter(|key| *key != cut_short);
         let missing: Vec<_> = tools.filter(|key| !tried.contains(*key)).collect();
         assert!(missing.is_empty(), "never ran: {missing:?}");
     }
