@@ -11,7 +11,8 @@ use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Arguments, Meaning, Tool, ToolId};
 use ebs_csi_wire::{
-    ContentState, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd, VolumeId,
+    ContentState, Failed, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd,
+    VolumeId,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -193,11 +194,17 @@ pub fn sound(
     }
 }
 
-/// Grow ext3 or ext4 that is not mounted to the size of its disk.
-pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<()> {
-    match ask(world, plain(ToolId::Resize2fs), claim, None, Step::Grow)? {
-        Meaning::Done => Ok(()),
-        _ => Err(broken(Step::Grow)),
+/// Grow ext3 or ext4 that is not mounted to the size of its disk. False when resize2fs does not: it
+/// knows no way to grow some.
+pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<bool> {
+    match ask(world, plain(ToolId::Resize2fs), claim, None, Step::Grow) {
+        Ok(Meaning::Done) => Ok(true),
+        Ok(_) => Err(broken(Step::Grow)),
+        Err(Stop::Failed(Failed {
+            tool: Some(ToolEnd::Exited(_)),
+            ..
+        })) => Ok(false),
+        Err(stop) => Err(stop),
     }
 }
 

@@ -43,8 +43,9 @@ pub(super) fn fresh_ext(mount: &Detached, device: &Device) -> bool {
     }
 }
 
-fn not_grown(fs: FsType, why: &str) {
-    journal::warn("not-grown-mounted", &[("fs", fs.as_str()), ("why", why)]);
+/// Say in the journal that a file system stays smaller than its disk.
+pub(super) fn not_grown(fs: FsType, why: &str) {
+    journal::warn("not-grown", &[("fs", fs.as_str()), ("why", why)]);
 }
 
 /// Grow a mounted XFS; true when it had to.

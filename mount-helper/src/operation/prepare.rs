@@ -1,6 +1,6 @@
 //! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
 //! held without a gap from the look to the end of the tool, which works through this very claim.
-use super::{by_name, examine};
+use super::{by_name, examine, grow};
 use crate::comparison::{self, Compared};
 use crate::content::reference::{self as ext_reference, Verdict};
 use crate::content::{self, xfs_reference};
@@ -132,9 +132,10 @@ pub(super) fn prepare(
         prepared.grow_mounted = true;
     } else if prepared.permit.act().grow {
         let checked = preparation == Preparation::Examine && full != Check::Full;
-        prepared.repaired |= grow_claimed(world, asked, device, &prepared.permit, &claim, checked)?;
+        let offline = grow_claimed(world, asked, device, &prepared.permit, &claim, checked)?;
+        prepared.repaired |= offline.repaired;
         prepared.checked = true;
-        prepared.grown = true;
+        prepared.grown = offline.grown;
     }
     if preparation == Preparation::Examine {
         world.examined.add(device);
@@ -142,14 +143,21 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-/// Grow an ext file system that the kernel could not grow once it was mounted. True when the check
-/// before repaired something.
+/// What an attempt to grow an ext file system by its tool came to.
+pub(super) struct Offline {
+    /// A check repaired something.
+    pub(super) repaired: bool,
+    /// The file system is larger now.
+    pub(super) grown: bool,
+}
+
+/// Grow an ext file system that the kernel could not grow once it was mounted.
 pub(super) fn grow_offline(
     world: &World,
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
-) -> Done<bool> {
+) -> Done<Offline> {
     let claim = claim(world, device, asked)?;
     grow_claimed(world, asked, device, permit, &claim, false)
 }
@@ -162,7 +170,7 @@ fn grow_claimed(
     permit: &Authorized<StageDisk>,
     claim: &OwnedFd,
     checked: bool,
-) -> Done<bool> {
+) -> Done<Offline> {
     world.verify(device)?;
     let mut repaired = false;
     // resize2fs works on a file system that was checked in full since it was mounted last.
@@ -175,10 +183,16 @@ fn grow_claimed(
         finish(world, device)?;
         fault_point::reached("stage-marked");
     }
-    tools::grow_ext(world, permit, claim)?;
+    let grown = tools::grow_ext(world, permit, claim)?;
     finish(world, device)?;
+    if !grown {
+        // It stays as large as it is, and as sound: that is looked at before anybody uses it.
+        grow::not_grown(asked.fs, "resize2fs does not grow it");
+        repaired |= tools::check(world, permit, asked.fs, claim, Check::Full)?;
+        finish(world, device)?;
+    }
     fault_point::reached("stage-grown");
-    Ok(repaired)
+    Ok(Offline { repaired, grown })
 }
 
 /// The check that an offline growth needs, with the mark of one.

@@ -137,15 +137,16 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     if grow_mounted {
         if grow::fresh_ext(&mount, &device) {
             fault_point::reached("stage-grown");
+            grown = true;
         } else {
             // Nobody has seen it yet.
             drop(mount);
-            repaired |= prepare::grow_offline(world, asked, &device, &permit)?;
-            checked = true;
+            let offline = prepare::grow_offline(world, asked, &device, &permit)?;
+            repaired |= offline.repaired;
+            (checked, grown) = (true, offline.grown);
             mount = mounted()?;
             by_name::verify_mounted(world, &device)?;
         }
-        grown = true;
     }
     fault_point::reached("stage-created");
     let target = world.root.hold_free(relative)?;

@@ -32,7 +32,7 @@ fn an_xfs_of_any_number_of_groups_is_checked() {
         done(rig.unstage(&volume));
     }
     row(
-        "F2",
+        "N2",
         "an XFS of 31, 32, 64, 65 and 2000 groups that was made elsewhere is staged",
         "the checker ends and finds it sound",
     );
@@ -90,7 +90,7 @@ fn raw_data_between_the_signatures_is_not_formatted() {
         }
     }
     row(
-        "F7",
+        "N7",
         "200 MiB of raw data stand where no signature would, on disks of 2 to 12 GiB",
         "refused as unknown content, nothing is changed",
     );
@@ -122,7 +122,7 @@ fn a_format_discards_nothing() {
         assert!(read_at(&attached, at, 4096) == noise(4096), "{fs}");
     }
     row(
-        "F7",
+        "N7",
         "a disk is formatted that holds 4 KiB where nobody looks",
         "the format takes nothing away but what it overwrites",
     );
@@ -159,7 +159,7 @@ fn blank_is_not_enough_where_nobody_says_that_it_began_so() {
         done(rig.unstage(&volume));
     }
     row(
-        "F7",
+        "N7",
         "a disk that reads as blank, of unknown origin or published raw before, is staged",
         "refused with the reason, no tool runs",
     );
@@ -256,7 +256,7 @@ fn a_comparison_is_bounded_and_made_once() {
     assert_eq!(ask(&volume), Refusal::UnknownContent);
     assert_eq!(rig.journal().matches(" made-in-memory ").count(), 6);
     row(
-        "F12",
+        "N12",
         "four disks of 4 TiB with unknown content are staged at once, twice",
         "one comparison at a time, at most 160 MiB of memory, once for each attachment",
     );

@@ -45,7 +45,7 @@ fn a_closed_root_is_staged_again() {
         }
     }
     row(
-        "F1",
+        "N1",
         "restage of XFS, ext4 and ext3 whose root is 0700 or 0000, root's or an application's",
         "each is staged writable, and grown when its disk was larger",
     );

@@ -93,7 +93,7 @@ fn a_broker_opens_no_disk_and_writes_no_file_of_root() {
     assert_eq!(errno("mount-elsewhere", &shown), 0);
     done(rig.unstage(&volume));
     row(
-        "F17",
+        "N17",
         "as broker: open a mounted disk, open and write a file of root alone on it",
         "EACCES, with CAP_DAC_READ_SEARCH raised too for writing; what remains works: reading with that capability, mounting /etc elsewhere",
     );
@@ -116,7 +116,7 @@ fn the_helper_shares_no_network_with_the_node() {
         }
     }
     row(
-        "F17",
+        "N17",
         "look for the node's network, IPC and UTS namespaces in each process of the helper",
         "none is in them; the socket that was bound before serves on",
     );

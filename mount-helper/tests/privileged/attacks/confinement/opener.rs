@@ -111,7 +111,7 @@ fn a_disk_is_opened_for_writing_only_when_nobody_holds_it() {
     }
     done(rig.unstage(&mounted));
     row(
-        "F17",
+        "N17",
         "as broker ask the opener for a mounted disk to write, another volume's name, a path, what is no disk, a disk without a claim",
         "each is refused; a volume that nobody holds is handed over claimed, a mounted one to be read",
     );

@@ -19,7 +19,7 @@ fn users_of_base_images_are_no_peers() {
         rig.wait_for(&format!("peer-refused uid={user}"));
     }
     row(
-        "F20",
+        "N20",
         "connect as 65532, 65533, 65534 and 0, in the group of the socket",
         "each is cut off; every process has a number from 65520 to 65531, which nobody gives away",
     );

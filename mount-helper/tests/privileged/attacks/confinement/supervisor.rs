@@ -64,7 +64,7 @@ fn a_supervisor_makes_no_child_in_a_namespace() {
         assert_eq!(*end, End::Signalled(libc::SIGSYS), "{name}: {}", ran.said);
     }
     row(
-        "F18",
+        "N18",
         "clone with each CLONE_NEW… and CLONE_PARENT under the supervisor's filter",
         "each ends the process (SIGSYS); a plain fork works",
     );
@@ -174,7 +174,7 @@ fn a_broker_gets_no_more_than_eight_runners() {
         assert_eq!(ran.told(word), "8", "{word}: {ran:?}");
     }
     row(
-        "F18",
+        "N18",
         "300 runners asked of the real supervisor, none let go",
         "8 live; the next come when those end; one without a job ends after 30 s",
     );

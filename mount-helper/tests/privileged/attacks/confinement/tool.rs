@@ -96,7 +96,7 @@ fn a_tool_reaches_no_other_process_of_its_user() {
     let found = TRIES.map(|(what, _)| script::run("tool", &[what]).end);
     assert_eq!(found, TRIES.map(|(_, end)| end));
     row(
-        "F19",
+        "N19",
         "tgkill, tkill, kill, prlimit64 on a process of the same uid, fcntl F_SETOWN, F_SETSIG, F_NOTIFY, F_SETLEASE, all without Landlock",
         "signals end the tool (SIGSYS), the others fail; abort(3) of its own works",
     );

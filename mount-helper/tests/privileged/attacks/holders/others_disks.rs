@@ -85,7 +85,7 @@ fn a_disk_mounted_in_another_namespace_is_not_shown() {
         done(rig.unpublish(&volume, &block_target(&volume, "p")));
     }
     row(
-        "F3",
+        "N3",
         "a disk that is mounted in another mount namespace is published raw, writable and read-only",
         "refused as held; its owner's writes go on",
     );
@@ -120,7 +120,7 @@ fn a_disk_in_use_as_swap_is_not_shown() {
     done(show(&rig, &disk(&volume), "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     row(
-        "F3",
+        "N3",
         "a disk in use as swap is published raw",
         "refused as held",
     );
@@ -151,7 +151,7 @@ fn a_disk_beneath_another_device_is_left_alone() {
         done(rig.unpublish(&volume, &block_target(&volume, pod)));
     }
     row(
-        "F3",
+        "N3",
         "a disk beneath a loop device is published raw or staged",
         "refused as held; not when it is published already",
     );
@@ -183,7 +183,7 @@ fn a_holder_that_only_sysfs_tells_counts() {
     done(show(&rig, &named, "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     row(
-        "F3",
+        "N3",
         "a disk with an entry in holders/ of sysfs is published raw",
         "refused as held",
     );
@@ -248,7 +248,7 @@ fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     done(rig.unstage(&volume));
     row(
-        "F8",
+        "N8",
         "a blank partition is staged or published while another of its disk is mounted on the host",
         "refused as held; not beside a partition that is staged here",
     );
@@ -276,7 +276,7 @@ fn the_disk_of_kubelets_directory_is_no_volume() {
     assert_eq!(told(show(&rig, &asked.disk, "p", false)), there);
     rig.within(&["umount", kubelets]);
     row(
-        "F8",
+        "N8",
         "a blank partition is staged while another of its disk holds kubelet's own directory",
         "refused as held, naming the directory",
     );
@@ -320,7 +320,7 @@ fn a_hosts_mounted_disk_is_neither_staged_nor_released() {
         }
     }
     row(
-        "F8",
+        "N8",
         "a disk whose file system the host has mounted, XFS and ext4, is staged and unstaged",
         "refused as held; the host's mount stays as it was",
     );
@@ -344,7 +344,7 @@ fn a_copied_mount_keeps_the_raw_disk_away() {
     once_let_go(|| show(&rig, &disk(&volume), "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     row(
-        "F3",
+        "N3",
         "a disk whose file system lives on in a copied mount namespace is published raw",
         "refused as held until the last file there is closed",
     );

@@ -122,7 +122,7 @@ fn only_empty_files_and_directories_of_root_go() {
     assert_eq!(broker.ask(REMOVE_DIRECTORY, "mount", &parent), Some(Ok(())));
     assert!(!at("target").exists() && !at("mount").exists());
     row(
-        "F16",
+        "N16",
         "a broker has files, links, pipes and sockets beneath kubelet's directory removed",
         "refused: only empty files of root with one name go, and empty directories",
     );

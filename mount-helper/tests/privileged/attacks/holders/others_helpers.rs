@@ -38,7 +38,7 @@ fn a_second_helper_waits_for_the_end_of_the_first() {
         rig.ended();
     }
     row(
-        "F15",
+        "N15",
         "a second helper starts on the same kubelet root and socket",
         "it waits; the first keeps its socket; once that has ended or was killed, the second serves",
     );
@@ -63,7 +63,7 @@ fn a_second_helper_gives_up_and_hears_signals() {
     // Each kubelet root has its own.
     let _beside = Rig::start();
     row(
-        "F15",
+        "N15",
         "a second helper starts on the same kubelet root with another socket, and the first stays",
         "it never listens, and ends with status 78, or with 0 when it is told to end",
     );
@@ -119,7 +119,7 @@ fn a_helper_is_replaced_while_its_tool_runs() {
         }
     }
     row(
-        "F15",
+        "N15",
         "a helper is replaced, by signal or killed, while its format tool runs",
         "the next one serves when it has ended; the volume is formatted once more, and sound",
     );
@@ -188,7 +188,7 @@ fn two_agents_at_odds_leave_nothing_behind() {
     shell("e2fsck", &["-fn", &attached.path()]);
     assert_eq!(rig.journal().matches("tool=mke2fs").count(), 1);
     row(
-        "F15",
+        "N15",
         "four connections of agents stage, publish, unpublish and unstage one volume at once",
         "each is answered or told busy; formatted once, nothing is left mounted",
     );

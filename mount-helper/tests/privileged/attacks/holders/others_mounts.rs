@@ -61,7 +61,7 @@ fn a_mount_that_is_on_no_disk_stays() {
     }
     rig.within(&["umount", at]);
     row(
-        "F4",
+        "N4",
         "unpublish and unstage of tmpfs, overlay, proc and btrfs mounts with any volume id",
         "refused: they belong to somebody else; the mounts stay",
     );
@@ -110,7 +110,7 @@ fn a_gone_disk_of_another_kind_stays() {
     drop(gone);
     assert!(!done(rig.unpublish(&volume, &place)));
     row(
-        "F4",
+        "N4",
         "unpublish of a mount and of a bound node whose disk left, of a kind that no volume is on",
         "refused: they belong to somebody else",
     );

@@ -57,7 +57,7 @@ fn a_volume_is_staged_where_kubelet_stages_it() {
         assert!(!rig.path("kubelet").join(&path).exists());
     }
     row(
-        "F5",
+        "N5",
         "stage over other drivers' directories, over all staging paths, and where kubelet writes",
         "refused as outside: only <driver>/<hash>/globalmount is a place for it",
     );
@@ -154,7 +154,7 @@ fn two_volumes_never_share_a_place() {
         done(rig.unstage(volume));
     }
     row(
-        "F15",
+        "N15",
         "two volumes are staged, and published, at one path at once, six times",
         "one stands there, the other is told busy or mounted differently; nothing is stacked",
     );
@@ -221,7 +221,7 @@ fn a_place_that_is_taken_meanwhile_is_not_covered() {
         (Operation::PublishBlock(asked), place)
     });
     row(
-        "F15",
+        "N15",
         "somebody mounts at the path after it was judged, during the format or right before the mount",
         "refused as mounted differently; nothing is stacked",
     );

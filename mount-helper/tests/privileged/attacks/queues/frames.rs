@@ -43,7 +43,7 @@ fn a_frame_that_drips_is_cut_off() {
     rig.wait_for("peer-cut-off");
     let tried = "a frame of which one byte comes each second";
     row(
-        "F22",
+        "N22",
         tried,
         "the connection ends 10 s after the frame began",
     );
@@ -67,7 +67,7 @@ fn silent_connections_yield_to_new_ones() {
     assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
     assert!(matches!(silent[0].read(&mut [0]), Ok(0) | Err(_)));
     row(
-        "F22",
+        "N22",
         "300 connections that say nothing, and one that asks",
         "the oldest silent ones are closed, the new one is served",
     );
@@ -116,7 +116,7 @@ fn a_flood_of_events_does_not_flood_the_journal() {
         std::thread::sleep(Duration::from_millis(50));
     }
     row(
-        "F22",
+        "N22",
         "2,000 broken frames and 10,000 refused requests",
         &format!("{lines} lines in the journal, which count the suppressed ones"),
     );

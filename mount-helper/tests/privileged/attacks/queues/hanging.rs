@@ -106,7 +106,7 @@ fn hanging_disks_keep_no_worker_from_healthy_volumes() {
     }
     done(rig.unstage(&healthy));
     row(
-        "F10",
+        "N10",
         "8 unstages whose disks take no write",
         "statistics, publish and unpublish go on, statistics of the hanging file systems too",
     );

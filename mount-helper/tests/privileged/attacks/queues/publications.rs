@@ -70,7 +70,7 @@ fn publications_of_one_volume_are_bounded_and_leave_nothing() {
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);
     row(
-        "F21",
+        "N21",
         "one volume published until it is refused, and unpublished",
         &format!(
             "refused after {published} targets; every directory that was made for them is gone, kubelet's own are not"

@@ -1,7 +1,7 @@
 //! Growth of an ext file system that is killed within it.
 use super::row;
 use crate::rig::{LONG, Rig, able, done, grows_mounted, shell, staged, staging, volume};
-use ebs_csi_wire::{FsType, Outcome};
+use ebs_csi_wire::{FsType, Operation, Origin, Outcome};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -97,10 +97,42 @@ fn ext_is_grown_once_it_is_mounted_where_allowed() {
     }
     let offline = rig.journal().matches("tool=resize2fs").count();
     assert_eq!(offline, if grows_mounted() { 1 } else { 3 });
-    let refused = rig.journal().matches("not-grown-mounted").count();
+    let refused = rig.journal().matches("not-grown").count();
     assert_eq!(refused, usize::from(grows_mounted()));
     // Read on the console of a virtual machine.
     println!("grown at its stage, mounted: {}", grows_mounted());
+}
+
+/// resize2fs refuses what has clusters (`bigalloc`), so the volume stays as large as it was.
+#[test]
+fn ext_that_its_tool_cannot_grow_is_staged() {
+    if !able() {
+        return;
+    }
+    let rig = Rig::start();
+    let volume = volume();
+    let attached = rig.attach(&volume, 1024 * MIB);
+    let (path, features) = (attached.path(), "bigalloc");
+    shell(
+        "mke2fs",
+        &[
+            "-q", "-F", "-t", "ext4", "-O", features, "-C", "16384", &path,
+        ],
+    );
+    let mut asked = rig.staging(&volume, FsType::Ext4);
+    asked.disk.origin = Origin::Copy;
+    staged(rig.ask(Operation::Stage(asked.clone())));
+    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    write_files(&root);
+    done(rig.unstage(&volume));
+    attached.resize(8192 * MIB);
+    let larger = staged(rig.ask(Operation::Stage(asked)));
+    files_are_there(&root, "bigalloc");
+    assert_eq!(larger.grown, grows_mounted(), "{larger:?}");
+    let told = rig.journal().matches("not-grown").count();
+    assert_eq!(told, usize::from(!grows_mounted()));
+    done(rig.unstage(&volume));
+    shell("e2fsck", &["-f", "-n", &path]);
 }
 
 #[test]
@@ -155,7 +187,7 @@ fn an_offline_growth_may_be_killed_anywhere() {
     );
     assert!(within > 8 && half_done > 4 && repairs > 4);
     row(
-        "F6",
+        "N6",
         &format!("resize2fs killed within its writes {within} times, e2fsck -fy {repairs} times"),
         &format!(
             "a next stage repairs and grows each, every file is there; {half_done} needed -fy"

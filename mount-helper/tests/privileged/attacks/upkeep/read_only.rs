@@ -78,7 +78,7 @@ fn what_an_operator_made_read_only_stays_so() {
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
     row(
-        "F14",
+        "N14",
         "stage and writable publish of a blank disk after blockdev --setro",
         "device-read-only; the disk stays read-only and zero",
     );
@@ -118,7 +118,7 @@ fn what_a_killed_helper_left_read_only_is_undone() {
         }
     }
     row(
-        "F14",
+        "N14",
         "a helper killed after it made a disk read-only, before it was shown and after",
         "the next one knows from its record, and makes it writable again",
     );

@@ -69,7 +69,7 @@ fn no_default_option_panics_the_node() {
         }
     }
     row(
-        "F9",
+        "N9",
         "errors=panic in s_errors, in s_mount_opts and in both, then an error",
         "errors= is passed with every mount: the node goes on",
     );
@@ -117,7 +117,7 @@ fn unknown_default_options_are_refused() {
     assert!(in_force(&attached).contains("commit=30"));
     done(rig.unstage(&volume));
     row(
-        "F9",
+        "N9",
         "default mount options that no request may ask for",
         "superblock-asks, nothing is mounted",
     );
@@ -177,7 +177,7 @@ fn an_external_journal_is_refused() {
         assert_eq!(rig.mounts(&attached), 0);
     }
     row(
-        "F13",
+        "N13",
         "an ext4 whose journal is another volume's disk, and that disk itself",
         "superblock-asks and foreign-content: neither is opened by a mount",
     );
