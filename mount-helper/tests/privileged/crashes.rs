@@ -82,7 +82,14 @@ const ACTS: [Act; 9] = [
     Act::Unpublish,
     Act::Unstage,
 ];
-const VICTIMS: [&str; 5] = ["supervisor", "broker", "directories", "runner", "tool"];
+const VICTIMS: [&str; 6] = [
+    "supervisor",
+    "broker",
+    "directories",
+    "opener",
+    "runner",
+    "tool",
+];
 
 #[derive(Clone, Copy, Debug)]
 struct Crash {
