@@ -1,6 +1,5 @@
 //! The process that mounts. A fixed pool of threads, one to talk and the others to work: nothing is
-//! started after the
-//! system call filter is in place.
+//! started after the system call filter is in place.
 use crate::channel;
 use crate::journal;
 use crate::supervisor::STOP;
@@ -40,14 +39,12 @@ pub struct Broker {
 
 /// Start the pool. The threads wait for work and make no call that the filter forbids.
 pub fn start(broker: &Arc<Broker>, listener: &Arc<OwnedFd>) -> io::Result<()> {
-    {
-        let (broker, listener) = (Arc::clone(broker), Arc::clone(listener));
-        // A process that hears nobody must not go on.
-        spawn("talk".to_owned(), move || {
-            let why = talk::serve(&broker, &listener);
-            panic!("the thread that talks has ended: {why}")
-        })?;
-    }
+    let (talker, listener) = (Arc::clone(broker), Arc::clone(listener));
+    // A process that hears nobody must not go on.
+    spawn("talk".to_owned(), move || {
+        let why = talk::serve(&talker, &listener);
+        panic!("the thread that talks has ended: {why}")
+    })?;
     for number in 0..table::workers() {
         let broker = Arc::clone(broker);
         spawn(format!("work-{number}"), move || work::serve(&broker))?;
