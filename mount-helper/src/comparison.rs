@@ -1,6 +1,7 @@
 //! What stands on a disk is compared with a format of its volume, made once more in memory: one
 //! comparison at a time, with bounded memory and time, and not again for what was found strange
 //! while the disk stays attached.
+use crate::attachments::Attachments;
 use crate::beneath;
 use crate::content::reference::Witness;
 use crate::device::Device;
@@ -13,8 +14,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
 };
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 /// Most memory that a format may take, in bytes. One with the usual options takes 57 MiB on a disk
@@ -24,10 +24,6 @@ const MEMORY: u64 = 160 << 20;
 
 /// Longest time for all formats of one comparison. Those with the usual options take some seconds.
 pub const TIME: Duration = Duration::from_secs(60);
-
-/// More attachments than a node sees between two starts of its helper; beyond that the oldest are
-/// compared again.
-const MOST: usize = 4096;
 
 /// What was compared with what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +45,7 @@ type Strange = (Compared, Option<Witness>);
 #[derive(Debug, Default)]
 pub struct Comparisons {
     running: Mutex<()>,
-    /// By the sequence number of the disk (`diskseq`) and the device number.
-    strange: Mutex<BTreeMap<(u64, u64), Strange>>,
+    strange: Attachments<Strange>,
 }
 
 impl Comparisons {
@@ -65,31 +60,16 @@ impl Comparisons {
 
     /// What stood there, when this was compared before, and was something else than the format.
     pub fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
-        let strange = self.strange();
-        let (before, witness) = strange.get(&key(device))?;
+        let strange = self.strange.known();
+        let (before, witness) = strange.get(&device.attachment())?;
         (before == compared).then_some(*witness)
     }
 
     /// Something else than the format stands there.
     pub fn found_strange(&self, device: &Device, compared: Compared, witness: Option<Witness>) {
-        self.insert(key(device), (compared, witness));
+        self.strange
+            .insert(device.attachment(), (compared, witness));
     }
-
-    fn insert(&self, disk: (u64, u64), found: Strange) {
-        let mut strange = self.strange();
-        strange.insert(disk, found);
-        if strange.len() > MOST {
-            strange.pop_first();
-        }
-    }
-
-    fn strange(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Strange>> {
-        self.strange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn key(device: &Device) -> (u64, u64) {
-    (device.sequence(), device.number())
 }
 
 /// A file that is as large as a disk, in memory of its own: a file system that nobody can see, and
@@ -115,6 +95,7 @@ pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attachments::MOST;
 
     fn compared(at: u64) -> Strange {
         let compared = Compared {
@@ -139,10 +120,10 @@ mod tests {
     fn the_last_verdict_is_kept_and_no_list_grows_for_ever() {
         let comparisons = Comparisons::default();
         for sequence in 0..MOST as u64 + 1 {
-            comparisons.insert((sequence, 7), compared(1));
+            comparisons.strange.insert((sequence, 7), compared(1));
         }
-        comparisons.insert((1, 7), compared(2));
-        let strange = comparisons.strange();
+        comparisons.strange.insert((1, 7), compared(2));
+        let strange = comparisons.strange.known();
         assert_eq!(strange.len(), MOST);
         assert_eq!(strange.get(&(0, 7)), None);
         assert_eq!(strange.get(&(1, 7)), Some(&compared(2)));

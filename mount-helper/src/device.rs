@@ -7,6 +7,7 @@ pub mod opener;
 pub use disk_roots::{DiskRoots, XenDisk};
 pub use holders::Part;
 
+use crate::attachments::Attachment;
 use crate::sys;
 use ebs_csi_wire::Node;
 use opener::Asked;
@@ -127,6 +128,11 @@ impl Device {
     /// Kernel's count of attachments when it appeared: no two disks have the same, however often one comes back.
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Which attachment of which disk, or part of one, this is.
+    pub fn attachment(&self) -> Attachment {
+        (self.sequence, self.number)
     }
 
     /// Name that the mount table is going to show.

@@ -1,36 +1,26 @@
 //! Which disks this helper has had mounted itself: whatever keeps their file system alive in
 //! another mount namespace is a copy of that mount, and may be dealt with as one. A file system
 //! that was mounted by somebody else is his.
+use crate::attachments::Attachments;
 use crate::content;
 use crate::device::Device;
 use crate::tools;
 use ebs_csi_wire::VolumeId;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
-/// More attachments than a node sees between two starts of its helper.
-const MOST: usize = 4096;
-
-/// Sequence numbers of disks (`diskseq`) with the device numbers of what was mounted: a disk or a
-/// part of it.
+/// What was mounted: a disk or a part of it.
 #[derive(Debug, Default)]
-pub struct Mounted(Mutex<BTreeSet<(u64, u64)>>);
+pub struct Mounted(Attachments<()>);
 
 impl Mounted {
     /// It is mounted at a place of this helper's.
     pub fn add(&self, sequence: u64, number: u64) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert((sequence, number));
-        if known.len() > MOST {
-            known.pop_first();
-        }
+        self.0.insert((sequence, number), ());
     }
 
     /// It was mounted since this helper started.
     pub fn has(&self, sequence: u64, number: u64) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.contains(&(sequence, number))
+        self.0.has((sequence, number))
     }
 
     /// It was, or its file system is one that this driver made for the volume, which an earlier
@@ -46,6 +36,7 @@ impl Mounted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attachments::MOST;
 
     #[test]
     fn the_oldest_go_when_there_are_too_many() {

@@ -81,12 +81,12 @@ impl Switched {
 
     /// This driver switched the disk to read-only.
     pub fn has(&self, device: &Device) -> bool {
-        self.known().disks.contains(&key(device))
+        self.known().disks.contains(&device.attachment())
     }
 
     /// The disk is about to become read-only.
     pub fn add(&self, device: &Device) -> Result<(), Errno> {
-        self.insert(key(device))
+        self.insert(device.attachment())
     }
 
     /// The same by sequence and number.
@@ -114,7 +114,7 @@ impl Switched {
 
     /// The disk is writable again.
     pub fn remove(&self, device: &Device) -> Result<(), Errno> {
-        self.forget(key(device))
+        self.forget(device.attachment())
     }
 
     fn forget(&self, disk: (u64, u64)) -> Result<(), Errno> {
@@ -136,10 +136,6 @@ impl Switched {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn key(device: &Device) -> (u64, u64) {
-    (device.sequence(), device.number())
 }
 
 /// It begins with a line's end: what an earlier write left half does not run into it.
