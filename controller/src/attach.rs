@@ -10,8 +10,8 @@ mod lately;
 mod leave;
 mod left_behind;
 mod manner;
+pub(crate) mod own_volume;
 mod pending;
-pub(crate) mod root;
 
 use std::fmt;
 use std::time::Duration;

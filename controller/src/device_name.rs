@@ -1,8 +1,8 @@
 //! Device names and EBS cards: what an attach tells EC2.
 //!
 //! EC2 wants a name that no other attachment of the instance has, and does not show all that are taken: an AMI may claim names that
-//! DescribeInstances leaves out. So a name that EC2 refused is avoided for an hour, and a name that an attach of this process
-//! is about to use is kept from the others.
+//! DescribeInstances leaves out. So a name that EC2 refused is avoided for an hour, a name that an attach of this process is about to use is kept
+//! from the others, and one that EC2 was just told is avoided until reads are sure to show it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 /// How long a name that EC2 refused is avoided.
 const AVOIDED: Duration = Duration::from_secs(3600);
+
+/// Reads may show an attachment so late, or miss it for so long.
+const SHOWN_AFTER: Duration = Duration::from_secs(60);
 
 /// A device that the instance has, as DescribeInstances shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +75,14 @@ pub struct DeviceNames {
 struct Node {
     in_flight: HashMap<VolumeId, Place>,
     refused: HashMap<String, Instant>,
+    /// Names that EC2 was told, until reads are sure to show them.
+    told: HashMap<String, Instant>,
 }
 
 impl Node {
     fn is_idle(&self, now: Instant) -> bool {
-        self.in_flight.is_empty() && self.refused.values().all(|until| *until <= now)
+        let mut avoided = self.refused.values().chain(self.told.values());
+        self.in_flight.is_empty() && avoided.all(|until| *until <= now)
     }
 }
 
@@ -87,9 +93,16 @@ pub struct Reservation {
     node: InstanceId,
     volume: VolumeId,
     place: Place,
+    told: bool,
 }
 
 impl Reservation {
+    /// EC2 is told the name now.
+    pub fn told(&mut self) {
+        self.told = true;
+    }
+
+
     /// The place.
     pub fn place(&self) -> &Place {
         &self.place
@@ -101,6 +114,10 @@ impl Drop for Reservation {
         let mut nodes = self.names.lock();
         if let Some(node) = nodes.get_mut(&self.node) {
             node.in_flight.remove(&self.volume);
+            if self.told {
+                let device = self.place.device.as_str().to_owned();
+                node.told.insert(device, Instant::now() + SHOWN_AFTER);
+            }
             if node.is_idle(Instant::now()) {
                 nodes.remove(&self.node);
             }
@@ -137,13 +154,14 @@ impl DeviceNames {
         nodes.retain(|_, state| !state.is_idle(now));
         let state = nodes.entry(node.clone()).or_default();
         state.refused.retain(|_, until| *until > now);
+        state.told.retain(|_, until| *until > now);
         let others = || state.in_flight.iter().filter(|(of, _)| *of != volume);
         let taken: Vec<&str> = mapped
             .iter()
             .map(|m| m.device.as_str())
             .chain(others().map(|(_, place)| place.device.as_str()))
             .collect();
-        let chosen = choose(&taken, |name| state.refused.contains_key(name)).ok_or(NoNameLeft)?;
+        let chosen = choose(&taken, &state.refused, &state.told).ok_or(NoNameLeft)?;
         let device = DeviceName::parse(&chosen).map_err(|_| NoNameLeft)?;
         let card = (cards > 1).then(|| {
             let load = |card: u32| {
@@ -165,6 +183,7 @@ impl DeviceNames {
             node: node.clone(),
             volume: volume.clone(),
             place,
+            told: false,
         })
     }
 
@@ -190,13 +209,21 @@ impl DeviceNames {
     }
 }
 
-fn choose(taken: &[&str], refused: impl Fn(&str) -> bool) -> Option<String> {
+/// The best name: of those that may be taken all the same, the one that EC2 was told longest ago.
+fn choose(
+    taken: &[&str],
+    refused: &HashMap<String, Instant>,
+    told: &HashMap<String, Instant>,
+) -> Option<String> {
     let free = |name: &str| !taken.contains(&name);
     let alone = |name: &str| !taken.iter().any(|t| alias(t) == alias(name));
-    names()
-        .find(|name| free(name) && alone(name) && !refused(name))
-        .or_else(|| names().find(|name| free(name) && !refused(name)))
-        .or_else(|| names().find(|name| free(name)))
+    names().filter(|name| free(name)).min_by_key(|name| {
+        (
+            refused.contains_key(name),
+            told.get(name).copied(),
+            !alone(name),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -281,6 +308,25 @@ mod tests {
         assert_eq!(pick(&[]), "/dev/xvdaa");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_reads_may_miss_waits() {
+        let names = DeviceNames::default();
+        let pick = || {
+            let mut kept = names.reserve(&node(), &volume(1), &[], 1).unwrap();
+            kept.told();
+            kept.place().device.as_str().to_owned()
+        };
+        assert_eq!((pick(), pick()), ("/dev/xvdaa".into(), "/dev/xvdab".into()));
+        for _ in 2..127 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            pick();
+        }
+        // When all were told lately, the one that was so longest ago.
+        assert_eq!(pick(), "/dev/xvdaa");
+        tokio::time::advance(SHOWN_AFTER).await;
+        assert_eq!(pick(), "/dev/xvdaa");
+    }
+
     #[test]
     fn all_127_names_can_be_used_and_no_more() {
         let names = DeviceNames::default();
@@ -296,7 +342,7 @@ mod tests {
     fn a_name_whose_alias_is_taken_comes_after_the_others() {
         let taken: Vec<String> = names().take(76).chain(["/dev/sdb".to_owned()]).collect();
         let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
-        assert_eq!(choose(&taken, |_| false).unwrap(), "/dev/xvdc");
+        assert_eq!(choose(&taken, &HashMap::new(), &HashMap::new()).unwrap(), "/dev/xvdc");
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod mutate;
 mod pace;
 mod page;
 mod poller;
+mod pollers;
 mod random;
 mod read;
 mod renewing;
@@ -40,6 +41,7 @@ mod trail;
 mod usual;
 mod volume;
 mod zone;
+mod zones;
 
 pub use action::{Action, Rate};
 pub use caller::Caller;

@@ -164,6 +164,7 @@ mod tests {
             state,
             attached: None,
             card: None,
+            delete_on_termination: false,
         };
         Instance {
             id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),

@@ -9,13 +9,25 @@ use tokio::time::Instant;
 /// Names that are remembered at most, over all that is known about them.
 const MOST_NAMES: usize = 10_000;
 
+/// When it is full, what has ended is looked for so often.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
 /// A value for each name, each for its own time. Reading does not prolong it.
 #[derive(Clone, Debug)]
-pub(crate) struct Remembered<V>(Arc<Mutex<HashMap<String, (V, Instant)>>>);
+pub(crate) struct Remembered<V>(Arc<Mutex<Names<V>>>);
+
+#[derive(Debug)]
+struct Names<V> {
+    map: HashMap<String, (V, Instant)>,
+    swept: Option<Instant>,
+}
 
 impl<V> Default for Remembered<V> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(Arc::new(Mutex::new(Names {
+            map: HashMap::new(),
+            swept: None,
+        })))
     }
 }
 
@@ -23,23 +35,29 @@ impl<V: Clone> Remembered<V> {
     /// Remembers the value for so long. When too many names are remembered, new ones are not.
     pub(crate) fn put(&self, name: &str, value: V, span: Duration) {
         let now = Instant::now();
-        let mut map = self.lock();
-        if map.len() >= MOST_NAMES {
-            map.retain(|_, (_, until)| *until > now);
+        let mut names = self.lock();
+        if let Some(known) = names.map.get_mut(name) {
+            *known = (value, now + span);
+            return;
         }
-        if map.len() < MOST_NAMES || map.contains_key(name) {
-            map.insert(name.to_owned(), (value, now + span));
+        let is_due = names.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY);
+        if names.map.len() >= MOST_NAMES && is_due {
+            names.swept = Some(now);
+            names.map.retain(|_, (_, until)| *until > now);
+        }
+        if names.map.len() < MOST_NAMES {
+            names.map.insert(name.to_owned(), (value, now + span));
         }
     }
 
     /// The value, when its time has not passed.
     pub(crate) fn get(&self, name: &str) -> Option<V> {
-        let map = self.lock();
-        let (value, until) = map.get(name)?;
+        let names = self.lock();
+        let (value, until) = names.map.get(name)?;
         (*until > Instant::now()).then(|| value.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (V, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Names<V>> {
         // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,11 +83,11 @@ mod tests {
         for n in 0..MOST_NAMES + 100 {
             names.put(&n.to_string(), n, Duration::from_secs(60));
         }
-        assert_eq!(names.lock().len(), MOST_NAMES);
+        assert_eq!(names.lock().map.len(), MOST_NAMES);
         names.put("0", 7, Duration::from_secs(60));
         assert_eq!(names.get("0"), Some(7));
         tokio::time::advance(Duration::from_secs(60)).await;
         names.put("new", 1, Duration::from_secs(60));
-        assert_eq!(names.lock().len(), 1);
+        assert_eq!(names.lock().map.len(), 1);
     }
 }

@@ -35,8 +35,10 @@ pub struct Volumes {
     ceilings: IopsCeilings,
     /// By name, the attempt that comes next, when it is not the first.
     spent: Remembered<Attempt>,
-    /// Names of which a create had no clear answer lately.
+    /// Names under which EC2 lately took, or may have taken, a create.
     doubtful: Remembered<()>,
+    /// By name, since when EC2 refuses its client token though no look-up shows a volume.
+    mismatched: Remembered<Instant>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
@@ -50,6 +52,7 @@ impl Volumes {
             ceilings,
             spent: Remembered::default(),
             doubtful: Remembered::default(),
+            mismatched: Remembered::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
@@ -97,20 +100,17 @@ impl Volumes {
         match error.kind {
             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => Ok(()),
             Ec2ErrorKind::VolumeInUse => {
-                let holders = match ec2.look_volume(id).await.known() {
-                    Ok(Some(volume)) => holders(&volume),
-                    Ok(None) => return Ok(()),
-                    Err(_) => "an instance".to_owned(),
+                // A look that does not show the volume is no proof against EC2's answer.
+                let holders = match ec2.look_volume(id).await.present() {
+                    Some(volume) => holders(volume),
+                    None => "an instance".to_owned(),
                 };
                 Err(Failure::new(
                     Condition::InUse,
                     format!("volume {id} is attached to {holders}; detach it first: {error}"),
                 ))
             }
-            Ec2ErrorKind::IncorrectState => match ec2.look_volume(id).await.known() {
-                Ok(None) => Ok(()),
-                _ => Err(failure_as(Condition::OperationPending, &error)),
-            },
+            Ec2ErrorKind::IncorrectState => Err(failure_as(Condition::OperationPending, &error)),
             _ => Err(failure(&error)),
         }
     }

@@ -37,7 +37,7 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
             zone: Some("us-east-1a".to_owned()),
             zone_id: None,
             outpost_arn: None,
-            encrypted: false,
+            encrypted: Some(false),
             kms_key_id: None,
             iops: None,
             throughput: None,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::attaching::{Attaching, STUCK_AFTER, Step};
 use super::initialized::wait_until_initialized;
-use super::{Attached, Attachments, Key, OPERATION_TIME, root};
+use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
 use crate::device_name::{Mapped, NoNameLeft, Reservation};
 use crate::ec2::{AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Watched};
 use crate::ec2_failure::failure;
@@ -30,7 +30,7 @@ impl Attachments {
         let Pair { volume, node } = &request.pair;
         let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
         let instance = alive(node, instance.known().map_err(|e| failure(&e))?)?;
-        root::refuse_publish(&instance, volume)?;
+        own_volume::refuse_publish(&instance, volume)?;
         let mut instance = Some(instance);
         let shared = request.manner.capability.needs_multi_attach();
         let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
@@ -123,7 +123,7 @@ impl Attachments {
             })
             .collect();
         for _ in 0..NAMES_TRIED {
-            let kept = self
+            let mut kept = self
                 .names
                 .reserve(node, volume, &mapped, cards)
                 .map_err(|NoNameLeft| {
@@ -132,6 +132,7 @@ impl Attachments {
                         format!("all device names of node {node} are taken; use another node"),
                     )
                 })?;
+            kept.told();
             let place = kept.place();
             let answer = ec2
                 .attach_volume(volume, node, &place.device, place.card)

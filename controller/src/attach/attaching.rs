@@ -105,12 +105,12 @@ impl Attaching {
         match seen {
             Seen::Unknown(error) if error.is_transient() => Step::Wait,
             Seen::Unknown(error) => Step::Refuse(failure(error)),
-            // EC2's answer to the request itself is surer than a look that may be late.
+            // Reads lag and have gaps: whether there is no such volume, EC2's answer to the request says.
             Seen::Absent if self.is_first() => Step::Attach,
             Seen::Absent => {
                 self.missing += 1;
                 match self.missing >= LATE_LOOKS && self.is_late(now) {
-                    true => Step::Refuse(Failure::not_found("volume", &self.volume)),
+                    true => self.attach_again(),
                     false => Step::Wait,
                 }
             }
@@ -216,6 +216,10 @@ impl Attaching {
         if !(lost || ineffective) {
             return Step::Wait;
         }
+        self.attach_again()
+    }
+
+    fn attach_again(&self) -> Step {
         if self.requests < MOST_REQUESTS {
             return Step::Attach;
         }

@@ -50,7 +50,12 @@ impl Cards {
             Ok(None) => (guess(instance_type), GUESS_HOLDS),
             Err(error) => {
                 tracing::warn!(%error, instance_type, "the number of EBS cards was not learnt and is taken from a table");
-                (guess(instance_type), GUESS_HOLDS)
+                // The table may be older than the type: it stands in only where EC2 refuses to tell.
+                let holds = match error.is_transient() {
+                    true => Duration::ZERO,
+                    false => GUESS_HOLDS,
+                };
+                (guess(instance_type), holds)
             }
         };
         known.insert(instance_type.to_owned(), (cards, now + holds));

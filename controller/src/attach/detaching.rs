@@ -6,9 +6,9 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use super::root::detach_refused;
+use super::own_volume::detach_refused;
 use crate::device_name::is_boot_device;
-use crate::ec2::{AttachmentState, Ec2Error, Seen, Volume};
+use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, Seen, Volume};
 use crate::ec2_failure::failure;
 
 /// A request that shows no effect for so long, over so many looks, was lost.
@@ -39,6 +39,8 @@ pub(super) struct Detaching {
     last_sent: Option<Instant>,
     /// The attachment was seen on its way off, or EC2 said that there is none: then one look without it is proof.
     expected: bool,
+    /// EC2 said that the volume is not attached to this node.
+    detached: bool,
     absences: u32,
     held: u32,
     denial: Option<String>,
@@ -55,6 +57,7 @@ impl Detaching {
             requests: 0,
             last_sent: None,
             expected: false,
+            detached: false,
             absences: 0,
             held: 0,
             denial: None,
@@ -73,11 +76,14 @@ impl Detaching {
         self.requests += 1;
         self.last_sent = Some(now);
         self.held = 0;
+        self.detached = false;
     }
 
-    /// EC2 said that there is nothing to detach. The volume itself must show it too.
+    /// EC2 said that there is nothing to detach. The volume itself must show it too, if EC2 shows
+    /// the volume.
     pub(super) fn denied(&mut self, error: &Ec2Error) {
         self.expected = true;
+        self.detached = error.kind == Ec2ErrorKind::AttachmentNotFound;
         self.denial = Some(error.to_string());
     }
 
@@ -108,7 +114,7 @@ impl Detaching {
         let attachment = match seen {
             Seen::Unknown(error) if error.is_transient() => return Step::Wait,
             Seen::Unknown(error) => return Step::Refuse(failure(error)),
-            Seen::Absent => None,
+            Seen::Absent => return self.see_hidden(now),
             Seen::Present(volume) => volume
                 .attachment(&self.node)
                 .filter(|attachment| attachment.state != AttachmentState::Detached),
@@ -143,6 +149,16 @@ impl Detaching {
         Step::Wait
     }
 
+    /// EC2 does not show the volume at all: it is deleted, or reads have a gap. Only EC2's answer to
+    /// the request tells the two apart.
+    fn see_hidden(&mut self, now: Instant) -> Step {
+        self.leaving = false;
+        match self.detached {
+            true => Step::Gone,
+            false => self.see_held(now),
+        }
+    }
+
     fn see_held(&mut self, now: Instant) -> Step {
         let Some(sent) = self.last_sent else {
             return Step::Detach;
@@ -162,7 +178,7 @@ impl Detaching {
 mod tests {
     use super::*;
     use crate::attach::tests::{attachment, error, node, other_node, unknown, volume};
-    use crate::ec2::{Attachment, Ec2ErrorKind, VolumeState};
+    use crate::ec2::{Attachment, VolumeState};
 
     fn with(state: AttachmentState) -> Seen<Volume> {
         Seen::Present(Volume {
@@ -223,6 +239,22 @@ mod tests {
         denied.sent(now);
         denied.denied(&error(Ec2ErrorKind::AttachmentNotFound));
         assert_eq!(denied.see(&free(), now), Step::Gone);
+    }
+
+    #[test]
+    fn a_hidden_volume_is_not_gone() {
+        let now = Instant::now();
+        let mut machine = machine();
+        assert_eq!(machine.see(&Seen::Absent, now), Step::Detach);
+        machine.sent(now);
+        machine.see(&with(AttachmentState::Detaching), now);
+        for _ in 0..LATE_LOOKS {
+            assert_eq!(machine.see(&Seen::Absent, now), Step::Wait);
+        }
+        assert_eq!(machine.see(&Seen::Absent, now + LATE), Step::Detach);
+        machine.sent(now + LATE);
+        machine.denied(&error(Ec2ErrorKind::AttachmentNotFound));
+        assert_eq!(machine.see(&Seen::Absent, now + LATE), Step::Gone);
     }
 
     #[test]

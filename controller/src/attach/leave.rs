@@ -7,7 +7,7 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
-use super::root::detach_refused;
+use super::own_volume::detach_refused;
 use crate::ec2::{Ec2, Force, InstanceState, Seen};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;

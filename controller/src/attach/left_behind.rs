@@ -43,7 +43,7 @@ impl Attachments {
             node: holder.clone(),
         };
         let gathered = gather(ec2, self.safe_detach, &pair, &self.testimony).await;
-        if gathered.root_device.is_some() {
+        if gathered.root_device.is_some() || gathered.is_launch_volume {
             return Ok(false);
         }
         let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =

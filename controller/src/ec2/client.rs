@@ -18,17 +18,12 @@ use tokio::time::Instant;
 use super::agent::ExecutionEnvironment;
 use super::call::Core;
 use super::connector::ByScheme;
-use super::describe::{
-    InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes,
-    VolumesByName,
-};
 use super::intact::IntactAnswers;
-use super::poller::Poller;
+use super::pollers::Pollers;
 use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
 use super::timestamp::Timestamp;
 use super::trail::LeaveTrail;
-use super::usual::Changes;
 use crate::callers::Wanted;
 use crate::known_bug::KnownBug;
 
@@ -55,19 +50,6 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
-
-/// The pollers, one per Describe API and way of asking.
-pub(super) struct Pollers {
-    pub(super) changes: Changes,
-    pub(super) volumes: Poller<Volumes>,
-    pub(super) volumes_by_name: Poller<VolumesByName>,
-    pub(super) modifications: Poller<Modifications>,
-    pub(super) instances: Poller<Instances>,
-    pub(super) instance_statuses: Poller<InstanceStatuses>,
-    pub(super) snapshots: Poller<Snapshots>,
-    pub(super) snapshots_by_name: Poller<SnapshotsByName>,
-    pub(super) statuses: Poller<Statuses>,
-}
 
 /// Access to EC2. Clones share everything but the deadline, and who waits.
 #[derive(Clone)]
@@ -169,18 +151,7 @@ impl Ec2 {
             settings,
             surroundings.metrics,
         ));
-        let shared = || Arc::clone(&core);
-        let pollers = Pollers {
-            changes: Changes::default(),
-            volumes: Poller::new(Volumes(shared()), shared()),
-            volumes_by_name: Poller::new(VolumesByName(shared()), shared()),
-            modifications: Poller::new(Modifications(shared()), shared()),
-            instances: Poller::new(Instances(shared()), shared()),
-            instance_statuses: Poller::new(InstanceStatuses(shared()), shared()),
-            snapshots: Poller::new(Snapshots(shared()), shared()),
-            snapshots_by_name: Poller::new(SnapshotsByName(shared()), shared()),
-            statuses: Poller::new(Statuses(shared()), shared()),
-        };
+        let pollers = Pollers::new(&core);
         Ok(Self {
             core,
             pollers: Arc::new(pollers),

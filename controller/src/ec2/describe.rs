@@ -1,6 +1,10 @@
 //! What each poller asks EC2, and how the answer is read.
 
+mod modifications;
+
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::future::Future;
 use std::sync::Arc;
 
 use aws_sdk_ec2::types::Filter;
@@ -18,10 +22,12 @@ use super::page::{SdkPage, all_pages, filter, literal, read_all};
 use super::poller::Source;
 use super::seen::Seen;
 use super::snapshot::Snapshot;
-use super::split;
+use super::split::ById;
 use super::status::VolumeStatus;
 use super::volume::Volume;
 use crate::known_bug::KnownBug;
+
+pub(super) use modifications::Modifications;
 
 /// The tag by which a volume is found again, as the Go driver writes it.
 pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
@@ -32,61 +38,102 @@ fn strings<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
-/// Defines one paged, filtered Describe call that returns our own type.
-macro_rules! paged {
-    ($name:ident, $operation:ident, $list:ident, $action:ident, $most:literal, $read:path, $value:ty) => {
-        async fn $name(
-            core: &Core,
-            filters: Vec<Filter>,
-            deadline: Instant,
-        ) -> Result<Vec<$value>, Ec2Error> {
-            let action = Action::$action;
-            all_pages(action, |token| {
-                let filters = &filters;
-                async move {
-                    let token = &token;
-                    core.call(action, deadline, Tries::One, || async move {
-                        let output = core
-                            .client
-                            .$operation()
-                            .set_filters(Some(filters.clone()))
-                            .max_results($most)
-                            .set_next_token(token.clone())
-                            .send()
-                            .await
-                            .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                        let entries = read_all(action, output.$list(), $read)?;
-                        Ok((entries, output.next_token().map(str::to_owned)))
-                    })
-                    .await
-                }
-            })
-            .await
-        }
+/// What EC2 shows under an id.
+trait Identified {
+    type Id;
+    fn id(&self) -> &Self::Id;
+    /// Empty when the answer does not say.
+    fn zone(&self) -> &str {
+        ""
+    }
+}
+
+macro_rules! identified {
+    ($($value:ty, $id:ty, $field:ident $(, $zone:ident)?;)*) => {
+        $(impl Identified for $value {
+            type Id = $id;
+            fn id(&self) -> &$id {
+                &self.$field
+            }
+            $(fn zone(&self) -> &str {
+                &self.$zone
+            })?
+        })*
     };
 }
 
-paged!(
-    describe_volumes,
-    describe_volumes,
-    volumes,
-    DescribeVolumes,
-    500,
-    Volume::read,
-    Volume
-);
-paged!(
-    describe_modifications,
-    describe_volumes_modifications,
-    volumes_modifications,
-    DescribeVolumesModifications,
-    500,
-    Modification::read,
-    Modification
-);
+identified! {
+    Volume, VolumeId, id, zone;
+    Instance, InstanceId, id, zone;
+    Modification, VolumeId, volume;
+    VolumeStatus, VolumeId, volume;
+    InstanceStatus, InstanceId, id;
+    Snapshot, SnapshotId, id;
+}
+
+/// Asks by id alone, without filter and page: EC2 refuses a page size with ids, and answers for all of them at once.
+async fn by_ids<V, F>(
+    (core, by_id): (&Core, &ById),
+    action: Action,
+    keys: &[V::Id],
+    deadline: Instant,
+    ask: impl Fn(Vec<String>) -> F,
+) -> BTreeMap<V::Id, Seen<V>>
+where
+    V: Identified + Clone,
+    V::Id: Ord + Clone + Display,
+    F: Future<Output = Result<Vec<V>, Ec2Error>>,
+{
+    let ask = &ask;
+    by_id
+        .ask(keys, |ids| async move {
+            let ids = strings(&ids);
+            let found = core
+                .call(action, deadline, Tries::One, || ask(ids.clone()))
+                .await?;
+            for value in &found {
+                by_id.zones.learn(value.id(), value.zone());
+            }
+            let found = found.into_iter();
+            Ok(found.map(|value| (value.id().clone(), value)).collect())
+        })
+        .await
+}
+
+/// Volumes by filter, page by page. EC2 may cut a page before it applies the filters: this may cost a call for every 500 volumes of the account, and
+/// is for what has no id.
+async fn describe_volumes(
+    core: &Core,
+    filters: Vec<Filter>,
+    deadline: Instant,
+) -> Result<Vec<Volume>, Ec2Error> {
+    let action = Action::DescribeVolumes;
+    all_pages(action, |token| {
+        let filters = &filters;
+        async move {
+            let token = &token;
+            core.call(action, deadline, Tries::One, || async move {
+                let output = core
+                    .client
+                    .describe_volumes()
+                    .set_filters(Some(filters.clone()))
+                    .max_results(500)
+                    .set_next_token(token.clone())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let entries = read_all(action, output.volumes(), Volume::read)?;
+                Ok((entries, output.next_token().map(str::to_owned)))
+            })
+            .await
+        }
+    })
+    .await
+}
 
 /// Volumes by id.
-pub(super) struct Volumes(pub(super) Arc<Core>);
+#[derive(Clone)]
+pub(super) struct Volumes(pub(super) Arc<Core>, pub(super) ById);
 
 impl Source for Volumes {
     type Key = VolumeId;
@@ -98,9 +145,17 @@ impl Source for Volumes {
         keys: &[VolumeId],
         deadline: Instant,
     ) -> Result<BTreeMap<VolumeId, Seen<Volume>>, Ec2Error> {
-        let filters = vec![filter("volume-id", strings(keys))];
-        let found = describe_volumes(&self.0, filters, deadline).await?;
-        if self.0.settings.known_bug == Some(KnownBug::BatchErrorToAll) && found.len() < keys.len()
+        let Self(core, by_id) = self;
+        let action = Self::ACTION;
+        let ask = |ids| async move {
+            let request = core.client.describe_volumes().set_volume_ids(Some(ids));
+            let output = request.send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            read_all(action, output.volumes(), Volume::read)
+        };
+        let answers = by_ids((core, by_id), action, keys, deadline, ask).await;
+        if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
+            && answers.values().any(|seen| matches!(seen, Seen::Absent))
         {
             return Err(Ec2Error {
                 kind: Ec2ErrorKind::VolumeNotFound,
@@ -111,10 +166,7 @@ impl Source for Volumes {
                 sent: Sent::Answered,
             });
         }
-        Ok(found
-            .into_iter()
-            .map(|volume| (volume.id.clone(), Seen::Present(volume)))
-            .collect())
+        Ok(answers)
     }
 }
 
@@ -135,36 +187,6 @@ impl Source for VolumesByName {
         let filters = vec![filter(&format!("tag:{VOLUME_NAME_TAG}"), values)];
         let found = describe_volumes(&self.0, filters, deadline).await?;
         Ok(by_tag(found, |volume| volume.tags.get(VOLUME_NAME_TAG)))
-    }
-}
-
-/// Modifications by volume; a volume that was never modified is absent.
-pub(super) struct Modifications(pub(super) Arc<Core>);
-
-impl Source for Modifications {
-    type Key = VolumeId;
-    type Value = Modification;
-    const ACTION: Action = Action::DescribeVolumesModifications;
-
-    async fn fetch(
-        &self,
-        keys: &[VolumeId],
-        deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<Modification>>, Ec2Error> {
-        let filters = vec![filter("volume-id", strings(keys))];
-        let mut latest: BTreeMap<VolumeId, Modification> = BTreeMap::new();
-        for modification in describe_modifications(&self.0, filters, deadline).await? {
-            match latest.get(&modification.volume) {
-                Some(known) if known.started > modification.started => {}
-                _ => {
-                    latest.insert(modification.volume.clone(), modification);
-                }
-            }
-        }
-        Ok(latest
-            .into_iter()
-            .map(|(id, modification)| (id, Seen::Present(modification)))
-            .collect())
     }
 }
 
@@ -201,7 +223,8 @@ pub(super) async fn describe_instances(
 }
 
 /// Instances by id.
-pub(super) struct Instances(pub(super) Arc<Core>);
+#[derive(Clone)]
+pub(super) struct Instances(pub(super) Arc<Core>, pub(super) ById);
 
 impl Source for Instances {
     type Key = InstanceId;
@@ -213,12 +236,16 @@ impl Source for Instances {
         keys: &[InstanceId],
         deadline: Instant,
     ) -> Result<BTreeMap<InstanceId, Seen<Instance>>, Ec2Error> {
-        let filters = vec![filter("instance-id", strings(keys))];
-        let found = describe_instances(&self.0, filters, deadline, Tries::One).await?;
-        Ok(found
-            .into_iter()
-            .map(|instance| (instance.id.clone(), Seen::Present(instance)))
-            .collect())
+        let Self(core, by_id) = self;
+        let action = Self::ACTION;
+        let ask = |ids| async move {
+            let request = core.client.describe_instances().set_instance_ids(Some(ids));
+            let output = request.send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            let instances = output.reservations().iter().flat_map(|r| r.instances());
+            read_all(action, instances, Instance::read)
+        };
+        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
     }
 }
 
@@ -263,8 +290,8 @@ async fn own_snapshots(
     .await
 }
 
-/// Snapshots by id: our own first, then, by id alone, those that another account shares.
-pub(super) struct Snapshots(pub(super) Arc<Core>);
+/// Snapshots by id: our own, and those that another account shares.
+pub(super) struct Snapshots(pub(super) Arc<Core>, pub(super) ById);
 
 impl Source for Snapshots {
     type Key = SnapshotId;
@@ -276,35 +303,15 @@ impl Source for Snapshots {
         keys: &[SnapshotId],
         deadline: Instant,
     ) -> Result<BTreeMap<SnapshotId, Seen<Snapshot>>, Ec2Error> {
-        let core = &self.0;
-        let filters = vec![filter("snapshot-id", strings(keys))];
-        let mut answers: BTreeMap<SnapshotId, Seen<Snapshot>> =
-            own_snapshots(core, filters, deadline)
-                .await?
-                .into_iter()
-                .map(|snapshot| (snapshot.id.clone(), Seen::Present(snapshot)))
-                .collect();
-        let missing: Vec<SnapshotId> = keys
-            .iter()
-            .filter(|key| !answers.contains_key(key))
-            .cloned()
-            .collect();
-        if !missing.is_empty() {
-            let shared = split::by_id(&missing, Ec2ErrorKind::SnapshotNotFound, |ids| async move {
-                let request = core
-                    .client
-                    .describe_snapshots()
-                    .set_snapshot_ids(Some(strings(&ids)));
-                let (found, _) = snapshot_page(core, request, deadline, Tries::One).await?;
-                Ok(found
-                    .into_iter()
-                    .map(|snapshot| (snapshot.id.clone(), snapshot))
-                    .collect())
-            })
-            .await;
-            answers.extend(shared);
-        }
-        Ok(answers)
+        let Self(core, by_id) = self;
+        let action = Self::ACTION;
+        let ask = |ids| async move {
+            let request = core.client.describe_snapshots().set_snapshot_ids(Some(ids));
+            let output = request.send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            read_all(action, output.snapshots(), Snapshot::read)
+        };
+        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
     }
 }
 
@@ -330,8 +337,9 @@ impl Source for SnapshotsByName {
     }
 }
 
-/// Volume status by volume. The call has no filter by id, and one unknown id fails it.
-pub(super) struct Statuses(pub(super) Arc<Core>);
+/// Volume status by volume.
+#[derive(Clone)]
+pub(super) struct Statuses(pub(super) Arc<Core>, pub(super) ById);
 
 impl Source for Statuses {
     type Key = VolumeId;
@@ -343,37 +351,24 @@ impl Source for Statuses {
         keys: &[VolumeId],
         deadline: Instant,
     ) -> Result<BTreeMap<VolumeId, Seen<VolumeStatus>>, Ec2Error> {
-        let core = &self.0;
+        let Self(core, by_id) = self;
         let action = Self::ACTION;
-        let answers = split::by_id(keys, Ec2ErrorKind::VolumeNotFound, |ids| async move {
-            let ids = &ids;
-            let found = core
-                .call(action, deadline, Tries::One, || async move {
-                    let output = core
-                        .client
-                        .describe_volume_status()
-                        .set_volume_ids(Some(strings(ids)))
-                        .send()
-                        .await
-                        .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                    read_all(action, output.volume_statuses(), VolumeStatus::read)
-                })
-                .await?;
-            Ok(found
-                .into_iter()
-                .map(|status| (status.volume.clone(), status))
-                .collect())
-        })
-        .await;
-        Ok(answers)
+        let ask = |ids| async move {
+            let request = core.client.describe_volume_status();
+            let output = request.set_volume_ids(Some(ids)).send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            read_all(action, output.volume_statuses(), VolumeStatus::read)
+        };
+        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
     }
 }
 
 /// EC2 takes at most so many instances in one DescribeInstanceStatus (EC2 API reference, `DescribeInstanceStatus`, `InstanceId.N`).
 const MOST_STATUSES: usize = 100;
 
-/// Status checks of instances that run. The call has no filter by id, and one unknown id fails it.
-pub(super) struct InstanceStatuses(pub(super) Arc<Core>);
+/// Status checks of instances that run.
+#[derive(Clone)]
+pub(super) struct InstanceStatuses(pub(super) Arc<Core>, pub(super) ById);
 
 impl Source for InstanceStatuses {
     type Key = InstanceId;
@@ -385,28 +380,17 @@ impl Source for InstanceStatuses {
         keys: &[InstanceId],
         deadline: Instant,
     ) -> Result<BTreeMap<InstanceId, Seen<InstanceStatus>>, Ec2Error> {
-        let core = &self.0;
+        let Self(core, by_id) = self;
         let action = Self::ACTION;
+        let ask = |ids| async move {
+            let request = core.client.describe_instance_status();
+            let output = request.set_instance_ids(Some(ids)).send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            read_all(action, output.instance_statuses(), InstanceStatus::read)
+        };
         let mut answers = BTreeMap::new();
         for some in keys.chunks(MOST_STATUSES) {
-            let answered = split::by_id(some, Ec2ErrorKind::InstanceNotFound, |ids| async move {
-                let ids = &ids;
-                let found = core
-                    .call(action, deadline, Tries::One, || async move {
-                        let output = core
-                            .client
-                            .describe_instance_status()
-                            .set_instance_ids(Some(strings(ids)))
-                            .send()
-                            .await
-                            .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                        read_all(action, output.instance_statuses(), InstanceStatus::read)
-                    })
-                    .await?;
-                let found = found.into_iter();
-                Ok(found.map(|status| (status.id.clone(), status)).collect())
-            })
-            .await;
+            let answered = by_ids((core, by_id), action, some, deadline, ask).await;
             answers.extend(answered);
         }
         Ok(answers)

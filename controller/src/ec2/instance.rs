@@ -93,6 +93,9 @@ pub struct BlockMapping {
     pub attached: Option<Timestamp>,
     /// The EBS card, on instances with several.
     pub card: Option<u32>,
+    /// Whether EC2 deletes the volume when it terminates the instance (EC2 API,
+    /// `EbsInstanceBlockDevice`). AttachVolume never sets it: a launch template or image does.
+    pub delete_on_termination: bool,
 }
 
 /// What an instance type can attach.
@@ -151,6 +154,9 @@ impl Instance {
                         ),
                         attached: ebs.and_then(|e| e.attach_time()).map(Timestamp::from),
                         card: read::number(ebs.and_then(|e| e.ebs_card_index())),
+                        delete_on_termination: ebs
+                            .and_then(|e| e.delete_on_termination())
+                            .unwrap_or_default(),
                     })
                 })
                 .collect(),

@@ -279,10 +279,10 @@ impl Ec2 {
         Ok(zones.find(|zone| !zone.is_empty()))
     }
 
-    /// What an instance type can attach; `None` when EC2 does not know the type.
+    /// What an instance type can attach, asked for by name: a page that is filtered may come without it.
     ///
     /// # Errors
-    /// As every call.
+    /// As every call; EC2 refuses a name that it does not know.
     pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
         let action = Action::DescribeInstanceTypes;
         self.core
@@ -291,7 +291,7 @@ impl Ec2 {
                     .core
                     .client
                     .describe_instance_types()
-                    .filters(filter("instance-type", [literal(name)]))
+                    .instance_types(name.into())
                     .send()
                     .await
                     .map_err(|e| Ec2Error::from_sdk(action, &e))?;

@@ -77,11 +77,14 @@ impl Ec2 {
     /// As [`Ec2Error`] says. A failed creation may also show later, as a volume in state `error` or none at all.
     pub async fn create_volume(&self, given: &CreateVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CreateVolume;
-        self.change(action, || async {
-            let output = sending!(action, self.create_volume_request(given));
-            Volume::read_created(&output).map_err(unreadable(action))
-        })
-        .await
+        let made = self
+            .change(action, || async {
+                let output = sending!(action, self.create_volume_request(given));
+                Volume::read_created(&output).map_err(unreadable(action))
+            })
+            .await?;
+        self.pollers.made(&made);
+        Ok(made)
     }
 
     fn create_volume_request(
@@ -97,7 +100,7 @@ impl Ec2 {
             .set_availability_zone(given.zone.clone())
             .set_availability_zone_id(given.zone_id.clone())
             .set_outpost_arn(given.outpost_arn.clone())
-            .encrypted(given.encrypted || given.kms_key_id.is_some())
+            .set_encrypted(given.encrypted)
             .set_kms_key_id(given.kms_key_id.clone())
             .set_iops(given.iops.map(number))
             .set_throughput(given.throughput.map(number))
@@ -113,7 +116,7 @@ impl Ec2 {
     /// As [`Ec2::create_volume`].
     pub async fn copy_volumes(&self, given: &CopyVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CopyVolumes;
-        self.change(action, || async {
+        let made = self.change(action, || async {
             let output = sending!(
                 action,
                 self.core
@@ -139,8 +142,10 @@ impl Ec2 {
                     None,
                 )),
             }
-        })
-        .await
+        });
+        let made = made.await?;
+        self.pollers.made(&made);
+        Ok(made)
     }
 
     /// Deletes a volume. It answers as soon as EC2 accepts.

@@ -1,5 +1,6 @@
 //! How fast a poller may send: bursts at once, half of the Describe refill for long, slower while EC2 fails.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,27 +21,61 @@ const LEAST_GAP: Duration = Duration::from_millis(10);
 /// Failures further apart than this are not of one outage.
 const MEMORY: Duration = Duration::from_secs(30);
 
-/// The budget of one poller.
-#[derive(Clone, Debug)]
-pub(super) struct Pace {
+/// What the pollers of one action may send together.
+#[derive(Debug)]
+pub(super) struct Budget {
     capacity: f64,
     refill: f64,
-    level: f64,
-    counted: Instant,
-    not_before: Instant,
-    failures: u32,
-    failed: Instant,
+    left: Mutex<Left>,
 }
 
-impl Pace {
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    level: f64,
+    counted: Instant,
+}
+
+impl Budget {
     /// A third of the action's bucket at once, half of its refill for long.
     pub(super) fn new(rate: Rate, now: Instant) -> Self {
         let capacity = (rate.capacity / 3.0).max(2.0 * KEPT_FOR_NEW);
         Self {
             capacity,
             refill: rate.refill * SHARE,
-            level: capacity,
-            counted: now,
+            left: Mutex::new(Left {
+                level: capacity,
+                counted: now,
+            }),
+        }
+    }
+
+    fn left(&self, now: Instant) -> MutexGuard<'_, Left> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.level = self.level(*left, now);
+        left.counted = left.counted.max(now);
+        left
+    }
+
+    fn level(&self, left: Left, at: Instant) -> f64 {
+        let elapsed = at.saturating_duration_since(left.counted).as_secs_f64();
+        (left.level + elapsed * self.refill).min(self.capacity)
+    }
+}
+
+/// When one poller may send: its share of the budget, and its own failures.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    budget: Arc<Budget>,
+    not_before: Instant,
+    failures: u32,
+    failed: Instant,
+}
+
+impl Pace {
+    /// With nothing sent.
+    pub(super) fn new(budget: Arc<Budget>, now: Instant) -> Self {
+        Self {
+            budget,
             not_before: now,
             failures: 0,
             failed: now,
@@ -48,25 +83,23 @@ impl Pace {
     }
 
     /// When the next call may be sent; `urgent` when it is for somebody who has had no answer yet.
-    pub(super) fn next(&mut self, now: Instant, urgent: bool) -> Instant {
-        self.count(now);
+    pub(super) fn next(&self, now: Instant, urgent: bool) -> Instant {
         let needed = if urgent { 1.0 } else { 1.0 + KEPT_FOR_NEW };
-        let lacking = (needed - self.level).max(0.0);
-        let wait = Duration::from_secs_f64((lacking / self.refill * 1000.0).ceil() / 1000.0);
+        let lacking = (needed - self.budget.left(now).level).max(0.0);
+        let wait = Duration::from_secs_f64((lacking / self.budget.refill * 1000.0).ceil() / 1000.0);
         (now + wait).max(self.not_before)
     }
 
     /// What a call is worth then, in seconds by which somebody would be late without it: little while there are plenty.
     pub(super) fn worth(&self, at: Instant) -> f64 {
-        let elapsed = at.saturating_duration_since(self.counted).as_secs_f64();
-        let level = (self.level + elapsed * self.refill).min(self.capacity);
-        LEAST_WORTH * ((1.0 - level / self.capacity) / DOUBLING).exp2()
+        let left = *self.budget.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = self.budget.level(left, at);
+        LEAST_WORTH * ((1.0 - level / self.budget.capacity) / DOUBLING).exp2()
     }
 
     /// A call is sent; the next is to come so long after it, or more.
     pub(super) fn sent(&mut self, now: Instant, apart: Duration) {
-        self.count(now);
-        self.level -= 1.0;
+        self.budget.left(now).level -= 1.0;
         self.not_before = self.not_before.max(now + apart.max(LEAST_GAP));
     }
 
@@ -89,12 +122,6 @@ impl Pace {
     pub(super) fn hold_until(&mut self, at: Instant) {
         self.not_before = self.not_before.max(at);
     }
-
-    fn count(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.counted).as_secs_f64();
-        self.counted = self.counted.max(now);
-        self.level = (self.level + elapsed * self.refill).min(self.capacity);
-    }
 }
 
 #[cfg(test)]
@@ -106,10 +133,14 @@ mod tests {
         refill: 20.0,
     };
 
+    fn pace(now: Instant) -> Pace {
+        Pace::new(Arc::new(Budget::new(DESCRIBE, now)), now)
+    }
+
     fn calls_within(span: Duration, urgent: bool) -> usize {
         let start = Instant::now();
         let mut now = start;
-        let mut pace = Pace::new(DESCRIBE, now);
+        let mut pace = pace(now);
         let mut calls = 0;
         loop {
             now = pace.next(now, urgent);
@@ -124,7 +155,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_poller_sends_at_once() {
         let now = Instant::now();
-        assert_eq!(Pace::new(DESCRIBE, now).next(now, false), now);
+        assert_eq!(pace(now).next(now, false), now);
     }
 
     #[tokio::test(start_paused = true)]
@@ -134,9 +165,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn pollers_of_one_action_share_its_budget() {
+        let now = Instant::now();
+        let mut one = pace(now);
+        let two = Pace::new(Arc::clone(&one.budget), now);
+        while one.next(now, true) == now {
+            one.sent(now, Duration::ZERO);
+            one.not_before = now;
+        }
+        assert!(two.next(now, true) > now);
+        one.hold_until(now + Duration::from_secs(9));
+        assert!(two.next(now, true) < now + Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn those_who_poll_again_leave_calls_for_newcomers() {
         let mut now = Instant::now();
-        let mut pace = Pace::new(DESCRIBE, now);
+        let mut pace = pace(now);
         for _ in 0..1000 {
             now = pace.next(now, false);
             pace.sent(now, LEAST_GAP);
@@ -151,7 +196,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_is_worth_more_the_fewer_are_left() {
         let now = Instant::now();
-        let mut pace = Pace::new(DESCRIBE, now);
+        let mut pace = pace(now);
         let full = pace.worth(now);
         for _ in 0..10 {
             pace.sent(now, LEAST_GAP);
@@ -165,7 +210,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_hold_it_back() {
         let now = Instant::now();
-        let mut pace = Pace::new(DESCRIBE, now);
+        let mut pace = pace(now);
         assert_eq!((pace.failed(now), pace.failed(now)), (1, 2));
         let later = now + Duration::from_secs(1);
         pace.hold_until(later);

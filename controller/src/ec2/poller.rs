@@ -6,6 +6,7 @@
 
 mod news;
 mod waiting;
+mod zoned;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,21 +14,23 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::action::Action;
 use super::call::Core;
 use super::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
-use super::pace::Pace;
+use super::pace::{Budget, Pace};
 use super::retry;
 use super::seen::Seen;
 use super::usual::Usual;
 use news::{Answer, News};
 use waiting::{Recipients, Waiting, Watcher};
+pub(super) use zoned::Zoned;
 
-/// EC2 takes at most so many values in one filter (EC2 API reference, "List and filter your resources").
+/// EC2 takes at most so many values in one filter (EC2 API reference, "List and filter your resources"), and more ids in each Describe call that is
+/// made here but one.
 pub(super) const MOST_VALUES: usize = 200;
 /// Calls of one poller that may be under way at once: a slow answer must not hold up those who came after it was asked.
 const MOST_FLIGHTS: u32 = 4;
@@ -90,19 +93,14 @@ impl<S: Source> Clone for Poller<S> {
 }
 
 impl<S: Source> Poller<S> {
-    pub(super) fn new(source: S, core: Arc<Core>) -> Self {
-        let rate = core
-            .settings
-            .rates
-            .get(&S::ACTION)
-            .copied()
-            .unwrap_or_else(|| S::ACTION.documented_rate());
+    /// With what its action may send in sum, shared with the action's other pollers.
+    pub(super) fn new(source: S, core: Arc<Core>, budget: Arc<Budget>) -> Self {
         Self(Arc::new(Inner {
             source,
             core,
             state: Mutex::new(State {
                 waiting: Waiting::default(),
-                pace: Pace::new(rate, Instant::now()),
+                pace: Pace::new(budget, Instant::now()),
                 running: false,
                 flights: 0,
                 calls: 0,
@@ -139,9 +137,8 @@ impl<S: Source> Poller<S> {
         }
     }
 
-    /// One answer for each key, from calls that begin after this one; they line up together, so that as many as EC2 takes share a call. Not asked
-    /// for again: an answer that did not come is unknown.
-    pub(super) async fn look_all(&self, keys: &[S::Key], deadline: Instant) -> Vec<Seen<S::Value>> {
+    /// Lines up for all keys together, so that as many as EC2 takes share a call that begins after this one.
+    fn line_up(&self, keys: &[S::Key]) -> Vec<Answered<S>> {
         let since = Instant::now();
         {
             let mut state = self.0.state();
@@ -149,18 +146,10 @@ impl<S: Source> Poller<S> {
                 state.pace.hold_until(since + TOGETHER);
             }
         }
-        let asked: Vec<_> = self.register(since, |waiting| {
+        self.register(since, |waiting| {
             let line_up = |key: &S::Key| waiting.look(key.clone(), since);
             keys.iter().map(line_up).collect()
-        });
-        let mut answers = Vec::with_capacity(asked.len());
-        for answer in asked {
-            answers.push(match tokio::time::timeout_at(deadline, answer).await {
-                Ok(seen) => seen.unwrap_or_else(|_| abandoned::<S>()),
-                Err(_) => Seen::Unknown(Ec2Error::deadline(S::ACTION, "an answer of EC2")),
-            });
-        }
-        answers
+        })
     }
 
     /// Hands each fresh answer to `judge` until it breaks; `None` when the deadline comes first.
@@ -226,6 +215,20 @@ impl<S: Source> Poller<S> {
         }
         lined_up
     }
+}
+
+/// The answer of somebody who lined up.
+type Answered<S> = oneshot::Receiver<Seen<<S as Source>::Value>>;
+
+async fn answers<S: Source>(asked: Vec<Answered<S>>, deadline: Instant) -> Vec<Seen<S::Value>> {
+    let mut answers = Vec::with_capacity(asked.len());
+    for answer in asked {
+        answers.push(match tokio::time::timeout_at(deadline, answer).await {
+            Ok(seen) => seen.unwrap_or_else(|_| abandoned::<S>()),
+            Err(_) => Seen::Unknown(Ec2Error::deadline(S::ACTION, "an answer of EC2")),
+        });
+    }
+    answers
 }
 
 /// Who watches, until dropped.

@@ -44,8 +44,8 @@ pub struct CreateVolume {
     pub zone_id: Option<String>,
     /// The Outpost to make it on.
     pub outpost_arn: Option<String>,
-    /// Whether to encrypt it.
-    pub encrypted: bool,
+    /// Whether to encrypt it; `None` leaves it to the snapshot and to the account's default.
+    pub encrypted: Option<bool>,
     /// The key to encrypt it with.
     pub kms_key_id: Option<String>,
     /// Provisioned IOPS.

@@ -1,20 +1,79 @@
-//! Asking by id where EC2 fails the whole call for one unknown id: the bad ones are named or found by halving, the rest is asked again.
+//! Asking by id where EC2 fails the whole call for one id: the bad ones are named or found by halving, the rest is asked again.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
+use std::time::Duration;
 
 use super::code::Ec2ErrorKind;
 use super::error::Ec2Error;
 use super::seen::Seen;
+use super::zones::Zones;
+use crate::remembered::Remembered;
 
-/// Asks for all keys and answers for each.
-///
-/// A key is absent when a call for it alone, or a message that names it, says "not found", or when an answer that was asked for it lacks it.
-pub(super) async fn by_id<K, V, F>(
-    keys: &[K],
-    not_found: Ec2ErrorKind,
-    ask: impl Fn(Vec<K>) -> F,
+/// An id that EC2 did not know is asked for apart from the others for so long: it is made or deleted
+/// meanwhile, or nobody asks for it any more.
+const APART: Duration = Duration::from_secs(60);
+/// Calls that one look makes, beside its first, to find out whose zone fails.
+const MOST_HALVES: usize = 8;
+
+/// The ids of one kind of resource: which zone each is in, and which EC2 did not know lately.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ById {
+    pub(super) zones: Zones,
+    unknown: Remembered<()>,
+}
+
+impl ById {
+    /// With zones that are learned elsewhere, too.
+    pub(super) fn new(zones: Zones) -> Self {
+        Self {
+            zones,
+            unknown: Remembered::default(),
+        }
+    }
+
+    /// Asks for all keys and answers for each.
+    ///
+    /// A key is absent when a call for it alone, or a message that names it, says "not found", or when an answer that was asked for it lacks it.
+    /// Keys that were absent lately share a call of their own, so that they do not fail the others' call again.
+    pub(super) async fn ask<K, V, F>(
+        &self,
+        keys: &[K],
+        ask: impl Fn(Vec<K>) -> F,
+    ) -> BTreeMap<K, Seen<V>>
+    where
+        K: Ord + Clone + Display,
+        V: Clone,
+        F: Future<Output = Result<Vec<(K, V)>, Ec2Error>>,
+    {
+        let (apart, together): (Vec<K>, Vec<K>) = keys
+            .iter()
+            .cloned()
+            .partition(|key| self.unknown.get(&key.to_string()).is_some());
+        // In zones that are not known, the ids of one that fails may fail the call of all.
+        let halves = match together.iter().all(|key| self.zones.of(key).is_some()) {
+            true => 0,
+            false => MOST_HALVES,
+        };
+        let (mut answers, others) = tokio::join!(
+            split(together, halves, &ask),
+            split(apart, 0, &ask),
+        );
+        answers.extend(others);
+        for (key, seen) in &answers {
+            if matches!(seen, Seen::Absent) {
+                self.unknown.put(&key.to_string(), (), APART);
+            }
+        }
+        answers
+    }
+}
+
+async fn split<K, V, F>(
+    keys: Vec<K>,
+    mut halves: usize,
+    ask: &impl Fn(Vec<K>) -> F,
 ) -> BTreeMap<K, Seen<V>>
 where
     K: Ord + Clone + Display,
@@ -22,8 +81,11 @@ where
     F: Future<Output = Result<Vec<(K, V)>, Ec2Error>>,
 {
     let mut answers = BTreeMap::new();
-    let mut batches = vec![keys.to_vec()];
-    while let Some(batch) = batches.pop().filter(|batch| !batch.is_empty()) {
+    let mut batches = vec![keys];
+    while let Some(batch) = batches.pop() {
+        if batch.is_empty() {
+            continue;
+        }
         match ask(batch.clone()).await {
             Ok(found) => {
                 answers.extend(batch.into_iter().map(|key| (key, Seen::Absent)));
@@ -33,7 +95,7 @@ where
                         .map(|(key, value)| (key, Seen::Present(value))),
                 );
             }
-            Err(error) if error.kind == not_found || error.kind == Ec2ErrorKind::MalformedId => {
+            Err(error) if is_not_found(error.kind) => {
                 let (named, rest): (Vec<K>, Vec<K>) = batch
                     .into_iter()
                     .partition(|key| names(&error.message, &key.to_string()));
@@ -41,25 +103,51 @@ where
                     if let [only] = rest.as_slice() {
                         answers.insert(only.clone(), Seen::Absent);
                     } else {
-                        let (left, right) = rest.split_at(rest.len() / 2);
-                        batches.extend([right.to_vec(), left.to_vec()]);
+                        batches.extend(halved(rest));
                     }
                 } else {
                     answers.extend(named.into_iter().map(|key| (key, Seen::Absent)));
-                    if !rest.is_empty() {
-                        batches.push(rest);
-                    }
+                    batches.push(rest);
                 }
             }
+            Err(error)
+                if error.kind == Ec2ErrorKind::ServerError && halves >= 2 && batch.len() > 1 =>
+            {
+                halves -= 2;
+                batches.extend(halved(batch));
+            }
             Err(error) => {
-                // What fails one call fails the next: the rest is not asked.
-                for key in batch.into_iter().chain(batches.drain(..).flatten()) {
-                    answers.insert(key, Seen::Unknown(error.clone()));
+                answers.extend(
+                    batch
+                        .into_iter()
+                        .map(|key| (key, Seen::Unknown(error.clone()))),
+                );
+                if error.kind != Ec2ErrorKind::ServerError {
+                    // What fails one call fails the next: the rest is not asked.
+                    for key in batches.drain(..).flatten() {
+                        answers.insert(key, Seen::Unknown(error.clone()));
+                    }
                 }
             }
         }
     }
     answers
+}
+
+fn is_not_found(kind: Ec2ErrorKind) -> bool {
+    matches!(
+        kind,
+        Ec2ErrorKind::VolumeNotFound
+            | Ec2ErrorKind::ModificationNotFound
+            | Ec2ErrorKind::SnapshotNotFound
+            | Ec2ErrorKind::InstanceNotFound
+            | Ec2ErrorKind::MalformedId
+    )
+}
+
+fn halved<K>(mut batch: Vec<K>) -> [Vec<K>; 2] {
+    let right = batch.split_off(batch.len() / 2);
+    [right, batch]
 }
 
 /// Whether the message holds the id as a whole word: one id may begin another (`vol-1a2b3c4d`).
@@ -94,7 +182,7 @@ mod tests {
     async fn run(bad: &[u32], total: u32, naming: bool) -> (BTreeMap<u32, Seen<u32>>, usize) {
         let calls = Cell::new(0);
         let keys: Vec<u32> = (1000..1000 + total).collect();
-        let answers = by_id(&keys, Ec2ErrorKind::VolumeNotFound, |batch| {
+        let answers = ById::default().ask(&keys, |batch| {
             calls.set(calls.get() + 1);
             let first_bad = batch.iter().find(|key| bad.contains(key)).copied();
             async move {
@@ -130,16 +218,64 @@ mod tests {
     async fn another_failure_makes_all_unknown() {
         let keys = [1, 2, 3];
         let answers: BTreeMap<i32, Seen<()>> =
-            by_id(&keys, Ec2ErrorKind::VolumeNotFound, |_| async {
-                Err(failure(Ec2ErrorKind::ServerError, String::new()))
-            })
-            .await;
+            ById::default()
+                .ask(&keys, |_| async {
+                    Err(failure(Ec2ErrorKind::Throttled, String::new()))
+                })
+                .await;
         assert!(
             answers.len() == 3
                 && answers
                     .values()
                     .all(|seen| matches!(seen, Seen::Unknown(_)))
         );
+    }
+
+    #[tokio::test]
+    async fn a_zone_that_fails_leaves_the_others() {
+        let keys: Vec<u32> = (0..16).collect();
+        let affected = 5;
+        let answers: BTreeMap<u32, Seen<u32>> = ById::default()
+            .ask(&keys, |batch| async move {
+                match batch.contains(&affected) {
+                    true => Err(failure(Ec2ErrorKind::ServerError, String::new())),
+                    false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+                }
+            })
+            .await;
+        for (key, seen) in answers {
+            assert_eq!(seen.present().is_some(), key != affected, "{key}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_id_fails_one_call_only() {
+        let (calls, by_id) = (Cell::new(0), ById::default());
+        let look = async || {
+            let answers: BTreeMap<u32, Seen<u32>> = by_id
+                .ask(&[1, 2, 3], |batch| {
+                    calls.set(calls.get() + 1);
+                    let bad = batch.contains(&2);
+                    async move {
+                        match bad {
+                            true => Err(failure(
+                                Ec2ErrorKind::VolumeNotFound,
+                                "The volume '2' does not exist.".to_owned(),
+                            )),
+                            false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+                        }
+                    }
+                })
+                .await;
+            assert!(matches!(answers[&2], Seen::Absent));
+            assert!(answers[&3].present().is_some());
+            calls.take()
+        };
+        assert_eq!(look().await, 2);
+        // One call for the two, one for the one.
+        assert_eq!(look().await, 2);
+        tokio::time::advance(APART).await;
+        assert_eq!(look().await, 2);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use ebs_csi_safe_detach::{
 };
 
 use super::testimony::Testimony;
-use crate::attach::root::root_device_of;
+use crate::attach::own_volume::{launch_device_of, root_device_of};
 use crate::ec2::{
     AttachmentState, Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Timestamp, Volume,
 };
@@ -17,6 +17,8 @@ pub(crate) struct Gathered {
     pub(crate) silence: Option<Ec2Error>,
     /// The name under which the instance boots from the volume, if it does.
     pub(crate) root_device: Option<String>,
+    /// Whether the instance was launched with the volume.
+    pub(crate) is_launch_volume: bool,
 }
 
 /// Asks EC2 for the facts of one pair.
@@ -91,12 +93,19 @@ fn weigh(
     let mut silence = None;
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
-        Some(volume) => of_volume(volume, pair, mapped, &mut silence),
+        Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {
+            // The instance, which may show it, was not seen.
+            Fact::Absent if matches!(instance, Seen::Unknown(_)) => Fact::Unknown,
+            attachment => attachment,
+        },
     };
     let root_device = instance
         .present()
         .and_then(|instance| root_device_of(instance, &pair.volume))
         .map(str::to_owned);
+    let is_launch_volume = instance
+        .present()
+        .is_some_and(|instance| launch_device_of(instance, &pair.volume).is_some());
     let fact = instance_seen(&instance);
     if let Seen::Unknown(error) = instance {
         silence = Some(error);
@@ -112,6 +121,7 @@ fn weigh(
         },
         silence,
         root_device,
+        is_launch_volume,
     }
 }
 

@@ -15,12 +15,12 @@ use super::Volumes;
 use super::adopt::{Found, difference, judge};
 use super::plan::Plan;
 use super::settle::{Settled, Settling};
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
+use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
 use crate::ec2_failure::{condition, failure, failure_as};
 use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
 use crate::request::CreateVolume;
-use crate::token::{Attempt, ClientToken};
+use crate::token::Attempt;
 
 /// How long one creation may take, waiting for its turn and for EC2 included.
 const CREATE_TIME: Duration = Duration::from_secs(240);
@@ -29,8 +29,22 @@ const TAG_LAG: Duration = Duration::from_secs(2);
 
 /// A token that is used up is remembered so long. Forgetting costs one more answer of EC2, by which it is found again.
 const SPENT: Duration = Duration::from_secs(3600);
-/// An unclear answer is remembered so long: within it no single look-up proves that nothing was made.
-const DOUBT: Duration = Duration::from_secs(60);
+/// A create that EC2 took or may have taken is remembered so long: until then a look-up by name
+/// that finds nothing proves nothing, since reads lag and have gaps.
+const DOUBT: Duration = Duration::from_secs(120);
+/// A volume that no look has shown for so long is asked about by its client token; then after
+/// twice as long, and so on up to the longest.
+const HIDDEN_AFTER: Duration = Duration::from_secs(3);
+const HIDDEN_LONGEST: Duration = Duration::from_secs(48);
+
+/// One attempt: a request under one client token.
+struct Creation<'a> {
+    ec2: &'a Ec2,
+    request: &'a CreateVolume,
+    plan: &'a Plan,
+    attempt: Attempt,
+    mandate: &'a Mandate,
+}
 
 /// How one attempt went on.
 enum Next {
@@ -53,10 +67,14 @@ impl Volumes {
         let mut attempt = self.spent.get(&request.name).unwrap_or(Attempt::FIRST);
         let mut last = None;
         for _ in 0..Attempt::STEPS {
-            match self
-                .attempt(&ec2, &request, &plan, attempt, &mandate)
-                .await?
-            {
+            let creation = Creation {
+                ec2: &ec2,
+                request: &request,
+                plan: &plan,
+                attempt,
+                mandate: &mandate,
+            };
+            match self.attempt(&creation).await? {
                 Next::Done(volume) => return Ok(*volume),
                 Next::StepOver(failure) => last = Some(failure),
             }
@@ -87,65 +105,54 @@ impl Volumes {
         if failure.condition().may_be_in_progress() {
             return Err(failure);
         }
-        let found = find(ec2, request, self.lag(&request.name)).await;
+        let found = find(ec2, request, self.lag(request)).await;
         let volume = match found.map_err(|unknown| not_known(&failure, &unknown))? {
             Found::Fitting(volume) => *volume,
             Found::Other(text) => return Err(incompatible(request, &text)),
+            Found::Nothing if self.is_doubtful(request) => {
+                return Err(Failure::new(
+                    Condition::OperationPending,
+                    format!("{failure}; a volume of this name was asked for before"),
+                ));
+            }
             Found::Nothing => return Err(failure),
         };
         let deadline = Instant::now() + CREATE_TIME;
-        match settle(ec2, volume, false, deadline).await? {
+        match settle(ec2, volume, CREATE_TIME, deadline).await? {
             Settled::Ready(volume) => Ok(volume),
-            _ => Err(failure),
+            Settled::Hidden(volume) => Err(not_ready(&volume.id)),
+            Settled::Failed(_) | Settled::Deleted | Settled::Dropped => Err(failure),
         }
     }
 
+    /// Whether EC2 took, or may have taken, a create under this name lately.
+    fn is_doubtful(&self, request: &CreateVolume) -> bool {
+        self.doubtful.get(&request.name).is_some()
+    }
+
     /// How long look-ups by tag may lag behind what was done under this name.
-    fn lag(&self, name: &str) -> Duration {
-        match self.doubtful.get(name) {
-            Some(()) => TAG_LAG,
-            None => Duration::ZERO,
+    fn lag(&self, request: &CreateVolume) -> Duration {
+        match self.is_doubtful(request) {
+            true => TAG_LAG,
+            false => Duration::ZERO,
         }
     }
 
     /// Asks EC2, under the token of this attempt.
-    async fn send(
-        &self,
-        ec2: &Ec2,
-        request: &CreateVolume,
-        plan: &Plan,
-        attempt: Attempt,
-    ) -> Result<Volume, Ec2Error> {
-        let client_token = ClientToken::of(&request.name, attempt).as_str().to_owned();
-        match plan {
-            Plan::Create(create) => {
-                let create = ec2::CreateVolume {
-                    client_token,
-                    ..(**create).clone()
-                };
-                ec2.create_volume(&create).await
-            }
-            Plan::Copy(copy) => {
-                let copy = ec2::CopyVolume {
-                    client_token,
-                    ..copy.clone()
-                };
-                ec2.copy_volumes(&copy).await
-            }
+    async fn send(&self, creation: &Creation<'_>) -> Result<Volume, Ec2Error> {
+        let name = &creation.request.name;
+        let sent = creation.plan.send(creation.ec2, name, creation.attempt).await;
+        if !matches!(&sent, Err(error) if !error.may_have_happened()) {
+            self.doubtful.put(name, (), DOUBT);
         }
+        sent
     }
 
-    async fn attempt(
-        &self,
-        ec2: &Ec2,
-        request: &CreateVolume,
-        plan: &Plan,
-        attempt: Attempt,
-        mandate: &Mandate,
-    ) -> Result<Next, Failure> {
+    async fn attempt(&self, creation: &Creation<'_>) -> Result<Next, Failure> {
+        let Creation { ec2, request, attempt, .. } = *creation;
         let deadline = Instant::now() + CREATE_TIME;
-        let volume = match self.send(ec2, request, plan, attempt).await {
-            Ok(volume) => volume,
+        let end = match self.send(creation).await {
+            Ok(volume) => self.follow(creation, volume, deadline).await?,
             Err(error)
                 if matches!(
                     error.kind,
@@ -156,27 +163,23 @@ impl Volumes {
                     return Ok(Next::StepOver(failure(&error)));
                 }
                 match find(ec2, request, TAG_LAG).await? {
-                    Found::Fitting(volume) => *volume,
+                    Found::Fitting(volume) => watch_adopted(ec2, *volume, deadline).await?,
                     Found::Other(text) => return Err(incompatible(request, &text)),
-                    Found::Nothing => return Ok(Next::StepOver(failure(&error))),
+                    Found::Nothing if error.kind == Ec2ErrorKind::TokenSpent => {
+                        return Ok(Next::StepOver(failure(&error)));
+                    }
+                    Found::Nothing => match self.resend_as_go_driver(creation).await {
+                        Some(volume) => watch_adopted(ec2, volume, deadline).await?,
+                        None => return self.token_of_another(&request.name, &error),
+                    },
                 }
             }
             Err(error) => match self.refused(ec2, request, &error).await? {
-                Some(volume) => volume,
+                Some(volume) => watch_adopted(ec2, volume, deadline).await?,
                 None => return Err(create_failure(&error)),
             },
         };
-        let mut settled = settle(ec2, volume, true, deadline).await?;
-        if let Settled::Unseen(volume) = settled {
-            // Late, or dropped: the token knows, whatever the look-ups show.
-            mandate.check_wanted()?;
-            settled = match self.send(ec2, request, plan, attempt).await {
-                Ok(volume) => settle(ec2, volume, false, deadline).await?,
-                Err(error) if error.kind == Ec2ErrorKind::TokenSpent => Settled::Gone,
-                Err(_) => settle(ec2, *volume, false, deadline).await?,
-            };
-        }
-        match settled {
+        match end {
             Settled::Ready(volume) => match difference(request, &volume) {
                 None => Ok(Next::Done(Box::new(volume))),
                 Some(text) => Err(incompatible(request, &text)),
@@ -185,7 +188,7 @@ impl Volumes {
                 Condition::OperationPending,
                 "the volume that the name belonged to is being deleted",
             ))),
-            Settled::Unseen(volume) => Err(unseen(&volume.id)),
+            Settled::Hidden(volume) => Err(not_ready(&volume.id)),
             Settled::Failed(volume) => {
                 // Until it is gone the token stays its own.
                 delete_failed(ec2, &volume).await?;
@@ -198,7 +201,7 @@ impl Volumes {
                     ),
                 ))
             }
-            Settled::Gone => {
+            Settled::Dropped => {
                 self.step_past(&request.name, attempt);
                 Err(Failure::new(
                     Condition::Local,
@@ -207,6 +210,62 @@ impl Volumes {
                 ))
             }
         }
+    }
+
+    /// Follows a volume that this attempt's token made. While looks do not show it, the request is
+    /// repeated, now and then: EC2 answers with the volume, or that the volume is deleted.
+    async fn follow(
+        &self,
+        creation: &Creation<'_>,
+        mut volume: Volume,
+        deadline: Instant,
+    ) -> Result<Settled, Failure> {
+        let mut hidden_after = HIDDEN_AFTER;
+        loop {
+            match settle(creation.ec2, volume, hidden_after, deadline).await? {
+                Settled::Hidden(last) => {
+                    creation.mandate.check_wanted()?;
+                    volume = match self.send(creation).await {
+                        Ok(volume) => volume,
+                        Err(error) if error.kind == Ec2ErrorKind::TokenSpent => {
+                            return Ok(Settled::Dropped);
+                        }
+                        Err(_) => last,
+                    };
+                    hidden_after = (hidden_after * 2).min(HIDDEN_LONGEST);
+                }
+                settled => return Ok(settled),
+            }
+        }
+    }
+
+    /// The same request in the Go driver's form, when that differs: EC2 compares the parameters of
+    /// a token as they were sent, and the Go driver may have begun this volume.
+    async fn resend_as_go_driver(&self, creation: &Creation<'_>) -> Option<Volume> {
+        let plan = creation.plan.as_go_driver()?;
+        let same = Creation {
+            plan: &plan,
+            ..*creation
+        };
+        self.send(&same).await.ok()
+    }
+
+    /// A request with other parameters used the token, and no look-up shows its volume. Only after
+    /// [`DOUBT`] of that the next token is used: a volume that is hidden for longer is made twice.
+    ///
+    /// # Errors
+    /// [`Condition::OperationPending`] until then.
+    fn token_of_another(&self, name: &str, error: &Ec2Error) -> Result<Next, Failure> {
+        let now = Instant::now();
+        let since = self.mismatched.get(name).unwrap_or(now);
+        if now.duration_since(since) >= DOUBT {
+            return Ok(Next::StepOver(failure(error)));
+        }
+        self.mismatched.put(name, since, SPENT);
+        Err(failure_as(Condition::OperationPending, error).context(format!(
+            "no volume of this name is shown; when none has been for {} s, it is made under the next client token",
+            DOUBT.as_secs()
+        )))
     }
 
     fn step_past(&self, name: &str, attempt: Attempt) {
@@ -221,9 +280,6 @@ impl Volumes {
         error: &Ec2Error,
     ) -> Result<Option<Volume>, Failure> {
         let unclear = error.may_have_happened();
-        if unclear {
-            self.doubtful.put(&request.name, (), DOUBT);
-        }
         // A quota or a zone that is full may hide a volume, though its code is not final: EC2 tests it before the token, and the scheduler
         // that is sent to another zone would have a second volume made there.
         let hides = matches!(
@@ -243,12 +299,14 @@ impl Volumes {
         // Another process may have made it just now, of which this one knows nothing.
         let lag = match hides {
             true => TAG_LAG,
-            false => self.lag(&request.name),
+            false => self.lag(request),
         };
         match find(ec2, request, lag).await {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
-            // An attempt before this answer had none: look-ups may lag for longer.
-            Ok(_) if unclear => Err(failure_as(Condition::OperationPending, error)),
+            // Look-ups may lag for longer, or have a gap.
+            Ok(found) if unclear || matches!(found, Found::Nothing) && self.is_doubtful(request) => {
+                Err(failure_as(Condition::OperationPending, error))
+            }
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),
             Ok(Found::Nothing) => Ok(None),
             Err(unknown) => Err(not_known(error, &unknown)),
@@ -298,19 +356,24 @@ async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
     }
 }
 
-/// Follows a volume to the end of its creation. With `ask_again`, one that no look shows is handed back early.
+/// Follows a volume that was found by its name, and whose client token is not known here.
+async fn watch_adopted(ec2: &Ec2, volume: Volume, deadline: Instant) -> Result<Settled, Failure> {
+    settle(ec2, volume, CREATE_TIME, deadline).await
+}
+
+/// Follows a volume to the end of its creation, or until no look has shown it for `hidden_after`.
 async fn settle(
     ec2: &Ec2,
     volume: Volume,
-    ask_again: bool,
+    hidden_after: Duration,
     deadline: Instant,
 ) -> Result<Settled, Failure> {
     let id = volume.id.clone();
-    let mut settling = Settling::default();
     // A repeated create is answered with what the volume is by now.
     if matches!(volume.state, VolumeState::Available | VolumeState::InUse) {
         return Ok(Settled::Ready(volume));
     }
+    let mut settling = Settling::new(volume, hidden_after);
     let watched = ec2.watch_volume(&id, Watched::Creation, deadline, |seen| {
         // Looking on would only end in a deadline that does not say why. The volume may exist: no final condition.
         if let Seen::Unknown(error) = seen
@@ -322,18 +385,14 @@ async fn settle(
             ))));
         }
         match settling.see(seen, Instant::now()) {
-            Some(settled) => ControlFlow::Break(Ok(Some(settled))),
-            None if ask_again && settling.is_unseen(Instant::now()) => ControlFlow::Break(Ok(None)),
+            Some(settled) => ControlFlow::Break(Ok(settled)),
             None => ControlFlow::Continue(()),
         }
     });
-    match watched.await {
-        Some(settled) => Ok(settled?.unwrap_or_else(|| Settled::Unseen(Box::new(volume)))),
-        None => Err(unseen(&id)),
-    }
+    watched.await.unwrap_or_else(|| Err(not_ready(&id)))
 }
 
-fn unseen(id: &VolumeId) -> Failure {
+fn not_ready(id: &VolumeId) -> Failure {
     Failure::new(
         Condition::OperationPending,
         format!("volume {id} is accepted and not available yet; EC2 still works on it"),

@@ -1,14 +1,15 @@
 //! From a request to what EC2 is asked for: place, size, IOPS, source, tags.
 
 use ebs_csi_proto::{Condition, Failure, GiB};
-use ebs_csi_wire::VolumeId;
+use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::Volumes;
 use super::create::create_failure;
-use crate::ec2::{self, Ec2, IopsQuestion, Volume, VolumeState, ZoneKind};
+use crate::ec2::{self, Ec2, Ec2Error, IopsQuestion, Volume, VolumeState, ZoneKind};
 use crate::ec2_failure::failure_as;
 use crate::iops::{IopsLimits, per_gib};
 use crate::request::{CreateVolume, Source};
+use crate::token::{Attempt, ClientToken};
 use crate::topology::{self, Placement};
 
 /// What to send, but for the token.
@@ -17,6 +18,47 @@ pub(super) enum Plan {
     Create(Box<ec2::CreateVolume>),
     /// A copy of a volume.
     Copy(ec2::CopyVolume),
+}
+
+impl Plan {
+    /// Asks EC2 for it, under the client token of this attempt.
+    pub(super) async fn send(
+        &self,
+        ec2: &Ec2,
+        name: &str,
+        attempt: Attempt,
+    ) -> Result<Volume, Ec2Error> {
+        let client_token = ClientToken::of(name, attempt).as_str().to_owned();
+        match self {
+            Self::Create(create) => {
+                let create = ec2::CreateVolume {
+                    client_token,
+                    ..(**create).clone()
+                };
+                ec2.create_volume(&create).await
+            }
+            Self::Copy(copy) => {
+                let copy = ec2::CopyVolume {
+                    client_token,
+                    ..copy.clone()
+                };
+                ec2.copy_volumes(&copy).await
+            }
+        }
+    }
+
+    /// The same in the Go driver's words, when these differ: it never leaves `Encrypted` out.
+    pub(super) fn as_go_driver(&self) -> Option<Self> {
+        match self {
+            Self::Create(create) if create.encrypted.is_none() => {
+                Some(Self::Create(Box::new(ec2::CreateVolume {
+                    encrypted: Some(false),
+                    ..(**create).clone()
+                })))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Volumes {
@@ -50,22 +92,8 @@ impl Volumes {
             Some(Source::Snapshot(snapshot)) => Some(snapshot.clone()),
             _ => None,
         };
-        if let (Some(snapshot), Some(limit)) = (&snapshot, request.range.limit) {
-            // EC2 raises the size to the snapshot's without a word.
-            let found = ec2
-                .look_snapshot(snapshot)
-                .await
-                .known()
-                .map_err(|e| create_failure(&e))?;
-            if let Some(found) = found.filter(|found| found.size.to_bytes() > limit) {
-                return Err(Failure::new(
-                    Condition::CapacityOutOfRange,
-                    format!(
-                        "snapshot {snapshot} has {}, which is more than limit_bytes {}",
-                        found.size, limit.0
-                    ),
-                ));
-            }
+        if let Some(snapshot) = &snapshot {
+            check_snapshot(ec2, request, snapshot).await?;
         }
         let placement = match &request.placement {
             Some(placement) if placement.has_zone() => placement.clone(),
@@ -80,7 +108,7 @@ impl Volumes {
             zone: placement.zone,
             zone_id: placement.zone_id,
             outpost_arn: placement.outpost,
-            encrypted: request.class.encrypted == Some(true) || request.class.kms_key.is_some(),
+            encrypted: encryption(request),
             kms_key_id: request.class.kms_key.clone(),
             throughput,
             snapshot,
@@ -206,6 +234,54 @@ impl Volumes {
             tags: self.tags.identity(),
         };
         self.ceilings.limits(ec2, question, wanted).await
+    }
+}
+
+/// What to say about encryption. As the Go driver, which always says something, so that a create
+/// that one began is the same for the other; but of a restore for which the class says nothing it is
+/// the snapshot that decides, and EC2 refuses "not encrypted" for an encrypted one.
+fn encryption(request: &CreateVolume) -> Option<bool> {
+    let class = &request.class;
+    match (class.encrypted, &class.kms_key, &request.source) {
+        (_, Some(_), _) => Some(true),
+        (None, None, Some(Source::Snapshot(_))) => None,
+        (encrypted, None, _) => Some(encrypted.unwrap_or_default()),
+    }
+}
+
+/// Refuses what EC2 would make larger than the limit without a word, or refuse in words of its own.
+async fn check_snapshot(
+    ec2: &Ec2,
+    request: &CreateVolume,
+    id: &SnapshotId,
+) -> Result<(), Failure> {
+    let limit = request.range.limit;
+    let unencrypted = request.class.encrypted == Some(false) && request.class.kms_key.is_none();
+    if limit.is_none() && !unencrypted {
+        return Ok(());
+    }
+    let found = ec2.look_snapshot(id).await.known();
+    let Some(found) = found.map_err(|e| create_failure(&e))? else {
+        return Ok(());
+    };
+    if unencrypted && found.encrypted {
+        return Err(Failure::invalid(
+            "parameters.encrypted",
+            format!(
+                "snapshot {id} is encrypted, and so is every volume made from it; remove the \
+                 parameter or set it to \"true\""
+            ),
+        ));
+    }
+    match limit {
+        Some(limit) if found.size.to_bytes() > limit => Err(Failure::new(
+            Condition::CapacityOutOfRange,
+            format!(
+                "snapshot {id} has {}, which is more than limit_bytes {}",
+                found.size, limit.0
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -6,41 +6,45 @@ use tokio::time::Instant;
 
 use crate::ec2::{Seen, Volume, VolumeState};
 
-/// A volume that was never shown may only be late: reads lag behind writes.
-const NEVER_SHOWN: Duration = Duration::from_secs(20);
-/// A volume that was shown and then is not, so often in a row over so long, is gone.
-const GONE_AFTER: Duration = Duration::from_secs(3);
-const GONE_LOOKS: u32 = 3;
+/// A volume that so many looks in a row do not show may be dropped, late, or hidden for a while.
+const HIDDEN_LOOKS: u32 = 3;
 
-/// The end of a creation.
+/// What the looks at a new volume come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// It can be attached, or is already.
     Ready(Volume),
     /// EC2 kept it, in the state `error`.
     Failed(Volume),
-    /// EC2 dropped it: that is how it reports a key that cannot be used.
-    Gone,
     /// Somebody deletes it.
     Deleted,
-    /// No look has shown it yet, though it should be visible by now.
-    Unseen(Box<Volume>),
+    /// Looks do not show it. That proves nothing: reads lag and have gaps. EC2's answer to the
+    /// client token tells whether the volume was dropped.
+    Hidden(Volume),
+    /// EC2 says that the client token's volume is deleted: that is how it reports an encryption key
+    /// that cannot be used.
+    Dropped,
 }
 
 /// Judges one fresh look after the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Settling {
-    shown: bool,
+    accepted: Volume,
+    hidden_after: Duration,
     absences: u32,
     absent_since: Option<Instant>,
 }
 
 impl Settling {
-    /// Whether no look has shown it for so long that it is worth asking EC2 about the token.
-    pub(super) fn is_unseen(&self, now: Instant) -> bool {
-        let since = self.absent_since.filter(|_| !self.shown);
-        self.absences >= GONE_LOOKS
-            && since.is_some_and(|since| now.duration_since(since) >= GONE_AFTER)
+    /// Of a volume as EC2 accepted it; it counts as hidden when no look has shown it for
+    /// `hidden_after`.
+    pub(super) fn new(accepted: Volume, hidden_after: Duration) -> Self {
+        Self {
+            accepted,
+            hidden_after,
+            absences: 0,
+            absent_since: None,
+        }
     }
 
     /// The end, when this look shows it.
@@ -50,15 +54,11 @@ impl Settling {
             Seen::Absent => {
                 self.absences += 1;
                 let since = *self.absent_since.get_or_insert(now);
-                let enough = match self.shown {
-                    true => GONE_AFTER,
-                    false => NEVER_SHOWN,
-                };
-                let gone = self.absences >= GONE_LOOKS && now.duration_since(since) >= enough;
-                gone.then_some(Settled::Gone)
+                let is_hidden = self.absences >= HIDDEN_LOOKS
+                    && now.duration_since(since) >= self.hidden_after;
+                is_hidden.then(|| Settled::Hidden(self.accepted.clone()))
             }
             Seen::Present(volume) => {
-                self.shown = true;
                 self.absences = 0;
                 self.absent_since = None;
                 match volume.state {
@@ -80,6 +80,8 @@ mod tests {
     use crate::attach::tests::{unknown, volume};
     use crate::ec2::Ec2ErrorKind;
 
+    const HIDDEN: Duration = Duration::from_secs(3);
+
     fn in_state(state: VolumeState) -> Seen<Volume> {
         Seen::Present(Volume { state, ..volume() })
     }
@@ -99,43 +101,31 @@ mod tests {
             (in_state(VolumeState::Deleted), Some("deleted")),
         ];
         for (seen, want) in rows {
-            let end = Settling::default().see(&seen, now).map(|end| match end {
+            let end = Settling::new(volume(), HIDDEN).see(&seen, now).map(|end| match end {
                 Settled::Ready(_) => "ready",
                 Settled::Failed(_) => "failed",
                 Settled::Deleted => "deleted",
-                Settled::Gone => "gone",
-                Settled::Unseen(_) => "unseen",
+                Settled::Hidden(_) => "hidden",
+                Settled::Dropped => "dropped",
             });
             assert_eq!(end, want, "{seen:?}");
         }
     }
 
     #[test]
-    fn a_volume_is_gone_sooner_when_it_was_there() {
+    fn absence_is_hidden_after_looks_and_time() {
         let begin = Instant::now();
-        let late = begin + GONE_AFTER;
-        let mut shown = Settling::default();
-        shown.see(&in_state(VolumeState::Creating), begin);
-        for _ in 0..GONE_LOOKS {
-            assert_eq!(shown.see(&Seen::Absent, begin), None);
+        let late = begin + HIDDEN;
+        let mut settling = Settling::new(volume(), HIDDEN);
+        settling.see(&in_state(VolumeState::Creating), begin);
+        for _ in 0..HIDDEN_LOOKS {
+            assert_eq!(settling.see(&Seen::Absent, begin), None);
         }
-        assert!(!shown.is_unseen(late));
-        assert_eq!(shown.see(&Seen::Absent, late), Some(Settled::Gone));
+        assert_eq!(settling.see(&Seen::Absent, late), Some(Settled::Hidden(volume())));
 
-        let mut never = Settling::default();
-        for _ in 0..GONE_LOOKS {
-            never.see(&Seen::Absent, begin);
-        }
-        assert!(!never.is_unseen(begin));
-        assert_eq!(never.see(&Seen::Absent, late), None);
-        assert!(never.is_unseen(late));
-        let end = never.see(&Seen::Absent, begin + NEVER_SHOWN);
-        assert_eq!(end, Some(Settled::Gone));
-
-        // It was only late.
-        let mut back = Settling::default();
+        let mut back = Settling::new(volume(), HIDDEN);
         back.see(&Seen::Absent, begin);
         back.see(&in_state(VolumeState::Creating), late);
-        assert_eq!(back.see(&Seen::Absent, begin + NEVER_SHOWN), None);
+        assert_eq!(back.see(&Seen::Absent, late + HIDDEN), None);
     }
 }

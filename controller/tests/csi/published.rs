@@ -93,6 +93,26 @@ async fn boot_volume_is_left_alone(driver: Driver) {
     assert_eq!(driver.world.calls("DetachVolume"), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_launch_template_volume_is_not_published() {
+    let scenario = serde_json::json!({ "instances": [
+        { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "launch_disks": ["/dev/sdb"] },
+        { "id": NODE_2, "type": "m5.large", "zone": "us-east-1a" },
+    ] });
+    let driver = Driver::in_world(scenario).await;
+    let state = driver.world.command(|control| control.get("/v1/state"));
+    let volumes = find(&state, "volumes").unwrap();
+    let own = volumes.iter().find(|v| v.to_string().contains("/dev/sdb"));
+    let own = own.unwrap()["id"].as_str().unwrap();
+    let refused = driver.publish(own, NODE_1).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains("(/dev/sdb)"), "{refused}");
+    let elsewhere = driver.publish(own, NODE_2).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::FailedPrecondition, "{elsewhere}");
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    assert_eq!(driver.world.calls("AttachVolume"), 0);
+}
+
 /// The entries under a key, however deep.
 fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<Vec<&'a serde_json::Value>> {
     use serde_json::Value;

@@ -43,7 +43,7 @@ pub(crate) fn small(name: &str) -> CreateVolume {
         zone: Some("us-east-1a".to_owned()),
         zone_id: None,
         outpost_arn: None,
-        encrypted: false,
+        encrypted: Some(false),
         kms_key_id: None,
         iops: None,
         throughput: None,

@@ -149,7 +149,7 @@ pub enum Fault {
         /// How long ago, milliseconds.
         ms: u64,
     },
-    /// DescribeInstances and DescribeVolumes do not know a resource that is there.
+    /// Describe calls do not know a resource that is there.
     Unseen {
         /// Its id.
         id: String,

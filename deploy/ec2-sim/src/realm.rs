@@ -13,7 +13,7 @@ use crate::resources::instance::Instance;
 use crate::resources::snapshot::Snapshot;
 use crate::resources::tags::Tags;
 use crate::resources::volume::Volume;
-use crate::scenario::Zone;
+use crate::scenario::{Reads, Zone};
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -45,6 +45,8 @@ pub struct Realm {
     pub zones: Vec<Zone>,
     /// Request limits.
     pub buckets: Buckets,
+    /// How reads go.
+    pub reads: Reads,
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
     instances: BTreeMap<String, Instance>,

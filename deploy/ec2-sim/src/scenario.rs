@@ -35,6 +35,8 @@ pub struct Scenario {
     pub quotas: Quotas,
     /// Reads that are behind.
     pub consistency: crate::consistency::Setting,
+    /// How reads of the first realm go.
+    pub reads: Reads,
     /// Client tokens.
     pub tokens: Tokens,
     /// Changes of the profile.
@@ -45,6 +47,27 @@ pub struct Scenario {
     pub iam: crate::iam::Setting,
     /// More accounts or regions.
     pub realms: Vec<RealmSeed>,
+}
+
+/// How Describe calls select and fail, where EC2's documents leave it open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reads {
+    /// A page is cut before filters are applied, as recorded answers of DescribeVolumeStatus show:
+    /// it may be empty and have a successor.
+    pub filters_after_page: bool,
+    /// While a zone is unavailable, calls without ids, or with ids of that zone, fail (EC2 API
+    /// reference, DescribeInstances). Otherwise only calls without ids, filters and page do.
+    pub outage_by_id: bool,
+}
+
+impl Default for Reads {
+    fn default() -> Self {
+        Self {
+            filters_after_page: true,
+            outage_by_id: true,
+        }
+    }
 }
 
 /// A zone as one account sees it: names differ between accounts, ids do not.
@@ -83,6 +106,9 @@ pub struct InstanceSeed {
     /// The root volume's size.
     #[serde(default = "eight")]
     pub root_gib: u32,
+    /// Device names of 1 GiB data volumes that its launch template gives it.
+    #[serde(default)]
+    pub launch_disks: Vec<String>,
     /// The image's id.
     #[serde(default = "image")]
     pub image: String,
@@ -127,6 +153,9 @@ pub struct RealmSeed {
     /// Its instances.
     #[serde(default)]
     pub instances: Vec<InstanceSeed>,
+    /// How its reads go.
+    #[serde(default)]
+    pub reads: Reads,
 }
 
 fn default_type() -> String {
@@ -173,6 +202,7 @@ impl InstanceSeed {
             enis: 1,
             root_device: xvda(),
             root_gib: 8,
+            launch_disks: Vec::new(),
             image: image(),
             outpost: None,
             tags: BTreeMap::new(),
@@ -231,6 +261,7 @@ impl Default for Scenario {
             limits: Limits::default(),
             quotas: Quotas::default(),
             consistency: crate::consistency::Setting::default(),
+            reads: Reads::default(),
             tokens: Tokens::default(),
             latency: Change::default(),
             faults: Vec::new(),
@@ -308,6 +339,7 @@ impl Scenario {
             access_keys: Vec::new(),
             zones: self.zones.clone(),
             instances: self.instances.clone(),
+            reads: self.reads,
         };
         std::iter::once(first)
             .chain(self.realms.iter().cloned())

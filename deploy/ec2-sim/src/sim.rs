@@ -197,8 +197,9 @@ impl Sim {
             sim.faults.add(rule.clone(), now);
         }
         for seed in scenario.realms() {
-            sim.realms
-                .push(Realm::new(&seed.account, &seed.region, seed.zones));
+            let mut realm = Realm::new(&seed.account, &seed.region, seed.zones);
+            realm.reads = seed.reads;
+            sim.realms.push(realm);
             for key in seed.access_keys {
                 sim.keys.insert(key, seed.account.clone());
             }

@@ -132,15 +132,21 @@ impl World<'_> {
         .await
     }
 
+    /// Waits until the attachment has gone, whoever has the refused detach tried again:
+    /// node-lifecycle, or external-attacher after its back-off.
+    pub(crate) async fn attachment_ends(&self, claim: &str, node: &str) -> Outcome {
+        until(&format!("{claim} is let go by {node}"), || async {
+            Ok(self.attachment(claim, node).await?.is_none())
+        })
+        .await
+    }
+
     /// Waits until the attachment has gone, and sees that node-lifecycle had the refused detach
     /// tried again: by itself external-attacher would have waited on.
     pub(crate) async fn is_tried_again(&self, claim: &str, node: &str) -> Outcome {
         let found = self.attachment(claim, node).await?.ok_or("it has gone")?;
         let name = found.name_any();
-        until(&format!("{claim} is let go by {node}"), || async {
-            Ok(self.attachment(claim, node).await?.is_none())
-        })
-        .await?;
+        self.attachment_ends(claim, node).await?;
         let log = self.driver.lifecycle_log();
         let mut lines = log.lines();
         let tried = lines.any(|line| line.contains("can be tried again") && line.contains(&name));

@@ -95,9 +95,10 @@ async fn unseen(world: &World<'_>) -> Outcome {
     world.refuses("f30", node, "node-not-ready").await?;
     world.is_untouched(node, &handle, &instance).await?;
     world.driver.power(&instance, "stop")?;
-    gives_up_its_pod(world, node, "f30").await?;
-    // The attachment was deleted by hand above, so the volume may leave before the pod does;
-    // Kubernetes then attaches it once more, because a pod on the node still asks for it.
+    // The attachment was deleted by hand above, so the volume may leave before the pod does. Then
+    // no taint is needed, or Kubernetes attaches it once more, because a pod still asks for it.
+    world.pod_is_gone("f30-0").await?;
+    world.lets_go("f30", node).await?;
     world.left_without_force(&handle, &instance)?;
     world.driver.mend("f30")
 }
@@ -110,16 +111,11 @@ async fn is_failed_over(
     handle: &str,
     instance: &str,
 ) -> Outcome {
-    gives_up_its_pod(world, node, claim).await?;
-    world.left_once(handle, instance)
-}
-
-/// Our taint, then the pod, then the attachment.
-async fn gives_up_its_pod(world: &World<'_>, node: &str, claim: &str) -> Outcome {
     until(&format!("our taint is on {node}"), || async {
         Ok(world.taints(node).await? == ["ebs-safe-detach"])
     })
     .await?;
     world.pod_is_gone(&format!("{claim}-0")).await?;
-    world.lets_go(claim, node).await
+    world.lets_go(claim, node).await?;
+    world.left_once(handle, instance)
 }

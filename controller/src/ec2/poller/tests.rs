@@ -64,9 +64,11 @@ fn poller() -> (Poller<Arc<Memory>>, Arc<Memory>) {
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
     let core = Arc::new(Core::new(client, None, Settings::default(), Arc::default()));
+    let rate = Action::DescribeVolumes.documented_rate();
+    let budget = Arc::new(Budget::new(rate, Instant::now()));
     let memory = Arc::new(Memory::default());
     memory.with(|m| m.latency = Duration::from_millis(100));
-    (Poller::new(Arc::clone(&memory), core), memory)
+    (Poller::new(Arc::clone(&memory), core, budget), memory)
 }
 
 fn after(seconds: u64) -> Instant {
@@ -142,14 +144,12 @@ async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
 async fn two_who_ask_about_many_a_moment_apart_share_one_call() {
     let (poller, memory) = poller();
     let keys: Vec<u32> = (0..150).collect();
-    let ask = |after| {
+    let ask = |delay| {
         let (poller, keys) = (poller.clone(), keys.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(after)).await;
-            poller
-                .look_all(&keys, Instant::now() + Duration::from_secs(60))
-                .await
-                .len()
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            let asked = poller.line_up(&keys);
+            answers::<Arc<Memory>>(asked, after(60)).await.len()
         })
     };
     let start = Instant::now();

@@ -22,12 +22,15 @@ struct Asked {
     kind: &'static VolumeType,
     shape: Shape,
     snapshot: Option<String>,
-    encrypted: bool,
+    /// As it was sent.
+    encrypted: Option<bool>,
     kms_key: Option<String>,
     outpost: Option<String>,
     rate: Option<u32>,
     tags: Tags,
     token: Option<String>,
+    /// The parameters that have a default, as they were sent.
+    sent: Vec<Option<String>>,
 }
 
 /// The order is EC2's: parameters, permission, dry run, multi-attach, token, snapshot.
@@ -77,6 +80,12 @@ pub(super) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
                 format!("Snapshot is in invalid state - {}", s.status()),
             ));
         }
+        if s.encrypted && asked.encrypted == Some(false) {
+            // Recorded code; unverified wording.
+            return Err(ApiError::combination(
+                "The parameter encrypted cannot be false for a volume from an encrypted snapshot.",
+            ));
+        }
         source_encryption = (s.encrypted, s.kms_key.clone());
     }
     let volume = build(call, &asked, source_encryption);
@@ -114,7 +123,7 @@ fn limits(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
 fn permit(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
     call.permit(|c| {
         let made = c.made("volume", &asked.tags).with(|about| {
-            describe_new(about, &asked.shape, &asked.zone, asked.encrypted);
+            describe_new(about, &asked.shape, &asked.zone, asked.encrypted == Some(true));
             if let Some(id) = &asked.snapshot {
                 about.set("ec2:ParentSnapshot", c.arn("snapshot", id));
             }
@@ -163,7 +172,10 @@ fn parse(call: &Call<'_>) -> ApiResult<Asked> {
         throughput: p.positive("Throughput")?,
     };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
-    let encrypted = p.boolean("Encrypted")?.unwrap_or(false);
+    let encrypted = p.boolean("Encrypted")?;
+    let sent = ["Size", "VolumeType", "Iops", "Throughput", "MultiAttachEnabled"]
+        .map(|name| p.text(name).map(str::to_owned))
+        .into();
     let kms_key = p.text("KmsKeyId").map(str::to_owned);
     let outpost = p.text("OutpostArn").map(str::to_owned);
     let rate = p.positive("VolumeInitializationRate")?;
@@ -210,14 +222,16 @@ fn parse(call: &Call<'_>) -> ApiResult<Asked> {
         rate,
         tags,
         token,
+        sent,
     })
 }
 
-/// What two requests with the same token must agree on. Tags are ordered and zones named, so that neither order nor form counts.
+/// What two requests with the same token must agree on: parameters as they were sent, so that a default that is sent is another than one that is not.
+/// Tags are ordered and zones named, so that neither order nor form counts.
 fn fingerprint(a: &Asked) -> String {
     format!(
-        "create|{}|{:?}|{:?}|{}|{:?}|{:?}|{:?}|{:?}",
-        a.zone, a.shape, a.snapshot, a.encrypted, a.kms_key, a.outpost, a.rate, a.tags
+        "create|{}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}",
+        a.zone, a.sent, a.snapshot, a.encrypted, a.kms_key, a.outpost, a.rate, a.tags
     )
 }
 
@@ -261,7 +275,7 @@ fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> 
             None => Origin::Blank,
         },
         // An encrypted snapshot gives an encrypted volume, whatever was asked.
-        encrypted: asked.encrypted || source.0,
+        encrypted: asked.encrypted == Some(true) || source.0,
         kms_key,
         outpost: asked.outpost.clone(),
         initialization_rate: asked.rate,

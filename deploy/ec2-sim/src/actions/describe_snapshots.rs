@@ -68,7 +68,8 @@ pub(super) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
         |s| &s.tags,
     );
     let mut x = Xml::new();
-    x.list("snapshotSet", found.rows, |x, s| {
+    let shown = found.rows.into_iter().filter(|s| call.shows(&s.id));
+    x.list("snapshotSet", shown, |x, s| {
         render::snapshot(x, realm, s, call.now);
     });
     next_token(&mut x, found.next.as_deref(), call.action, call.now);
@@ -82,6 +83,7 @@ pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a 
             call.realm
                 .snapshots()
                 .get(*id)
+                .filter(|s| call.shows(&s.id))
                 .ok_or_else(|| ApiError::no_snapshot(id))
         })
         .collect()

@@ -160,7 +160,10 @@ fn field(call: &Call<'_>, v: &Volume, name: &str) -> Vec<String> {
 
 /// Reads the page, unless a fault says that its token has expired.
 pub(super) fn page(call: &Call<'_>, ids: (&str, bool), range: (i64, i64)) -> ApiResult<Page> {
-    let page = Page::parse(call.params, call.action, ids, range, call.now)?;
+    let page = Page {
+        filters_after: call.realm.reads.filters_after_page,
+        ..Page::parse(call.params, call.action, ids, range, call.now)?
+    };
     let expired = call
         .faults
         .iter()

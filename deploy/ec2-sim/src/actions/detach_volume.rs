@@ -117,12 +117,10 @@ fn check(
             ),
         ));
     }
-    let running = call
-        .realm
-        .instances()
-        .get(&attachment.instance)
-        .is_some_and(|i| !matches!(i.life, InstanceLife::Stopped));
-    if v.root && running {
+    let boots_from_it = call.realm.instances().get(&attachment.instance).is_some_and(|i| {
+        i.root_device == attachment.device && !matches!(i.life, InstanceLife::Stopped)
+    });
+    if boots_from_it {
         return Err(ApiError::client(
             "OperationNotPermitted",
             format!(

@@ -49,7 +49,7 @@ pub(super) fn describe_volumes_modifications(call: &mut Call<'_>) -> ApiResult<S
     if !ids.is_empty() {
         let mut found = Vec::new();
         for id in &ids {
-            match volumes.get(*id) {
+            match volumes.get(*id).filter(|v| call.shows(&v.id)) {
                 Some(v) if v.modification.is_some() => found.push(v),
                 Some(_) => {
                     return Err(ApiError::client(
@@ -84,6 +84,7 @@ pub(super) fn describe_volumes_modifications(call: &mut Call<'_>) -> ApiResult<S
         found
             .rows
             .iter()
+            .filter(|v| call.shows(&v.id))
             .filter_map(|v| Some((v, v.modification.as_ref()?))),
         |x, (v, m)| render::modification(x, &v.id, m, call.now),
     );

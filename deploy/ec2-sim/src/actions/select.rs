@@ -16,7 +16,8 @@ pub(super) struct Rows<'a, T> {
     pub next: Option<String>,
 }
 
-/// Picks rows by key order: candidates that an index gave, or all. Tag filters come after the page was cut, as EC2 does it, so that a page can be empty and have a successor.
+/// Picks rows by key order: candidates that an index gave, or all. Tag filters, and
+/// where the page says so the others too, come after the page was cut, so that a page can be empty and have a successor.
 pub(super) fn select<'a, T>(
     all: &'a BTreeMap<String, T>,
     candidates: Option<Vec<&'a T>>,
@@ -39,13 +40,11 @@ pub(super) fn select<'a, T>(
     };
     let mut matching = all
         .range((from, Bound::Unbounded))
-        .filter(|(_, t)| accept(t));
+        .filter(|(_, t)| page.filters_after || accept(t));
+    let shown = |t: &&T| accept(t) && filters.accept_tags(tags(t));
     let Some(max) = page.max else {
         return Rows {
-            rows: matching
-                .map(|(_, t)| t)
-                .filter(|t| filters.accept_tags(tags(t)))
-                .collect(),
+            rows: matching.map(|(_, t)| t).filter(shown).collect(),
             next: None,
         };
     };
@@ -54,11 +53,7 @@ pub(super) fn select<'a, T>(
         .next()
         .and_then(|_| cut.last().map(|(key, _)| (*key).clone()));
     Rows {
-        rows: cut
-            .into_iter()
-            .map(|(_, t)| t)
-            .filter(|t| filters.accept_tags(tags(t)))
-            .collect(),
+        rows: cut.into_iter().map(|(_, t)| t).filter(shown).collect(),
         next,
     }
 }
@@ -99,6 +94,7 @@ mod tests {
         Page {
             max,
             after: after.map(str::to_owned),
+            filters_after: false,
         }
     }
 
@@ -116,6 +112,19 @@ mod tests {
         assert_eq!(
             rows(&page(Some(5), None), even),
             (vec![0, 2, 4, 6, 8], None)
+        );
+    }
+
+    #[test]
+    fn filters_after_the_page_leave_it_short() {
+        let even = "Filter.1.Name=even&Filter.1.Value.1=true";
+        let short = Page {
+            filters_after: true,
+            ..page(Some(5), None)
+        };
+        assert_eq!(
+            rows(&short, even),
+            (vec![0, 2, 4], Some("k4".to_owned()))
         );
     }
 

@@ -16,8 +16,10 @@ impl Realm {
         }
     }
 
-    /// Refuses what an unavailable zone cannot do: changes of what is in it, and listings of everything. Calls that ask for
-    /// resources by id or filter are answered. Status and wording unverified.
+    /// Refuses what an unavailable zone cannot do: changes of what is in it, and reads.
+    ///
+    /// Of DescribeInstances EC2's API reference says that calls without instance ids, or with ids of the affected zone, may fail, and that calls
+    /// with ids of other zones alone work; here they do fail, and those of volumes likewise ([`crate::scenario::Reads`]). Status and wording unverified.
     pub(crate) fn check_zones(&self, action: &str, params: &Params) -> ApiResult<()> {
         let down: Vec<_> = self
             .zones
@@ -35,7 +37,18 @@ impl Realm {
                     | "DescribeInstanceStatus"
                     | "DescribeVolumes"
                     | "DescribeVolumeStatus"
-            ) && crate::actions::unfiltered(params)
+                    | "DescribeVolumesModifications"
+            ) && match self.reads.outage_by_id {
+                true => {
+                    let mut ids = params
+                        .pairs()
+                        .filter(|(k, _)| k.starts_with("InstanceId.") || k.starts_with("VolumeId."))
+                        .peekable();
+                    ids.peek().is_none()
+                        || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
+                }
+                false => crate::actions::unfiltered(params),
+            }
         } else {
             params.pairs().any(|(_, v)| match self.zone_of(v) {
                 Some(zone) => is_down(zone),

@@ -101,7 +101,7 @@ pub struct Volume {
     pub tags: Tags,
     /// ModifyVolumeAttribute.
     pub auto_enable_io: bool,
-    /// A root volume that came with its instance, or another's: no image, no device, never a leak.
+    /// A volume that came with its instance, or another's: no image, no device, never a leak.
     pub root: bool,
     /// Made from a snapshot with fast restore enabled in this zone.
     pub restored_fast: bool,

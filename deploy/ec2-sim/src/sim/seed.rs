@@ -20,7 +20,10 @@ impl Sim {
             return Ok(());
         }
         self.devices.add_instance(&seed.id)?;
-        let root = root_volume(self.ids.issue("vol"), seed, now);
+        let own: Vec<_> = std::iter::once((&seed.root_device, seed.root_gib))
+            .chain(seed.launch_disks.iter().map(|device| (device, 1)))
+            .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
+            .collect();
         let realm = &mut self.realms[realm];
         realm.put_instance(Instance {
             id: seed.id.clone(),
@@ -42,7 +45,9 @@ impl Sim {
             launched: now,
             tags: seed.tags.clone(),
         });
-        realm.put_volume(root);
+        for volume in own {
+            realm.put_volume(volume);
+        }
         Ok(())
     }
 
@@ -108,13 +113,14 @@ impl Sim {
     }
 }
 
-fn root_volume(id: String, seed: &InstanceSeed, now: Millis) -> Volume {
-    let mut attachment = Attachment::new(&seed.id, &seed.root_device, now, None);
+/// A volume that the instance was launched with: the one that it boots from, or a data volume.
+fn own_volume(id: String, seed: &InstanceSeed, device: &str, gib: u32, now: Millis) -> Volume {
+    let mut attachment = Attachment::new(&seed.id, device, now, None);
     attachment.phase = Phase::Attached;
     attachment.delete_on_termination = true;
     Volume {
         outpost: seed.outpost.clone(),
         attachments: vec![attachment],
-        ..Volume::plain(id, seed.root_gib, &seed.zone, now)
+        ..Volume::plain(id, gib, &seed.zone, now)
     }
 }

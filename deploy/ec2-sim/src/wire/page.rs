@@ -12,6 +12,8 @@ pub struct Page {
     pub max: Option<usize>,
     /// Only rows whose key is greater.
     pub after: Option<String>,
+    /// The page is cut before filters are applied.
+    pub filters_after: bool,
 }
 
 /// How long a token is good.
@@ -44,16 +46,10 @@ impl Page {
             )));
         }
         if let Some(n) = max {
-            let (low, high) = range;
+            let (low, _) = range;
             if n < low {
                 return Err(ApiError::value(format!(
                     "Value ( {n} ) for parameter maxResults is invalid. Expecting a value greater than {low}."
-                )));
-            }
-            if n > high {
-                // unverified: the real service may clamp instead.
-                return Err(ApiError::value(format!(
-                    "Value ( {n} ) for parameter maxResults is invalid. Expecting a value less than or equal to {high}."
                 )));
             }
         }
@@ -65,8 +61,10 @@ impl Page {
             ),
         };
         Ok(Self {
-            max: max.and_then(|n| usize::try_from(n).ok()),
+            // Recorded: more than the most is taken, and the most comes.
+            max: max.and_then(|n| usize::try_from(n.min(range.1)).ok()),
             after,
+            filters_after: false,
         })
     }
 }

@@ -1,0 +1,65 @@
+//! The volumes that an instance was launched with are its own: they are not published, and the
+//! one that it boots from is not detached.
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use crate::ec2::Instance;
+
+/// The root device's name, when the volume is attached there.
+pub(crate) fn root_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> Option<&'a str> {
+    let root = instance.root_device.as_deref()?;
+    let mut devices = instance.devices.iter();
+    devices
+        .any(|device| device.volume.as_ref() == Some(volume) && device.device == root)
+        .then_some(root)
+}
+
+/// The device name of a volume that the instance was launched with.
+pub(crate) fn launch_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> Option<&'a str> {
+    let mut devices = instance.devices.iter();
+    devices
+        .find(|at| at.delete_on_termination && at.volume.as_ref() == Some(volume))
+        .map(|at| at.device.as_str())
+}
+
+/// Refuses the instance's root volume, and data volumes of its launch template or image.
+///
+/// EC2 does not say where an attachment comes from. AttachVolume leaves `DeleteOnTermination` off,
+/// so an attachment that has it is the launch's: whatever the node keeps there (containers' images,
+/// logs) is in use, and EC2 deletes it with the instance.
+///
+/// # Errors
+/// [`Condition::InUse`], naming the device.
+pub(super) fn refuse_publish(instance: &Instance, volume: &VolumeId) -> Result<(), Failure> {
+    let refused = |why: String| {
+        Err(Failure::new(
+            Condition::InUse,
+            format!("{why}: use a volume of its own"),
+        ))
+    };
+    if let Some(device) = root_device_of(instance, volume) {
+        return refused(format!(
+            "node {} boots from volume {volume} ({device}), which cannot be published",
+            instance.id
+        ));
+    }
+    match launch_device_of(instance, volume) {
+        None => Ok(()),
+        Some(device) => refused(format!(
+            "volume {volume} ({device}) came with node {}: EC2 deletes it when the instance is \
+             terminated (DeleteOnTermination), and what is to be kept cannot be published there",
+            instance.id
+        )),
+    }
+}
+
+/// EC2 would take it off an instance that is stopped, which then starts no more.
+pub(super) fn detach_refused(volume: &VolumeId, node: &InstanceId, device: &str) -> Failure {
+    Failure::new(
+        Condition::InUse,
+        format!(
+            "node {node} boots from volume {volume} ({device}); it was not published there and is not detached: if that is meant, stop the instance and detach it by hand"
+        ),
+    )
+}

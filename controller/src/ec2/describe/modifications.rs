@@ -1,0 +1,147 @@
+//! The latest modification of each volume.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_wire::VolumeId;
+use tokio::time::Instant;
+
+use super::super::action::Action;
+use super::super::call::{Core, Tries};
+use super::super::code::Ec2ErrorKind;
+use super::super::error::Ec2Error;
+use super::super::modification::Modification;
+use super::super::page::{all_pages, filter, read_all};
+use super::super::poller::Source;
+use super::super::seen::Seen;
+use super::super::split::ById;
+use super::{by_ids, strings};
+use crate::remembered::Remembered;
+
+/// Modifications by volume; a volume that was never modified is absent.
+///
+/// EC2 fails a call by id for each volume that was never modified, and of a hundred new volumes names one at a time: those of which no modification was
+/// seen are asked for by filter. Modifications are few, and none is older than a month.
+#[derive(Clone)]
+pub(in crate::ec2) struct Modifications {
+    core: Arc<Core>,
+    by_id: ById,
+    /// Volumes of which a modification was seen.
+    modified: Remembered<()>,
+}
+
+/// A modification is remembered so long; EC2 keeps it for longer.
+const MODIFIED: Duration = Duration::from_secs(24 * 3600);
+
+impl Modifications {
+    pub(in crate::ec2) fn new(core: Arc<Core>, by_id: ById) -> Self {
+        Self {
+            core,
+            by_id,
+            modified: Remembered::default(),
+        }
+    }
+
+    async fn by_filter(
+        &self,
+        keys: &[VolumeId],
+        deadline: Instant,
+    ) -> Result<Vec<Modification>, Ec2Error> {
+        let (core, action) = (&self.core, Self::ACTION);
+        let filters = vec![filter("volume-id", strings(keys))];
+        all_pages(action, |token| {
+            let filters = &filters;
+            async move {
+                let token = &token;
+                core.call(action, deadline, Tries::One, || async move {
+                    let output = core
+                        .client
+                        .describe_volumes_modifications()
+                        .set_filters(Some(filters.clone()))
+                        .max_results(500)
+                        .set_next_token(token.clone())
+                        .send()
+                        .await
+                        .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                    let entries =
+                        read_all(action, output.volumes_modifications(), Modification::read)?;
+                    Ok((entries, output.next_token().map(str::to_owned)))
+                })
+                .await
+            }
+        })
+        .await
+    }
+
+    async fn by_ids(
+        &self,
+        keys: &[VolumeId],
+        deadline: Instant,
+    ) -> BTreeMap<VolumeId, Seen<Modification>> {
+        let (core, action) = (&self.core, Self::ACTION);
+        let ask = |ids| async move {
+            let request = core.client.describe_volumes_modifications();
+            let output = request.set_volume_ids(Some(ids)).send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            let found = read_all(action, output.volumes_modifications(), Modification::read)?;
+            Ok(latest(found))
+        };
+        by_ids((core, &self.by_id), action, keys, deadline, ask).await
+    }
+}
+
+/// Of each volume the modification that began last.
+fn latest(found: Vec<Modification>) -> Vec<Modification> {
+    let mut latest: BTreeMap<VolumeId, Modification> = BTreeMap::new();
+    for modification in found {
+        match latest.get(&modification.volume) {
+            Some(known) if known.started > modification.started => {}
+            _ => {
+                latest.insert(modification.volume.clone(), modification);
+            }
+        }
+    }
+    latest.into_values().collect()
+}
+
+impl Source for Modifications {
+    type Key = VolumeId;
+    type Value = Modification;
+    const ACTION: Action = Action::DescribeVolumesModifications;
+
+    async fn fetch(
+        &self,
+        keys: &[VolumeId],
+        deadline: Instant,
+    ) -> Result<BTreeMap<VolumeId, Seen<Modification>>, Ec2Error> {
+        let (known, new): (Vec<_>, Vec<_>) = keys
+            .iter()
+            .cloned()
+            .partition(|key| self.modified.get(key.as_str()).is_some());
+        let (mut answers, found) = tokio::join!(self.by_ids(&known, deadline), async {
+            match new.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.by_filter(&new, deadline).await,
+            }
+        });
+        match found {
+            Ok(found) => answers.extend(latest(found).into_iter().map(|modification| {
+                (modification.volume.clone(), Seen::Present(modification))
+            })),
+            // A call without ids fails while any zone does.
+            Err(error) if error.kind == Ec2ErrorKind::ServerError => {
+                answers.extend(self.by_ids(&new, deadline).await);
+            }
+            Err(error) => {
+                answers.extend(new.into_iter().map(|key| (key, Seen::Unknown(error.clone()))));
+            }
+        }
+        for (key, seen) in &answers {
+            if matches!(seen, Seen::Present(_)) {
+                self.modified.put(key.as_str(), (), MODIFIED);
+            }
+        }
+        Ok(answers)
+    }
+}

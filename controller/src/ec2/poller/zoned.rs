@@ -1,0 +1,101 @@
+//! A poller for each zone, so that what is read of a zone that fails, or does not answer, holds up nobody who asks about another.
+//!
+//! EC2 fails a call that names ids of a zone with an outage (EC2 API reference, DescribeInstances). What is in a zone that is not known yet has a
+//! poller of its own: its first answer tells.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use super::super::call::Core;
+use super::super::pace::Budget;
+use super::super::seen::Seen;
+use super::super::usual::Usual;
+use super::super::zones::Zones;
+use super::{Poller, Source, answers};
+
+/// The pollers of one Describe API.
+pub(in crate::ec2) struct Zoned<S: Source> {
+    source: S,
+    zones: Zones,
+    core: Arc<Core>,
+    budget: Arc<Budget>,
+    pollers: Mutex<BTreeMap<Option<Arc<str>>, Poller<S>>>,
+}
+
+impl<S: Source + Clone> Zoned<S>
+where
+    S::Key: Display,
+{
+    pub(in crate::ec2) fn new(
+        source: S,
+        zones: Zones,
+        core: Arc<Core>,
+        budget: Arc<Budget>,
+    ) -> Self {
+        Self {
+            source,
+            zones,
+            core,
+            budget,
+            pollers: Mutex::default(),
+        }
+    }
+
+    fn in_zone(&self, zone: Option<Arc<str>>) -> Poller<S> {
+        let mut pollers = self.pollers.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || {
+            Poller::new(
+                self.source.clone(),
+                Arc::clone(&self.core),
+                Arc::clone(&self.budget),
+            )
+        };
+        pollers.entry(zone).or_insert_with(made).clone()
+    }
+
+    fn of(&self, key: &S::Key) -> Poller<S> {
+        self.in_zone(self.zones.of(key))
+    }
+
+    /// As [`Poller::look`].
+    pub(in crate::ec2) async fn look(&self, key: &S::Key, deadline: Instant) -> Seen<S::Value> {
+        self.of(key).look(key, deadline).await
+    }
+
+    /// One answer for each key, from calls that begin after this one; they line up together, so that as many as EC2 takes share a call. Not asked
+    /// for again: an answer that did not come is unknown.
+    pub(in crate::ec2) async fn look_all(
+        &self,
+        keys: &[S::Key],
+        deadline: Instant,
+    ) -> Vec<Seen<S::Value>> {
+        let mut by_zone: BTreeMap<_, Vec<(usize, S::Key)>> = BTreeMap::new();
+        for (place, key) in keys.iter().enumerate() {
+            let zone = by_zone.entry(self.zones.of(key)).or_default();
+            zone.push((place, key.clone()));
+        }
+        let mut asked = Vec::with_capacity(keys.len());
+        for (zone, keys) in by_zone {
+            let (places, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
+            asked.extend(places.into_iter().zip(self.in_zone(zone).line_up(&keys)));
+        }
+        asked.sort_by_key(|(place, _)| *place);
+        let asked = asked.into_iter().map(|(_, answer)| answer).collect();
+        answers::<S>(asked, deadline).await
+    }
+
+    /// As [`Poller::watch`].
+    pub(in crate::ec2) async fn watch<R>(
+        &self,
+        key: &S::Key,
+        usual: Option<&Arc<Usual>>,
+        deadline: Instant,
+        judge: impl FnMut(&Seen<S::Value>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.of(key).watch(key, usual, deadline, judge).await
+    }
+}

@@ -1,0 +1,90 @@
+//! The pollers, one for each Describe API and way of asking.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::action::Action;
+use super::call::Core;
+use super::describe::{
+    InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes,
+    VolumesByName,
+};
+use super::pace::Budget;
+use super::poller::{Poller, Zoned};
+use super::split::ById;
+use super::usual::Changes;
+use super::volume::Volume;
+use super::zones::Zones;
+
+pub(super) struct Pollers {
+    pub(super) changes: Changes,
+    pub(super) volumes: Zoned<Volumes>,
+    pub(super) volumes_by_name: Poller<VolumesByName>,
+    pub(super) modifications: Zoned<Modifications>,
+    pub(super) instances: Zoned<Instances>,
+    pub(super) instance_statuses: Zoned<InstanceStatuses>,
+    pub(super) snapshots: Poller<Snapshots>,
+    pub(super) snapshots_by_name: Poller<SnapshotsByName>,
+    pub(super) statuses: Zoned<Statuses>,
+    volume_zones: Zones,
+}
+
+impl Pollers {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        let shared = || Arc::clone(core);
+        let budget = |action: Action| {
+            let rate = core.settings.rates.get(&action).copied();
+            let rate = rate.unwrap_or_else(|| action.documented_rate());
+            Arc::new(Budget::new(rate, Instant::now()))
+        };
+        let (volume_zones, instance_zones) = (Zones::default(), Zones::default());
+        let of_volumes = || (volume_zones.clone(), ById::new(volume_zones.clone()));
+        let of_instances = || (instance_zones.clone(), ById::new(instance_zones.clone()));
+        // Both ways of asking draw on what EC2 gives to the one action.
+        let volumes = budget(Action::DescribeVolumes);
+        let snapshots = budget(Action::DescribeSnapshots);
+        Self {
+            changes: Changes::default(),
+            volumes: {
+                let (zones, by_id) = of_volumes();
+                let source = Volumes(shared(), by_id);
+                Zoned::new(source, zones, shared(), Arc::clone(&volumes))
+            },
+            volumes_by_name: Poller::new(VolumesByName(shared()), shared(), volumes),
+            modifications: {
+                let (zones, by_id) = of_volumes();
+                let source = Modifications::new(shared(), by_id);
+                let budget = budget(Action::DescribeVolumesModifications);
+                Zoned::new(source, zones, shared(), budget)
+            },
+            instances: {
+                let (zones, by_id) = of_instances();
+                let source = Instances(shared(), by_id);
+                Zoned::new(source, zones, shared(), budget(Action::DescribeInstances))
+            },
+            instance_statuses: {
+                let (zones, by_id) = of_instances();
+                let source = InstanceStatuses(shared(), by_id);
+                let budget = budget(Action::DescribeInstanceStatus);
+                Zoned::new(source, zones, shared(), budget)
+            },
+            snapshots: {
+                let source = Snapshots(shared(), ById::default());
+                Poller::new(source, shared(), Arc::clone(&snapshots))
+            },
+            snapshots_by_name: Poller::new(SnapshotsByName(shared()), shared(), snapshots),
+            statuses: {
+                let (zones, by_id) = of_volumes();
+                let source = Statuses(shared(), by_id);
+                Zoned::new(source, zones, shared(), budget(Action::DescribeVolumeStatus))
+            },
+            volume_zones,
+        }
+    }
+
+    /// EC2 showed the volume in the answer to a change.
+    pub(super) fn made(&self, volume: &Volume) {
+        self.volume_zones.learn(&volume.id, &volume.zone);
+    }
+}
