@@ -18,10 +18,12 @@ use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
 
 use crate::device_name::DeviceNames;
 use crate::ec2::{Ec2, Timestamp, Volume};
 use crate::operations::{Conflict, Operations};
+use crate::remembered::Remembered;
 use crate::request::{Pair, Publish};
 use crate::safe_detach::{Mode, Testimony};
 use crate::tally::Tally;
@@ -69,6 +71,8 @@ pub struct Attachments {
     cards: Cards,
     manners: Manners,
     lately: Lately,
+    /// By pair, since when EC2 shows neither its volume nor its instance.
+    unseen: Remembered<Instant>,
     tally: Tally,
     safe_detach: Mode,
     testimony: Testimony,
@@ -84,6 +88,7 @@ impl Attachments {
             cards: Cards::default(),
             manners: Manners::default(),
             lately: Lately::default(),
+            unseen: Remembered::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,

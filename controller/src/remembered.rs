@@ -57,6 +57,16 @@ impl<V: Clone> Remembered<V> {
         (*until > Instant::now()).then(|| value.clone())
     }
 
+    /// Forgets the name.
+    pub(crate) fn forget(&self, name: &str) {
+        self.lock().map.remove(name);
+    }
+
+    /// Forgets each name whose value is so.
+    pub(crate) fn forget_where(&self, is_so: impl Fn(&V) -> bool) {
+        self.lock().map.retain(|_, (value, _)| !is_so(value));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Names<V>> {
         // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

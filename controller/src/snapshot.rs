@@ -24,6 +24,12 @@ use crate::tally::Tally;
 const DELETE_TIME: Duration = Duration::from_secs(120);
 /// So long a caller that was told of a snapshot is taken to know it.
 const TOLD: Duration = Duration::from_secs(24 * 3600);
+/// Reads may miss for so long what EC2 took, or may have taken: EC2 has no client token for
+/// snapshots, and no other proof that there is none.
+const GAP: Duration = Duration::from_secs(75);
+/// A snapshot that EC2 showed is believed to be there for so long, unless it is deleted here:
+/// several gaps may follow each other.
+const BELIEVED: Duration = Duration::from_secs(600);
 
 /// Makes, deletes and lists snapshots.
 #[derive(Clone, Debug)]
@@ -38,6 +44,8 @@ pub struct Snapshots {
     finished: Remembered<()>,
     /// The snapshots that callers were told of, by name.
     told: Remembered<SnapshotId>,
+    /// By name, the snapshots that EC2 showed within [`BELIEVED`].
+    shown: Remembered<SnapshotId>,
     creating: Operations<String, CreateSnapshot, Snapshot>,
     deleting: Operations<SnapshotId, (), ()>,
 }
@@ -61,6 +69,7 @@ impl Snapshots {
             doubtful: Remembered::default(),
             finished: Remembered::default(),
             told: Remembered::default(),
+            shown: Remembered::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
@@ -84,6 +93,7 @@ impl Snapshots {
             })
             .await?;
         self.told.put(&name, snapshot.id.clone(), TOLD);
+        self.shown.put(&name, snapshot.id.clone(), BELIEVED);
         Ok(snapshot)
     }
 
@@ -92,7 +102,7 @@ impl Snapshots {
     /// # Errors
     /// [`Condition::InUse`] while an image uses it or a lock holds it.
     pub async fn delete(&self, id: SnapshotId, patience: Option<Duration>) -> Result<(), Failure> {
-        let ec2 = self.ec2.clone();
+        let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {
                 match ec2
@@ -100,7 +110,10 @@ impl Snapshots {
                     .delete_snapshot(&id)
                     .await
                 {
-                    Ok(()) => Ok(()),
+                    Ok(()) => {
+                        shown.forget_where(|other| *other == id);
+                        Ok(())
+                    }
                     Err(error)
                         if matches!(
                             error.kind,

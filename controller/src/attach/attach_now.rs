@@ -29,9 +29,13 @@ impl Attachments {
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
         let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
-        let instance = alive(node, instance.known().map_err(|e| failure(&e))?)?;
-        own_volume::refuse_publish(&instance, volume)?;
-        let mut instance = Some(instance);
+        let shown = alive(node, instance.known().map_err(|e| failure(&e))?)?;
+        if let Some(instance) = &shown {
+            own_volume::refuse_publish(instance, volume)?;
+        }
+        // A read that does not show an instance proves nothing: whether there is one, EC2's answer to the request tells.
+        let is_hidden = shown.is_none();
+        let mut instance = Some(shown);
         let shared = request.manner.capability.needs_multi_attach();
         let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
         let mut step = machine.see(&self.lately.corrected(&seen), Instant::now());
@@ -43,6 +47,12 @@ impl Attachments {
                 return Err(Mandate::superseded_failure());
             }
             match step {
+                Step::Done(_) if is_hidden && machine.is_first() => {
+                    return Err(Failure::new(
+                        Condition::OperationPending,
+                        format!("volume {volume} is attached to node {node}, which EC2 does not show: whether it was launched with it is not known"),
+                    ));
+                }
                 Step::Done(attached) => break *attached,
                 Step::Refuse(failure) => {
                     let elsewhere = failure.condition() == Condition::PublishedElsewhere;
@@ -70,12 +80,13 @@ impl Attachments {
                                 .map_err(|e| failure(&e))?,
                         )?,
                     };
-                    if machine.is_first() && is_mapped(&instance, volume) {
+                    let is_mapped = instance.as_ref().is_some_and(|i| is_mapped(i, volume));
+                    if machine.is_first() && is_mapped {
                         // The instance shows it already, the volume not yet.
                         machine.sent(Instant::now());
                     } else {
                         kept = self
-                            .send_attach(&ec2, volume, &instance, &mut machine)
+                            .send_attach(&ec2, &request.pair, instance.as_ref(), &mut machine)
                             .await?;
                     }
                 }
@@ -107,15 +118,16 @@ impl Attachments {
     async fn send_attach(
         &self,
         ec2: &Ec2,
-        volume: &VolumeId,
-        instance: &Instance,
+        Pair { volume, node }: &Pair,
+        instance: Option<&Instance>,
         machine: &mut Attaching,
     ) -> Result<Option<Reservation>, Failure> {
-        let node = &instance.id;
-        let cards = self.cards.of(ec2, &instance.kind).await;
-        let mapped: Vec<_> = instance
-            .devices
-            .iter()
+        let cards = match instance {
+            Some(instance) => self.cards.of(ec2, &instance.kind).await,
+            None => 1,
+        };
+        let devices = instance.iter().flat_map(|instance| &instance.devices);
+        let mapped: Vec<_> = devices
             .map(|device| Mapped {
                 device: device.device.clone(),
                 volume: device.volume.clone(),
@@ -189,16 +201,15 @@ impl Attachments {
     }
 }
 
-/// The instance, when something can be attached to it.
-fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Instance, Failure> {
-    instance
-        .filter(|instance| {
-            !matches!(
-                instance.state,
-                InstanceState::Terminated | InstanceState::ShuttingDown
-            )
-        })
-        .ok_or_else(|| Failure::not_found("node", node))
+/// The instance, unless EC2 shows that nothing can be attached to it any more.
+fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Option<Instance>, Failure> {
+    let state = instance.as_ref().map(|instance| &instance.state);
+    match state {
+        Some(InstanceState::Terminated | InstanceState::ShuttingDown) => {
+            Err(Failure::not_found("node", node))
+        }
+        _ => Ok(instance),
+    }
 }
 
 fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {

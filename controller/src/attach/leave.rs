@@ -20,6 +20,13 @@ use crate::safe_detach::{
 /// From one look to the next, while looks may be late.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// Reads may miss a volume and its instance for so long.
+const UNSEEN: Duration = Duration::from_secs(75);
+
+fn unseen_name(pair: &Pair) -> String {
+    format!("{} {}", pair.volume, pair.node)
+}
+
 /// What a detach does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
@@ -54,6 +61,9 @@ impl Attachments {
             if let Some(device) = &gathered.root_device {
                 return Err(detach_refused(&pair.volume, &pair.node, device));
             }
+            if !gathered.is_unseen {
+                self.unseen.forget(&unseen_name(pair));
+            }
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
             if verdict == Verdict::Refuse(Refusal::NoWord) {
@@ -66,6 +76,10 @@ impl Attachments {
                 // The look may be from before the attach.
                 Verdict::Done if self.lately.is_new(&pair.volume, &pair.node) => {
                     tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Verdict::Done if gathered.is_unseen => {
+                    self.is_gone(pair)?;
+                    return Ok(Leave::Gone);
                 }
                 Verdict::Done => return Ok(Leave::Gone),
                 Verdict::Safe(Rung::BrokenGlass) => return Ok(self.by_order(pair, &gathered.facts)),
@@ -92,6 +106,29 @@ impl Attachments {
                 }
             }
         }
+    }
+
+    /// Neither volume nor instance is shown. No request that is safe for both cases tells whether
+    /// they are gone, so both must stay unseen for [`UNSEEN`].
+    ///
+    /// # Errors
+    /// [`Condition::OperationPending`] until then.
+    fn is_gone(&self, pair: &Pair) -> Result<(), Failure> {
+        let (name, now) = (unseen_name(pair), Instant::now());
+        let since = self.unseen.get(&name).unwrap_or(now);
+        if now.duration_since(since) >= UNSEEN {
+            return Ok(());
+        }
+        self.unseen.put(&name, since, 48 * UNSEEN);
+        Err(Failure::new(
+            Condition::OperationPending,
+            format!(
+                "EC2 shows neither volume {} nor node {}; when neither is shown for {} s, both are gone",
+                pair.volume,
+                pair.node,
+                UNSEEN.as_secs()
+            ),
+        ))
     }
 
     /// A person's order: a plain detach first, and Force once, for what is stuck on its way off.

@@ -213,6 +213,7 @@ static TABLE: &[Row] = &[
     // E, parameters.
     row("InvalidParameterValue", Kind::InvalidParameter),
     row("InvalidParameter", Kind::InvalidParameter),
+    row("InvalidInstanceType", Kind::InvalidParameter),
     row("InvalidParameterDependency", Kind::InvalidParameter),
     row("MissingParameter", Kind::InvalidParameter),
     row("UnknownParameter", Kind::InvalidParameter),

@@ -17,6 +17,8 @@ pub(crate) struct Gathered {
     pub(crate) silence: Option<Ec2Error>,
     /// The name under which the instance boots from the volume, if it does.
     pub(crate) root_device: Option<String>,
+    /// EC2 shows neither the volume nor the instance: they are gone, or reads have a gap.
+    pub(crate) is_unseen: bool,
     /// Whether the instance was launched with the volume.
     pub(crate) is_launch_volume: bool,
 }
@@ -91,6 +93,8 @@ fn weigh(
         .present()
         .and_then(|instance| of_mapping(instance, pair));
     let mut silence = None;
+    let is_unseen =
+        matches!(instance, Seen::Absent) && matches!(volume, Some(Seen::Absent));
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
         Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {
@@ -121,6 +125,7 @@ fn weigh(
         },
         silence,
         root_device,
+        is_unseen,
         is_launch_volume,
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::fulfil::fulfil;
 use super::promise::Promise;
-use super::{Snapshots, failed};
+use super::{BELIEVED, GAP, Snapshots, failed};
 use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
 use crate::ec2_failure::{failure, failure_as};
 use crate::known_bug::KnownBug;
@@ -23,8 +23,6 @@ const CREATE_TIME: Duration = Duration::from_secs(180);
 /// Look-ups by tag may lag so much behind creation.
 const TAG_LAG: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// A lost answer is remembered so long, should the caller come back before the look-up shows anything.
-const DOUBT: Duration = Duration::from_secs(120);
 /// Fast restores and locks that were set are not set again within so long.
 const FINISHED: Duration = Duration::from_secs(24 * 3600);
 
@@ -58,6 +56,16 @@ impl Snapshots {
                 .await?;
             return Ok(snapshot);
         }
+        if self.may_be_hidden(&request.name) {
+            return Err(Failure::new(
+                Condition::OperationPending,
+                format!(
+                    "a snapshot named {} was taken or asked for a short while ago, and EC2 does not show it; if somebody has deleted it, another is taken {} min after it was seen last",
+                    request.name,
+                    BELIEVED.as_secs() / 60
+                ),
+            ));
+        }
         check_lock(&request, ec2.now())?;
         check_zones(&ec2, &request).await?;
         let promise = Promise::of(&request.class);
@@ -78,7 +86,7 @@ impl Snapshots {
         let snapshot = match wanted.create_snapshot(&create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {
-                self.doubtful.put(&request.name, (), DOUBT);
+                self.doubtful.put(&request.name, (), GAP);
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
                 find_late(&ec2, &request, Some(Instant::now() + TAG_LAG))
                     .await?
@@ -101,6 +109,12 @@ impl Snapshots {
             Err(why) if why.condition().may_be_in_progress() => Err(why),
             Err(why) => Err(self.undo(&ec2, &snapshot, why).await),
         }
+    }
+
+    /// Whether EC2 showed, took or may have taken a snapshot of this name lately.
+    fn may_be_hidden(&self, name: &str) -> bool {
+        !self.ec2.has(KnownBug::SnapshotWithoutLookUp)
+            && (self.shown.get(name).is_some() || self.doubtful.get(name).is_some())
     }
 
     /// Fulfils what the snapshot is owed, once for a while.

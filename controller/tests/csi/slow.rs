@@ -179,7 +179,7 @@ async fn a_volume_that_ec2_drops_is_reported_at_once_with_the_key_as_the_likely_
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
     let slow = Slow::new(json!({ "faults": [
-        { "match": { "action": "CreateVolume" }, "count": 30, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 300 } },
+        { "match": { "action": "CreateVolume" }, "count": 60, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 300 } },
     ] }))
     .await;
     let mut failures = 0;

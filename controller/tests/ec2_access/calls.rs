@@ -30,7 +30,8 @@ async fn every_call_does_what_it_says() {
         ec2.instance_type("m5.large").await.unwrap().unwrap().cards,
         1
     );
-    assert_eq!(ec2.instance_type("x9.nonsense").await.unwrap(), None);
+    let refused = ec2.instance_type("x9.nonsense").await.unwrap_err();
+    assert_eq!(refused.kind, Ec2ErrorKind::InvalidParameter);
     let caller = ec2.caller().await.unwrap();
     assert!(
         !caller.account.is_empty() && caller.arn.starts_with("arn:"),

@@ -140,6 +140,9 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     if weather.outages {
         tokio::spawn(Arc::clone(&weather).outages(ec2.clone(), seed));
     }
+    if weather.gaps {
+        tokio::spawn(Arc::clone(&weather).gaps(ec2.clone(), seed));
+    }
     tokio::spawn(Arc::clone(&weather).clear_up(ec2.clone()));
     let lives = 3 + dice.below(4);
     let lives: Vec<_> = (0..lives)
