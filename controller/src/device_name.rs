@@ -102,7 +102,6 @@ impl Reservation {
         self.told = true;
     }
 
-
     /// The place.
     pub fn place(&self) -> &Place {
         &self.place
@@ -342,7 +341,10 @@ mod tests {
     fn a_name_whose_alias_is_taken_comes_after_the_others() {
         let taken: Vec<String> = names().take(76).chain(["/dev/sdb".to_owned()]).collect();
         let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
-        assert_eq!(choose(&taken, &HashMap::new(), &HashMap::new()).unwrap(), "/dev/xvdc");
+        assert_eq!(
+            choose(&taken, &HashMap::new(), &HashMap::new()).unwrap(),
+            "/dev/xvdc"
+        );
     }
 
     #[test]

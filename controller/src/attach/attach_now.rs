@@ -50,7 +50,9 @@ impl Attachments {
                 Step::Done(_) if is_hidden && machine.is_first() => {
                     return Err(Failure::new(
                         Condition::OperationPending,
-                        format!("volume {volume} is attached to node {node}, which EC2 does not show: whether it was launched with it is not known"),
+                        format!(
+                            "volume {volume} is attached to node {node}, which EC2 does not show: whether it was launched with it is not known"
+                        ),
                     ));
                 }
                 Step::Done(attached) => break *attached,
@@ -135,15 +137,15 @@ impl Attachments {
             })
             .collect();
         for _ in 0..NAMES_TRIED {
-            let mut kept = self
-                .names
-                .reserve(node, volume, &mapped, cards)
-                .map_err(|NoNameLeft| {
-                    Failure::new(
-                        Condition::AttachLimit,
-                        format!("all device names of node {node} are taken; use another node"),
-                    )
-                })?;
+            let mut kept =
+                self.names
+                    .reserve(node, volume, &mapped, cards)
+                    .map_err(|NoNameLeft| {
+                        Failure::new(
+                            Condition::AttachLimit,
+                            format!("all device names of node {node} are taken; use another node"),
+                        )
+                    })?;
             kept.told();
             let place = kept.place();
             let answer = ec2
@@ -152,7 +154,8 @@ impl Attachments {
             self.lately.attach_sent(volume, node);
             machine.sent(Instant::now());
             let error = match answer {
-                Ok(_) => {
+                Ok(attachment) => {
+                    machine.accepted(attachment.attached);
                     self.names.accepted(node, &place.device);
                     return Ok(Some(kept));
                 }
@@ -164,8 +167,12 @@ impl Attachments {
                     self.names.refused(node, &place.device);
                 }
                 // Ours whose answer was lost, or somebody else's: the volume says.
-                Ec2ErrorKind::VolumeInUse => return Ok(Some(kept)),
+                Ec2ErrorKind::VolumeInUse => {
+                    machine.unclear(Instant::now());
+                    return Ok(Some(kept));
+                }
                 _ if error.may_have_happened() => {
+                    machine.unclear(Instant::now());
                     tracing::warn!(%error, "whether the attach was accepted is seen at the volume");
                     return Ok(Some(kept));
                 }

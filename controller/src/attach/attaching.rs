@@ -7,7 +7,7 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::Attached;
-use crate::ec2::{Attachment, AttachmentState, Ec2Error, Seen, Volume, VolumeState};
+use crate::ec2::{Attachment, AttachmentState, Ec2Error, Seen, Timestamp, Volume, VolumeState};
 use crate::ec2_failure::failure;
 use crate::volume::holders;
 
@@ -20,6 +20,9 @@ const LATE_LOOKS: u32 = 3;
 const LOST_LOOKS: u32 = 2;
 /// But not so soon after the request: a read that is behind shows the volume as it was before it.
 const LOST_AFTER: Duration = Duration::from_secs(2);
+/// An attachment that began so many seconds before EC2 took the request is another: the two times
+/// of one attachment, in EC2's answers to the request and to a look, may differ by rounding.
+const OTHER_ATTACHMENT: i64 = 5;
 /// Requests of one attach.
 const MOST_REQUESTS: u32 = 4;
 
@@ -47,6 +50,10 @@ pub(super) struct Attaching {
     shared: bool,
     requests: u32,
     last_sent: Option<Instant>,
+    /// When EC2 took the latest request.
+    begun: Option<Timestamp>,
+    /// Whether EC2 took it is not known: until then a look may show what was before it.
+    unclear_until: Option<Instant>,
     attaching_since: Option<Instant>,
     missing: u32,
     waiting_for: Option<String>,
@@ -60,6 +67,8 @@ impl Attaching {
             shared,
             requests: 0,
             last_sent: None,
+            begun: None,
+            unclear_until: None,
             attaching_since: None,
             missing: 0,
             waiting_for: None,
@@ -75,8 +84,29 @@ impl Attaching {
     pub(super) fn sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
+        self.begun = None;
+        self.unclear_until = None;
         self.attaching_since = None;
         self.missing = 0;
+    }
+
+    /// EC2 took the request, at that time by its own clock.
+    pub(super) fn accepted(&mut self, begun: Option<Timestamp>) {
+        self.begun = begun;
+    }
+
+    /// The answer leaves open whether EC2 took the request.
+    pub(super) fn unclear(&mut self, now: Instant) {
+        self.unclear_until = Some(now + LOST_AFTER);
+    }
+
+    /// Whether a look shows the attachment that ended before the latest request.
+    fn is_of_before(&self, attachment: &Attachment, now: Instant) -> bool {
+        let is_older = match (self.begun, attachment.attached) {
+            (Some(begun), Some(attached)) => attached.seconds + OTHER_ATTACHMENT < begun.seconds,
+            _ => false,
+        };
+        is_older || self.unclear_until.is_some_and(|until| now < until)
     }
 
     /// EC2 said that the state of volume or instance does not allow it now. True while it is worth waiting for another state.
@@ -130,6 +160,7 @@ impl Attaching {
                 self.waiting_for = Some(format!("EC2 shows it at {} at once", holders(volume)));
                 Step::Wait
             }
+            AttachmentState::Attached if self.is_of_before(attachment, now) => Step::Wait,
             AttachmentState::Attached => Step::Done(Box::new(Attached {
                 device: attachment.device.clone(),
                 since: attachment.attached,

@@ -92,7 +92,11 @@ impl Pace {
 
     /// What a call is worth then, in seconds by which somebody would be late without it: little while there are plenty.
     pub(super) fn worth(&self, at: Instant) -> f64 {
-        let left = *self.budget.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = *self
+            .budget
+            .left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let level = self.budget.level(left, at);
         LEAST_WORTH * ((1.0 - level / self.budget.capacity) / DOUBLING).exp2()
     }

@@ -77,7 +77,12 @@ impl Pollers {
             statuses: {
                 let (zones, by_id) = of_volumes();
                 let source = Statuses(shared(), by_id);
-                Zoned::new(source, zones, shared(), budget(Action::DescribeVolumeStatus))
+                Zoned::new(
+                    source,
+                    zones,
+                    shared(),
+                    budget(Action::DescribeVolumeStatus),
+                )
             },
             volume_zones,
         }

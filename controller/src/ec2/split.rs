@@ -56,10 +56,8 @@ impl ById {
             true => 0,
             false => MOST_HALVES,
         };
-        let (mut answers, others) = tokio::join!(
-            split(together, halves, &ask),
-            split(apart, 0, &ask),
-        );
+        let (mut answers, others) =
+            tokio::join!(split(together, halves, &ask), split(apart, 0, &ask),);
         answers.extend(others);
         for (key, seen) in &answers {
             if matches!(seen, Seen::Absent) {
@@ -182,21 +180,22 @@ mod tests {
     async fn run(bad: &[u32], total: u32, naming: bool) -> (BTreeMap<u32, Seen<u32>>, usize) {
         let calls = Cell::new(0);
         let keys: Vec<u32> = (1000..1000 + total).collect();
-        let answers = ById::default().ask(&keys, |batch| {
-            calls.set(calls.get() + 1);
-            let first_bad = batch.iter().find(|key| bad.contains(key)).copied();
-            async move {
-                match first_bad {
-                    Some(key) if naming => Err(failure(
-                        Ec2ErrorKind::VolumeNotFound,
-                        format!("The volume '{key}' does not exist."),
-                    )),
-                    Some(_) => Err(failure(Ec2ErrorKind::VolumeNotFound, "No.".to_owned())),
-                    None => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+        let answers = ById::default()
+            .ask(&keys, |batch| {
+                calls.set(calls.get() + 1);
+                let first_bad = batch.iter().find(|key| bad.contains(key)).copied();
+                async move {
+                    match first_bad {
+                        Some(key) if naming => Err(failure(
+                            Ec2ErrorKind::VolumeNotFound,
+                            format!("The volume '{key}' does not exist."),
+                        )),
+                        Some(_) => Err(failure(Ec2ErrorKind::VolumeNotFound, "No.".to_owned())),
+                        None => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+                    }
                 }
-            }
-        })
-        .await;
+            })
+            .await;
         (answers, calls.get())
     }
 
@@ -217,12 +216,11 @@ mod tests {
     #[tokio::test]
     async fn another_failure_makes_all_unknown() {
         let keys = [1, 2, 3];
-        let answers: BTreeMap<i32, Seen<()>> =
-            ById::default()
-                .ask(&keys, |_| async {
-                    Err(failure(Ec2ErrorKind::Throttled, String::new()))
-                })
-                .await;
+        let answers: BTreeMap<i32, Seen<()>> = ById::default()
+            .ask(&keys, |_| async {
+                Err(failure(Ec2ErrorKind::Throttled, String::new()))
+            })
+            .await;
         assert!(
             answers.len() == 3
                 && answers

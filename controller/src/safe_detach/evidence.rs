@@ -93,8 +93,7 @@ fn weigh(
         .present()
         .and_then(|instance| of_mapping(instance, pair));
     let mut silence = None;
-    let is_unseen =
-        matches!(instance, Seen::Absent) && matches!(volume, Some(Seen::Absent));
+    let is_unseen = matches!(instance, Seen::Absent) && matches!(volume, Some(Seen::Absent));
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
         Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {

@@ -141,7 +141,10 @@ impl Volumes {
     /// Asks EC2, under the token of this attempt.
     async fn send(&self, creation: &Creation<'_>) -> Result<Volume, Ec2Error> {
         let name = &creation.request.name;
-        let sent = creation.plan.send(creation.ec2, name, creation.attempt).await;
+        let sent = creation
+            .plan
+            .send(creation.ec2, name, creation.attempt)
+            .await;
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.doubtful.put(name, (), DOUBT);
         }
@@ -149,7 +152,12 @@ impl Volumes {
     }
 
     async fn attempt(&self, creation: &Creation<'_>) -> Result<Next, Failure> {
-        let Creation { ec2, request, attempt, .. } = *creation;
+        let Creation {
+            ec2,
+            request,
+            attempt,
+            ..
+        } = *creation;
         let deadline = Instant::now() + CREATE_TIME;
         let end = match self.send(creation).await {
             Ok(volume) => self.follow(creation, volume, deadline).await?,
@@ -304,7 +312,9 @@ impl Volumes {
         match find(ec2, request, lag).await {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
             // Look-ups may lag for longer, or have a gap.
-            Ok(found) if unclear || matches!(found, Found::Nothing) && self.is_doubtful(request) => {
+            Ok(found)
+                if unclear || matches!(found, Found::Nothing) && self.is_doubtful(request) =>
+            {
                 Err(failure_as(Condition::OperationPending, error))
             }
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),

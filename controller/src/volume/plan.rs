@@ -250,11 +250,7 @@ fn encryption(request: &CreateVolume) -> Option<bool> {
 }
 
 /// Refuses what EC2 would make larger than the limit without a word, or refuse in words of its own.
-async fn check_snapshot(
-    ec2: &Ec2,
-    request: &CreateVolume,
-    id: &SnapshotId,
-) -> Result<(), Failure> {
+async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> Result<(), Failure> {
     let limit = request.range.limit;
     let unencrypted = request.class.encrypted == Some(false) && request.class.kms_key.is_none();
     if limit.is_none() && !unencrypted {

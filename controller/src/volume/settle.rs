@@ -54,8 +54,8 @@ impl Settling {
             Seen::Absent => {
                 self.absences += 1;
                 let since = *self.absent_since.get_or_insert(now);
-                let is_hidden = self.absences >= HIDDEN_LOOKS
-                    && now.duration_since(since) >= self.hidden_after;
+                let is_hidden =
+                    self.absences >= HIDDEN_LOOKS && now.duration_since(since) >= self.hidden_after;
                 is_hidden.then(|| Settled::Hidden(self.accepted.clone()))
             }
             Seen::Present(volume) => {
@@ -101,13 +101,15 @@ mod tests {
             (in_state(VolumeState::Deleted), Some("deleted")),
         ];
         for (seen, want) in rows {
-            let end = Settling::new(volume(), HIDDEN).see(&seen, now).map(|end| match end {
-                Settled::Ready(_) => "ready",
-                Settled::Failed(_) => "failed",
-                Settled::Deleted => "deleted",
-                Settled::Hidden(_) => "hidden",
-                Settled::Dropped => "dropped",
-            });
+            let end = Settling::new(volume(), HIDDEN)
+                .see(&seen, now)
+                .map(|end| match end {
+                    Settled::Ready(_) => "ready",
+                    Settled::Failed(_) => "failed",
+                    Settled::Deleted => "deleted",
+                    Settled::Hidden(_) => "hidden",
+                    Settled::Dropped => "dropped",
+                });
             assert_eq!(end, want, "{seen:?}");
         }
     }
@@ -121,7 +123,10 @@ mod tests {
         for _ in 0..HIDDEN_LOOKS {
             assert_eq!(settling.see(&Seen::Absent, begin), None);
         }
-        assert_eq!(settling.see(&Seen::Absent, late), Some(Settled::Hidden(volume())));
+        assert_eq!(
+            settling.see(&Seen::Absent, late),
+            Some(Settled::Hidden(volume()))
+        );
 
         let mut back = Settling::new(volume(), HIDDEN);
         back.see(&Seen::Absent, begin);

@@ -14,6 +14,7 @@ mod modify;
 mod node_local;
 mod place;
 mod published;
+mod reads;
 mod refuse;
 mod safe_detach;
 mod safe_detach_socket;

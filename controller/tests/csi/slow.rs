@@ -13,13 +13,13 @@ use tonic::{Code, Request, Status};
 use crate::driver::{NODE_1, publish, volume};
 use crate::in_process::InProcess;
 
-struct Slow {
-    world: InProcess,
-    controller: Controller,
+pub(crate) struct Slow {
+    pub(crate) world: InProcess,
+    pub(crate) controller: Controller,
 }
 
 impl Slow {
-    async fn new(over: Value) -> Self {
+    pub(crate) async fn new(over: Value) -> Self {
         let mut whole = json!({
             "profile": "fast",
             "instances": [{ "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" }],
@@ -39,7 +39,7 @@ impl Slow {
         Controller::new(access, Settings::default(), Arc::default())
     }
 
-    async fn create(&self, name: &str) -> Result<String, Status> {
+    pub(crate) async fn create(&self, name: &str) -> Result<String, Status> {
         let answer = self
             .controller
             .create_volume(Request::new(volume(name, 1)))
@@ -47,7 +47,7 @@ impl Slow {
         Ok(answer.into_inner().volume.unwrap().volume_id)
     }
 
-    async fn publish(&self, id: &str) -> Result<(), Status> {
+    pub(crate) async fn publish(&self, id: &str) -> Result<(), Status> {
         let request = Request::new(publish(id, NODE_1));
         self.controller
             .controller_publish_volume(request)
@@ -55,7 +55,7 @@ impl Slow {
             .map(drop)
     }
 
-    async fn unpublish(&self, id: &str) -> Result<(), Status> {
+    pub(crate) async fn unpublish(&self, id: &str) -> Result<(), Status> {
         let request = csi::ControllerUnpublishVolumeRequest {
             volume_id: id.to_owned(),
             node_id: NODE_1.to_owned(),
@@ -68,13 +68,13 @@ impl Slow {
     }
 
     /// Requests of an action that reached EC2.
-    fn calls(&self, action: &str) -> usize {
+    pub(crate) fn calls(&self, action: &str) -> usize {
         let wanted = format!("Action={action}&");
         let passed = self.world.passed();
         passed.iter().filter(|line| line.contains(&wanted)).count()
     }
 
-    fn live(&self, what: &str) -> Value {
+    pub(crate) fn live(&self, what: &str) -> Value {
         self.world.report()["live"][what].clone()
     }
 }

@@ -164,3 +164,33 @@ fn after_a_detach_has_ended_the_attach_is_sent() {
         Step::Attach
     );
 }
+
+#[test]
+fn an_attachment_of_before_the_request_is_not_taken() {
+    let time = |seconds| {
+        Some(Timestamp {
+            seconds,
+            nanoseconds: 0,
+        })
+    };
+    let attached = |seconds| {
+        let attachment = Attachment {
+            attached: time(seconds),
+            ..attachment(node(), AttachmentState::Attached)
+        };
+        with(VolumeState::InUse, vec![attachment])
+    };
+    let now = Instant::now();
+    let mut clear = machine();
+    clear.sent(now);
+    clear.accepted(time(100));
+    assert_eq!(clear.see(&attached(12), now), Step::Wait);
+    assert!(matches!(clear.see(&attached(99), now), Step::Done(_)));
+
+    let mut unclear = machine();
+    unclear.sent(now);
+    unclear.unclear(now);
+    assert_eq!(unclear.see(&attached(12), now), Step::Wait);
+    let later = now + LOST_AFTER;
+    assert!(matches!(unclear.see(&attached(100), later), Step::Done(_)));
+}

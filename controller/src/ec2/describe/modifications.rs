@@ -126,15 +126,20 @@ impl Source for Modifications {
             }
         });
         match found {
-            Ok(found) => answers.extend(latest(found).into_iter().map(|modification| {
-                (modification.volume.clone(), Seen::Present(modification))
-            })),
+            Ok(found) => answers.extend(
+                latest(found)
+                    .into_iter()
+                    .map(|modification| (modification.volume.clone(), Seen::Present(modification))),
+            ),
             // A call without ids fails while any zone does.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
                 answers.extend(self.by_ids(&new, deadline).await);
             }
             Err(error) => {
-                answers.extend(new.into_iter().map(|key| (key, Seen::Unknown(error.clone()))));
+                answers.extend(
+                    new.into_iter()
+                        .map(|key| (key, Seen::Unknown(error.clone()))),
+                );
             }
         }
         for (key, seen) in &answers {

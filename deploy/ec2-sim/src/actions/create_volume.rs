@@ -123,7 +123,12 @@ fn limits(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
 fn permit(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
     call.permit(|c| {
         let made = c.made("volume", &asked.tags).with(|about| {
-            describe_new(about, &asked.shape, &asked.zone, asked.encrypted == Some(true));
+            describe_new(
+                about,
+                &asked.shape,
+                &asked.zone,
+                asked.encrypted == Some(true),
+            );
             if let Some(id) = &asked.snapshot {
                 about.set("ec2:ParentSnapshot", c.arn("snapshot", id));
             }
@@ -173,9 +178,15 @@ fn parse(call: &Call<'_>) -> ApiResult<Asked> {
     };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
     let encrypted = p.boolean("Encrypted")?;
-    let sent = ["Size", "VolumeType", "Iops", "Throughput", "MultiAttachEnabled"]
-        .map(|name| p.text(name).map(str::to_owned))
-        .into();
+    let sent = [
+        "Size",
+        "VolumeType",
+        "Iops",
+        "Throughput",
+        "MultiAttachEnabled",
+    ]
+    .map(|name| p.text(name).map(str::to_owned))
+    .into();
     let kms_key = p.text("KmsKeyId").map(str::to_owned);
     let outpost = p.text("OutpostArn").map(str::to_owned);
     let rate = p.positive("VolumeInitializationRate")?;

@@ -117,9 +117,13 @@ fn check(
             ),
         ));
     }
-    let boots_from_it = call.realm.instances().get(&attachment.instance).is_some_and(|i| {
-        i.root_device == attachment.device && !matches!(i.life, InstanceLife::Stopped)
-    });
+    let boots_from_it = call
+        .realm
+        .instances()
+        .get(&attachment.instance)
+        .is_some_and(|i| {
+            i.root_device == attachment.device && !matches!(i.life, InstanceLife::Stopped)
+        });
     if boots_from_it {
         return Err(ApiError::client(
             "OperationNotPermitted",

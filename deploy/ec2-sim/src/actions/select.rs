@@ -122,10 +122,7 @@ mod tests {
             filters_after: true,
             ..page(Some(5), None)
         };
-        assert_eq!(
-            rows(&short, even),
-            (vec![0, 2, 4], Some("k4".to_owned()))
-        );
+        assert_eq!(rows(&short, even), (vec![0, 2, 4], Some("k4".to_owned())));
     }
 
     #[test]

@@ -44,8 +44,7 @@ impl Realm {
                         .pairs()
                         .filter(|(k, _)| k.starts_with("InstanceId.") || k.starts_with("VolumeId."))
                         .peekable();
-                    ids.peek().is_none()
-                        || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
+                    ids.peek().is_none() || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
                 }
                 false => crate::actions::unfiltered(params),
             }

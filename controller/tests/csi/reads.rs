@@ -1,0 +1,146 @@
+//! What EC2's reads do not show is not gone, and a zone that fails takes no other with it.
+
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_server::Controller as Service;
+use ec2_sim::faults::Rule;
+use serde_json::json;
+use tonic::{Code, Request};
+
+use crate::driver::{Driver, NODE_1, NODE_2, NODE_B, from_snapshot, in_zone, map, volume};
+use crate::slow::Slow;
+
+/// Describe calls do not show the resource for so long.
+fn hide(slow: &Slow, id: &str, span_ms: u64) {
+    let rule = json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": { "kind": "unseen", "id": id } });
+    let rule: Rule = serde_json::from_value(rule).unwrap();
+    slow.world.act(|sim, now| sim.faults.add(rule, now));
+}
+
+fn only_volume(slow: &Slow) -> String {
+    slow.world.act(|sim, _| {
+        let volumes = sim.realms()[0].volumes().values();
+        let ids: Vec<_> = volumes.filter(|v| !v.root).map(|v| v.id.clone()).collect();
+        assert_eq!(ids.len(), 1);
+        ids[0].clone()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_new_volume_is_not_made_twice() {
+    for (hidden_after, span) in [(5, 4_000), (5, 15_000), (0, 60_000), (12, 60_000)] {
+        let slow = Slow::new(json!({ "latency": { "volume_create": { "fixed_ms": 25_000 } } }));
+        let slow = slow.await;
+        let made = slow.create("pvc-1");
+        let hidden = async {
+            tokio::time::sleep(Duration::from_secs(1 + hidden_after)).await;
+            hide(&slow, &only_volume(&slow), span);
+        };
+        let (made, ()) = tokio::join!(made, hidden);
+        let made = match made {
+            Ok(made) => made,
+            Err(status) => {
+                assert_eq!(status.code(), Code::Aborted, "{status}");
+                slow.create("pvc-1").await.unwrap()
+            }
+        };
+        assert_eq!(made, only_volume(&slow));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_volume_in_use_is_not_deleted() {
+    let slow = Slow::new(json!({})).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    slow.publish(&id).await.unwrap();
+    hide(&slow, &id, 60_000);
+    let request = csi::DeleteVolumeRequest {
+        volume_id: id.clone(),
+        ..Default::default()
+    };
+    let refused = slow.controller.delete_volume(Request::new(request)).await;
+    assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(slow.live("volumes"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_node_is_attached_to_by_ec2s_answer() {
+    let slow = Slow::new(json!({})).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    hide(&slow, NODE_1, 60_000);
+    slow.publish(&id).await.unwrap();
+    assert_eq!(slow.live("attachments"), 1);
+    slow.unpublish(&id).await.unwrap();
+    assert_eq!(slow.live("attachments"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_detaching_volume_is_not_detached() {
+    let slow = Slow::new(json!({ "latency": { "detach": { "fixed_ms": 30_000 } } })).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    slow.publish(&id).await.unwrap();
+    let hidden = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        hide(&slow, &id, 20_000);
+    };
+    let (answer, ()) = tokio::join!(slow.unpublish(&id), hidden);
+    answer.unwrap();
+    assert_eq!(slow.live("attachments"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_outage_leaves_the_other_zones() {
+    let driver = Driver::new().await;
+    let made = async |name: &str, zone: &str| {
+        let request = csi::CreateVolumeRequest {
+            accessibility_requirements: Some(in_zone(zone)),
+            ..volume(name, 1)
+        };
+        driver.create(request).await.unwrap().volume_id
+    };
+    let well = made("well", "us-east-1a").await;
+    let moving = made("moving", "us-east-1a").await;
+    let cut_off = made("cut-off", "us-east-1b").await;
+    driver.publish(&moving, NODE_1).await.unwrap();
+    driver
+        .world
+        .command(|control| control.put("/v1/zones/us-east-1b", &json!({ "state": "unavailable" })));
+    // One that knows the zones, and one that has just begun and is asked about both at once.
+    driver.publish(&well, NODE_1).await.unwrap();
+    driver.unpublish(&well, NODE_1).await.unwrap();
+    let fresh = driver.another().await;
+    let (here, there) = tokio::join!(fresh.publish(&well, NODE_1), async {
+        let patience = Duration::from_secs(2);
+        tokio::time::timeout(patience, fresh.publish(&cut_off, NODE_B)).await
+    });
+    here.unwrap();
+    assert!(!matches!(there, Ok(Ok(_))), "{there:?}");
+    fresh.unpublish(&moving, NODE_1).await.unwrap();
+    fresh.publish(&moving, NODE_2).await.unwrap();
+    fresh.expand(&moving, 2).await.unwrap();
+    made("new", "us-east-1a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_encrypted_snapshot_decides_about_its_volumes() {
+    let driver = Driver::new().await;
+    let encrypted = csi::CreateVolumeRequest {
+        parameters: map(&[("encrypted", "true")]),
+        ..volume("pvc-1", 1)
+    };
+    let source = driver.create(encrypted).await.unwrap().volume_id;
+    let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
+    let restore = |name: &str, parameters: &[(&str, &str)]| csi::CreateVolumeRequest {
+        parameters: map(parameters),
+        volume_content_source: Some(from_snapshot(&snapshot)),
+        ..volume(name, 1)
+    };
+    driver.create(restore("pvc-2", &[])).await.unwrap();
+    let asked = restore("pvc-3", &[("encrypted", "true")]);
+    driver.create(asked).await.unwrap();
+    let refused = driver.create(restore("pvc-4", &[("encrypted", "false")]));
+    let refused = refused.await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().contains("is encrypted"), "{refused}");
+}
