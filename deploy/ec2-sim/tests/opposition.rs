@@ -390,6 +390,11 @@ fn an_outage_of_a_zone_leaves_the_others_alone() {
         ("DeleteVolume", vec![("VolumeId", a.as_str())]),
         ("DescribeInstances", vec![]),
         ("DescribeVolumes", vec![]),
+        ("DescribeVolumes", vec![("VolumeId.1", a.as_str())]),
+        (
+            "DescribeVolumes",
+            vec![("VolumeId.1", a.as_str()), ("VolumeId.2", b.as_str())],
+        ),
     ] {
         let (status, code, _) = w.error(action, &parameters);
         assert_eq!(
@@ -398,7 +403,7 @@ fn an_outage_of_a_zone_leaves_the_others_alone() {
             "{action} {parameters:?}"
         );
     }
-    w.ok("DescribeVolumes", &[("VolumeId.1", &a)]);
+    w.ok("DescribeVolumes", &[("VolumeId.1", &b)]);
     w.ok("ModifyVolume", &[("VolumeId", &b), ("Size", "5")]);
     w.volume(&[("AvailabilityZone", "us-east-1b")]);
     let states = all(&w.ok("DescribeAvailabilityZones", &[]), "zoneState");

@@ -87,9 +87,9 @@ async fn controller_rows(setting: &Setting, volume: &Volume, wrong: &mut Vec<Str
         (
             publish(&volume.id, UNKNOWN_INSTANCE),
             refused(
-                "publish to an unknown node",
-                Code::NotFound,
-                &[UNKNOWN_INSTANCE],
+                "publish of what is attached to an unknown node",
+                Code::FailedPrecondition,
+                &[UNKNOWN_INSTANCE, &here],
             ),
         ),
         (
