@@ -37,7 +37,7 @@ async fn by_its_csi_node(world: &World<'_>) -> Outcome {
     world.is_untouched(node, &handle, &instance).await?;
     world.end_pod("nameless-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.attachment_ends(node, node).await?;
+    world.is_tried_again(node, node).await?;
     world.left_once(&handle, &instance)
 }
 
@@ -68,6 +68,6 @@ async fn without_identity(world: &World<'_>) -> Outcome {
         "the log names it",
     )?;
     world.nodes.register(node, Some(&instance)).await?;
-    world.attachment_ends(node, node).await?;
+    world.is_tried_again(node, node).await?;
     world.left_once(&handle, &instance)
 }

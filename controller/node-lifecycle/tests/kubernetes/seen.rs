@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 
 use crate::cluster::{Outcome, World, must, until};
 
@@ -132,25 +132,13 @@ impl World<'_> {
         .await
     }
 
-    /// Waits until the attachment has gone, whoever has the refused detach tried again:
-    /// node-lifecycle, or external-attacher after its back-off.
-    pub(crate) async fn attachment_ends(&self, claim: &str, node: &str) -> Outcome {
+    /// Waits until the attachment has gone: node-lifecycle has the refused detach tried again, or
+    /// external-attacher does after its back-off, whichever is first.
+    pub(crate) async fn is_tried_again(&self, claim: &str, node: &str) -> Outcome {
         until(&format!("{claim} is let go by {node}"), || async {
             Ok(self.attachment(claim, node).await?.is_none())
         })
         .await
-    }
-
-    /// Waits until the attachment has gone, and sees that node-lifecycle had the refused detach
-    /// tried again: by itself external-attacher would have waited on.
-    pub(crate) async fn is_tried_again(&self, claim: &str, node: &str) -> Outcome {
-        let found = self.attachment(claim, node).await?.ok_or("it has gone")?;
-        let name = found.name_any();
-        self.attachment_ends(claim, node).await?;
-        let log = self.driver.lifecycle_log();
-        let mut lines = log.lines();
-        let tried = lines.any(|line| line.contains("can be tried again") && line.contains(&name));
-        must(tried, &format!("{name} was changed for the next try"))
     }
 
     /// Waits until the detach is refused with that token, and has it tried again meanwhile.
