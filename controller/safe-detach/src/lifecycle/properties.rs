@@ -34,13 +34,12 @@ fn pods() -> impl Strategy<Value = Pod> {
         rarely(),
         rarely(),
         rarely(),
-        0..1000,
     )
         .prop_map(
-            |(claims, deleting, ended, tolerates, of_daemon_set, mirror, opted_out, number)| Pod {
+            |(claims, deleting, ended, tolerates, of_daemon_set, mirror, opted_out)| Pod {
                 namespace: "default".to_owned(),
-                name: format!("pod-{number}"),
-                uid: format!("uid-{number}"),
+                name: String::new(),
+                uid: String::new(),
                 version: "1".to_owned(),
                 deleting,
                 ended,
@@ -59,11 +58,10 @@ fn attachments() -> impl Strategy<Value = Attachment> {
         prop::option::of(text(INSTANCES)),
         any::<bool>(),
         any::<bool>(),
-        0..1000,
     )
-        .prop_map(|(volume, instance, deleting, nudged, number)| Attachment {
-            name: format!("csi-{number}"),
-            uid: format!("uid-{number}"),
+        .prop_map(|(volume, instance, deleting, nudged)| Attachment {
+            name: String::new(),
+            uid: String::new(),
             version: "1".to_owned(),
             volume,
             instance,
@@ -137,15 +135,24 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
         prop::collection::btree_map((text(INSTANCES), text(VOLUMES)), evidence, 0..6),
         prop::collection::btree_map(text(INSTANCES), power, 0..3),
     )
-        .prop_map(
-            |(object, attachments, pods, volumes, instances)| NodeFacts {
+        .prop_map(|(object, mut attachments, mut pods, volumes, instances)| {
+            // A uid is that of one object: <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
+            for (number, attachment) in attachments.iter_mut().enumerate() {
+                attachment.name = format!("csi-{number}");
+                attachment.uid = format!("uid-{number}");
+            }
+            for (number, pod) in pods.iter_mut().enumerate() {
+                pod.name = format!("pod-{number}");
+                pod.uid = format!("uid-{number}");
+            }
+            NodeFacts {
                 object,
                 attachments,
                 pods,
                 volumes,
                 instances,
-            },
-        )
+            }
+        })
 }
 
 fn modes() -> impl Strategy<Value = FailoverMode> {
