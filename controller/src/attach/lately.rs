@@ -19,7 +19,8 @@ pub(super) struct Lately {
     ended: Remembered<Option<Timestamp>>,
 }
 
-fn name(volume: &VolumeId, node: &InstanceId) -> String {
+/// The pair as a key of what is remembered about it.
+pub(super) fn name(volume: &VolumeId, node: &InstanceId) -> String {
     format!("{volume} {node}")
 }
 

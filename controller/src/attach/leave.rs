@@ -7,6 +7,7 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
+use super::lately::name;
 use super::own_volume::detach_refused;
 use crate::ec2::{Ec2, Force, InstanceState, Seen};
 use crate::ec2_failure::failure;
@@ -22,10 +23,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Reads may miss a volume and its instance for so long.
 const UNSEEN: Duration = Duration::from_secs(75);
-
-fn unseen_name(pair: &Pair) -> String {
-    format!("{} {}", pair.volume, pair.node)
-}
 
 /// What a detach does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +59,7 @@ impl Attachments {
                 return Err(detach_refused(&pair.volume, &pair.node, device));
             }
             if !gathered.is_unseen {
-                self.unseen.forget(&unseen_name(pair));
+                self.unseen.forget(&name(&pair.volume, &pair.node));
             }
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
@@ -114,7 +111,7 @@ impl Attachments {
     /// # Errors
     /// [`Condition::OperationPending`] until then.
     fn is_gone(&self, pair: &Pair) -> Result<(), Failure> {
-        let (name, now) = (unseen_name(pair), Instant::now());
+        let (name, now) = (name(&pair.volume, &pair.node), Instant::now());
         let since = self.unseen.get(&name).unwrap_or(now);
         if now.duration_since(since) >= UNSEEN {
             return Ok(());

@@ -100,6 +100,25 @@ where
         .await
 }
 
+/// Every page of an answer, each a call of its own.
+async fn every_page<T, F>(
+    core: &Core,
+    action: Action,
+    deadline: Instant,
+    tries: Tries,
+    ask: impl Fn(Option<String>) -> F,
+) -> Result<Vec<T>, Ec2Error>
+where
+    F: Future<Output = Result<SdkPage<T>, Ec2Error>>,
+{
+    let ask = &ask;
+    all_pages(action, |token| async move {
+        core.call(action, deadline, tries, || ask(token.clone()))
+            .await
+    })
+    .await
+}
+
 /// Volumes by filter, page by page. EC2 may cut a page before it applies the filters: this may cost a call for every 500 volumes of the account, and
 /// is for what has no id.
 async fn describe_volumes(
@@ -107,26 +126,14 @@ async fn describe_volumes(
     filters: Vec<Filter>,
     deadline: Instant,
 ) -> Result<Vec<Volume>, Ec2Error> {
-    let action = Action::DescribeVolumes;
-    all_pages(action, |token| {
-        let filters = &filters;
-        async move {
-            let token = &token;
-            core.call(action, deadline, Tries::One, || async move {
-                let output = core
-                    .client
-                    .describe_volumes()
-                    .set_filters(Some(filters.clone()))
-                    .max_results(500)
-                    .set_next_token(token.clone())
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let entries = read_all(action, output.volumes(), Volume::read)?;
-                Ok((entries, output.next_token().map(str::to_owned)))
-            })
-            .await
-        }
+    let (action, filters) = (Action::DescribeVolumes, &filters);
+    every_page(core, action, deadline, Tries::One, |token| async move {
+        let request = core.client.describe_volumes().max_results(500);
+        let request = request.set_filters(Some(filters.clone()));
+        let output = request.set_next_token(token).send().await;
+        let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+        let entries = read_all(action, output.volumes(), Volume::read)?;
+        Ok((entries, output.next_token().map(str::to_owned)))
     })
     .await
 }
@@ -197,27 +204,15 @@ pub(super) async fn describe_instances(
     deadline: Instant,
     tries: Tries,
 ) -> Result<Vec<Instance>, Ec2Error> {
-    let action = Action::DescribeInstances;
-    all_pages(action, |token| {
-        let filters = &filters;
-        async move {
-            let token = &token;
-            core.call(action, deadline, tries, || async move {
-                let output = core
-                    .client
-                    .describe_instances()
-                    .set_filters(Some(filters.clone()))
-                    .max_results(1000)
-                    .set_next_token(token.clone())
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let instances = output.reservations().iter().flat_map(|r| r.instances());
-                let entries = read_all(action, instances, Instance::read)?;
-                Ok((entries, output.next_token().map(str::to_owned)))
-            })
-            .await
-        }
+    let (action, filters) = (Action::DescribeInstances, &filters);
+    every_page(core, action, deadline, tries, |token| async move {
+        let request = core.client.describe_instances().max_results(1000);
+        let request = request.set_filters(Some(filters.clone()));
+        let output = request.set_next_token(token).send().await;
+        let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+        let instances = output.reservations().iter().flat_map(|r| r.instances());
+        let entries = read_all(action, instances, Instance::read)?;
+        Ok((entries, output.next_token().map(str::to_owned)))
     })
     .await
 }

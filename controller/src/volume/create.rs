@@ -4,18 +4,16 @@
 //! quota before it looks at tokens, refuses a token whose parameters have changed, and keeps a token used whose volume failed later.
 //! Then, and whenever an error is about to be final, the volumes that bear the name decide: one that fits is the answer.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::Volumes;
 use super::adopt::{Found, difference, judge};
 use super::plan::Plan;
-use super::settle::{Settled, Settling};
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
+use super::settle::{Settled, not_ready, settle, watch_adopted};
+use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
 use crate::ec2_failure::{condition, failure, failure_as};
 use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
@@ -118,7 +116,7 @@ impl Volumes {
             Found::Nothing => return Err(failure),
         };
         let deadline = Instant::now() + CREATE_TIME;
-        match settle(ec2, volume, CREATE_TIME, deadline).await? {
+        match watch_adopted(ec2, volume, deadline).await? {
             Settled::Ready(volume) => Ok(volume),
             Settled::Hidden(volume) => Err(not_ready(&volume.id)),
             Settled::Failed(_) | Settled::Deleted | Settled::Dropped => Err(failure),
@@ -364,49 +362,6 @@ async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
             )),
         ),
     }
-}
-
-/// Follows a volume that was found by its name, and whose client token is not known here.
-async fn watch_adopted(ec2: &Ec2, volume: Volume, deadline: Instant) -> Result<Settled, Failure> {
-    settle(ec2, volume, CREATE_TIME, deadline).await
-}
-
-/// Follows a volume to the end of its creation, or until no look has shown it for `hidden_after`.
-async fn settle(
-    ec2: &Ec2,
-    volume: Volume,
-    hidden_after: Duration,
-    deadline: Instant,
-) -> Result<Settled, Failure> {
-    let id = volume.id.clone();
-    // A repeated create is answered with what the volume is by now.
-    if matches!(volume.state, VolumeState::Available | VolumeState::InUse) {
-        return Ok(Settled::Ready(volume));
-    }
-    let mut settling = Settling::new(volume, hidden_after);
-    let watched = ec2.watch_volume(&id, Watched::Creation, deadline, |seen| {
-        // Looking on would only end in a deadline that does not say why. The volume may exist: no final condition.
-        if let Seen::Unknown(error) = seen
-            && error.kind == Ec2ErrorKind::Unauthorized
-        {
-            let refused = failure_as(Condition::OperationPending, error);
-            return ControlFlow::Break(Err(refused.context(format!(
-                "volume {id} is accepted, and the controller's role may not see what becomes of it"
-            ))));
-        }
-        match settling.see(seen, Instant::now()) {
-            Some(settled) => ControlFlow::Break(Ok(settled)),
-            None => ControlFlow::Continue(()),
-        }
-    });
-    watched.await.unwrap_or_else(|| Err(not_ready(&id)))
-}
-
-fn not_ready(id: &VolumeId) -> Failure {
-    Failure::new(
-        Condition::OperationPending,
-        format!("volume {id} is accepted and not available yet; EC2 still works on it"),
-    )
 }
 
 fn incompatible(request: &CreateVolume, text: &str) -> Failure {

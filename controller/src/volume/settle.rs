@@ -1,10 +1,14 @@
 //! What becomes of a volume after EC2 has accepted its creation.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::{Seen, Volume, VolumeState};
+use crate::ec2::{Ec2, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
+use crate::ec2_failure::failure_as;
 
 /// A volume that so many looks in a row do not show may be dropped, late, or hidden for a while.
 const HIDDEN_LOOKS: u32 = 3;
@@ -72,6 +76,53 @@ impl Settling {
             }
         }
     }
+}
+
+/// Follows a volume that was found by its name, and whose client token is not known here.
+pub(super) async fn watch_adopted(
+    ec2: &Ec2,
+    volume: Volume,
+    deadline: Instant,
+) -> Result<Settled, Failure> {
+    settle(ec2, volume, Duration::MAX, deadline).await
+}
+
+/// Follows a volume to the end of its creation, or until no look has shown it for `hidden_after`.
+pub(super) async fn settle(
+    ec2: &Ec2,
+    volume: Volume,
+    hidden_after: Duration,
+    deadline: Instant,
+) -> Result<Settled, Failure> {
+    let id = volume.id.clone();
+    // A repeated create is answered with what the volume is by now.
+    if matches!(volume.state, VolumeState::Available | VolumeState::InUse) {
+        return Ok(Settled::Ready(volume));
+    }
+    let mut settling = Settling::new(volume, hidden_after);
+    let watched = ec2.watch_volume(&id, Watched::Creation, deadline, |seen| {
+        // Looking on would only end in a deadline that does not say why. The volume may exist: no final condition.
+        if let Seen::Unknown(error) = seen
+            && error.kind == Ec2ErrorKind::Unauthorized
+        {
+            let refused = failure_as(Condition::OperationPending, error);
+            return ControlFlow::Break(Err(refused.context(format!(
+                "volume {id} is accepted, and the controller's role may not see what becomes of it"
+            ))));
+        }
+        match settling.see(seen, Instant::now()) {
+            Some(settled) => ControlFlow::Break(Ok(settled)),
+            None => ControlFlow::Continue(()),
+        }
+    });
+    watched.await.unwrap_or_else(|| Err(not_ready(&id)))
+}
+
+pub(super) fn not_ready(id: &VolumeId) -> Failure {
+    Failure::new(
+        Condition::OperationPending,
+        format!("volume {id} is accepted and not available yet; EC2 still works on it"),
+    )
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use super::super::call::{Core, Tries};
 use super::super::code::Ec2ErrorKind;
 use super::super::error::Ec2Error;
 use super::super::modification::Modification;
-use super::super::page::{all_pages, filter, read_all};
+use super::super::page::{filter, read_all};
 use super::super::poller::Source;
 use super::super::seen::Seen;
 use super::super::split::ById;
-use super::{by_ids, strings};
+use super::{by_ids, every_page, strings};
 use crate::remembered::Remembered;
 
 /// Modifications by volume; a volume that was never modified is absent.
@@ -49,27 +49,14 @@ impl Modifications {
         deadline: Instant,
     ) -> Result<Vec<Modification>, Ec2Error> {
         let (core, action) = (&self.core, Self::ACTION);
-        let filters = vec![filter("volume-id", strings(keys))];
-        all_pages(action, |token| {
-            let filters = &filters;
-            async move {
-                let token = &token;
-                core.call(action, deadline, Tries::One, || async move {
-                    let output = core
-                        .client
-                        .describe_volumes_modifications()
-                        .set_filters(Some(filters.clone()))
-                        .max_results(500)
-                        .set_next_token(token.clone())
-                        .send()
-                        .await
-                        .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                    let entries =
-                        read_all(action, output.volumes_modifications(), Modification::read)?;
-                    Ok((entries, output.next_token().map(str::to_owned)))
-                })
-                .await
-            }
+        let filters = &vec![filter("volume-id", strings(keys))];
+        every_page(core, action, deadline, Tries::One, |token| async move {
+            let request = core.client.describe_volumes_modifications();
+            let request = request.max_results(500).set_filters(Some(filters.clone()));
+            let output = request.set_next_token(token).send().await;
+            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            let entries = read_all(action, output.volumes_modifications(), Modification::read)?;
+            Ok((entries, output.next_token().map(str::to_owned)))
         })
         .await
     }
