@@ -227,6 +227,13 @@ const NEEDED: &[Needed] = &[
     ),
     (
         "clone",
+        "CopyMigratedVolumes",
+        "ec2:CopyVolumes",
+        Feature::CloneMigrated,
+        Shows::Refusal,
+    ),
+    (
+        "clone",
         "CreateCopies",
         "ec2:CopyVolumes",
         Feature::Clone,
@@ -446,6 +453,10 @@ async fn the_cluster_scoped_policy_serves_its_cluster_and_touches_no_other() {
             .await
             .unwrap_or_else(|status| panic!("{feature:?}: {status:?}\n{}", world.log()));
     }
+    let name = "ebs.csi.aws.com/cluster-name";
+    let own = world.foreign_volume(&[(name, "test")]);
+    let node = ("InstanceId", iam_world::OTHER_TYPE);
+    assert!(world.may("DetachVolume", &[("VolumeId", &own), node]));
     all_used(&world.report());
     let other = world.foreign_volume(&[
         ("ebs.csi.aws.com/cluster", "true"),
@@ -461,4 +472,155 @@ async fn the_cluster_scoped_policy_serves_its_cluster_and_touches_no_other() {
         .await
         .expect_err("another cluster's volume");
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+}
+
+/// Whose volume a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Driver,
+    AnotherCluster,
+    Nobody,
+}
+
+/// Action, whose volume it is about, more parameters, whether the policies for each feature allow it, and whether the cluster-scoped one does.
+type Asked = (
+    &'static str,
+    Of,
+    &'static [(&'static str, &'static str)],
+    bool,
+    bool,
+);
+
+/// What somebody could ask who has got hold of the role, and what the driver itself asks, so that the refusals are not of everything.
+const ASKED: &[Asked] = &[
+    (
+        "DeleteTags",
+        Of::Driver,
+        &[("Tag.1.Key", "team")],
+        true,
+        true,
+    ),
+    ("DeleteTags", Of::Driver, &[], false, false),
+    (
+        "DeleteTags",
+        Of::Nobody,
+        &[("Tag.1.Key", "team")],
+        false,
+        false,
+    ),
+    (
+        "DeleteTags",
+        Of::Driver,
+        &[("Tag.1.Key", "CSIVolumeName")],
+        false,
+        false,
+    ),
+    (
+        "DeleteTags",
+        Of::Driver,
+        &[
+            ("Tag.1.Key", "team"),
+            ("Tag.2.Key", "ebs.csi.aws.com/cluster"),
+        ],
+        false,
+        false,
+    ),
+    (
+        "CreateTags",
+        Of::Driver,
+        &[("Tag.1.Key", "team"), ("Tag.1.Value", "red")],
+        true,
+        true,
+    ),
+    (
+        "CreateTags",
+        Of::Driver,
+        &[
+            ("Tag.1.Key", "ebs.csi.aws.com/cluster-name"),
+            ("Tag.1.Value", "x"),
+        ],
+        false,
+        false,
+    ),
+    (
+        "CreateTags",
+        Of::Nobody,
+        &[
+            ("Tag.1.Key", "ebs.csi.aws.com/cluster"),
+            ("Tag.1.Value", "true"),
+        ],
+        false,
+        false,
+    ),
+    (
+        "AttachVolume",
+        Of::Driver,
+        &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")],
+        true,
+        true,
+    ),
+    // An instance of no cluster: only the cluster-scoped policy tells it apart.
+    (
+        "AttachVolume",
+        Of::Driver,
+        &[
+            ("InstanceId", iam_world::FENCEABLE),
+            ("Device", "/dev/xvdba"),
+        ],
+        true,
+        false,
+    ),
+    (
+        "AttachVolume",
+        Of::AnotherCluster,
+        &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")],
+        true,
+        false,
+    ),
+    (
+        "AttachVolume",
+        Of::Nobody,
+        &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")],
+        false,
+        false,
+    ),
+    ("DeleteVolume", Of::Driver, &[], true, true),
+    ("DeleteVolume", Of::Nobody, &[], false, false),
+    ("DeleteVolume", Of::AnotherCluster, &[], true, false),
+    ("ModifyVolume", Of::Driver, &[("Size", "9")], true, true),
+    ("ModifyVolume", Of::Nobody, &[("Size", "9")], false, false),
+    ("CreateSnapshot", Of::Nobody, &[], false, false),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_driver_never_asks_is_refused() {
+    for (files, is_scoped) in [(&BY_FEATURE[..], false), (&["cluster-scoped"][..], true)] {
+        let Some(world) = IamWorld::start(read_policies(files)).await else {
+            return;
+        };
+        let own = ("ebs.csi.aws.com/cluster", "true");
+        let name = "ebs.csi.aws.com/cluster-name";
+        let of_driver = world.foreign_volume(&[own, (name, "test")]);
+        let of_another = world.foreign_volume(&[own, (name, "another")]);
+        let of_nobody = world.foreign_volume(&[]);
+        for (action, of, more, by_feature, scoped) in ASKED {
+            let id = match of {
+                Of::Driver => &of_driver,
+                Of::AnotherCluster => &of_another,
+                Of::Nobody => &of_nobody,
+            };
+            let key = match *action {
+                "CreateTags" | "DeleteTags" => "ResourceId.1",
+                _ => "VolumeId",
+            };
+            let mut parameters = vec![(key, id.as_str())];
+            parameters.extend(more.iter());
+            let want = if is_scoped { *scoped } else { *by_feature };
+            assert_eq!(
+                world.may(action, &parameters),
+                want,
+                "{action} of {of:?}, {more:?}"
+            );
+        }
+    }
 }

@@ -46,6 +46,7 @@ pub(crate) enum Feature {
     Restore,
     PublishWhenFilled,
     Clone,
+    CloneMigrated,
     FastRestore,
     FastRestoreTakenOver,
     Lock,
@@ -58,7 +59,7 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Create,
         Self::Publish,
         Self::PublishToNewType,
@@ -77,6 +78,7 @@ impl Feature {
         Self::Restore,
         Self::PublishWhenFilled,
         Self::Clone,
+        Self::CloneMigrated,
         Self::FastRestore,
         Self::FastRestoreTakenOver,
         Self::Lock,
@@ -207,6 +209,13 @@ impl IamWorld {
                 let id = self.create(wanted(&[])).await?;
                 self.last_step();
                 let source = Source::Volume(VolumeSource { volume_id: id });
+                self.create(self.wanted(&[], Some(source))).await.map(drop)
+            }
+            Feature::CloneMigrated => {
+                let source = Source::Volume(VolumeSource {
+                    volume_id: self.migrated(),
+                });
+                self.last_step();
                 self.create(self.wanted(&[], Some(source))).await.map(drop)
             }
             Feature::FastRestore | Feature::Lock => {

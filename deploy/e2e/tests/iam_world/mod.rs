@@ -32,9 +32,9 @@ use tonic::{Request, Status};
 /// A node whose instance type is asked for again and again.
 pub(crate) const NODE: &str = "i-0aaaaaaaaaaaaaaa1";
 /// A node of another type, which one feature alone uses.
-const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
-/// A node that bears the tag by which it may be fenced.
-const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
+pub(crate) const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
+/// A node that bears the tag by which it may be fenced, and no cluster's.
+pub(crate) const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
 const CLUSTER: &str = "test";
 
 /// A controller whose calls are judged.
@@ -134,8 +134,8 @@ impl IamWorld {
             "profile": "instant", "limits": {"enabled": false}, "iam": setting(&policies),
             "quotas": {"modifications_per_day": 100},
             "instances": [
-                {"id": NODE, "type": "m5.large", "zone": "us-east-1a"},
-                {"id": OTHER_TYPE, "type": "c5.large", "zone": "us-east-1a"},
+                {"id": NODE, "type": "m5.large", "zone": "us-east-1a", "tags": {"eks:cluster-name": CLUSTER}},
+                {"id": OTHER_TYPE, "type": "c5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/cluster-name": CLUSTER}},
                 {"id": FENCEABLE, "type": "m5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/fence": "true"}},
             ],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}],
@@ -235,6 +235,33 @@ impl IamWorld {
 
     fn name(&self, kind: &str) -> String {
         format!("{kind}-{}", self.names.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether somebody with the driver's role may make this call.
+    pub(crate) fn may(&self, action: &str, parameters: &[(&str, &str)]) -> bool {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("Action", action)
+            .append_pair("Version", "2016-11-15")
+            .append_pair("DryRun", "true")
+            .extend_pairs(parameters);
+        let request = ec2_sim::Request {
+            form: form.finish().into_bytes(),
+            authorization: Some(
+                "AWS4-HMAC-SHA256 Credential=AKIADRIVER/20260101/us-east-1/ec2/aws4_request, SignedHeaders=host, Signature=0"
+                    .to_owned(),
+            ),
+            ..ec2_sim::Request::default()
+        };
+        let reply = self.server.with_sim(|sim, now| sim.handle(now, &request));
+        let body = String::from_utf8_lossy(&reply.body);
+        match (
+            body.contains("DryRunOperation"),
+            body.contains("UnauthorizedOperation"),
+        ) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => panic!("{action}: {body}"),
+        }
     }
 
     /// A volume that another made by hand.
