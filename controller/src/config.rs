@@ -14,7 +14,7 @@ use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFormat;
 
 pub use flags::ProbeAws;
-use flags::{Flags, Format};
+use flags::{Failover, Flags, Format};
 pub(crate) use value::duration;
 use value::socket_address;
 
@@ -74,6 +74,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// `--ec2-request-rates`.
     pub rates: BTreeMap<Action, Rate>,
+    /// `--ec2-max-request-rates`.
+    pub max_rates: BTreeMap<Action, Rate>,
     /// `AWS_REGION`.
     pub region: Option<String>,
     /// `AWS_EC2_ENDPOINT`, else what the SDK takes for EC2 from the environment.
@@ -153,6 +155,12 @@ impl Config {
             return Err(usage(
                 "safe-detach",
                 "modes other than off are alpha: add --feature-gates=NonGracefulFailover=true",
+            ));
+        }
+        if flags.safe_detach_failover == Failover::Kep && flags.safe_detach != Mode::Enforce {
+            return Err(usage(
+                "safe-detach-failover",
+                "kep needs --safe-detach=enforce: otherwise a node that runs and is cut off loses its volumes while it writes to them",
             ));
         }
         if flags.safe_detach == Mode::Off && flags.safe_detach_fence != FenceLeave::Off {
@@ -247,6 +255,7 @@ impl Config {
                 Format::Json => LogFormat::Json,
             },
             rates: flags.ec2_request_rates,
+            max_rates: flags.ec2_max_request_rates,
             region: variable("AWS_REGION"),
             ec2_endpoint: variable("AWS_EC2_ENDPOINT")
                 .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),

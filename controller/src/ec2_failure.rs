@@ -38,7 +38,8 @@ pub fn condition(error: &Ec2Error) -> Condition {
         | Kind::DeviceInUse
         | Kind::TokenMismatch
         | Kind::TokenSpent
-        | Kind::Unwanted => Condition::OperationPending,
+        | Kind::Unwanted
+        | Kind::Stale => Condition::OperationPending,
         Kind::AttachmentLimit => Condition::AttachLimit,
         Kind::VolumeQuota
         | Kind::IopsQuota

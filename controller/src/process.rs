@@ -168,6 +168,7 @@ pub(crate) fn ec2_settings(config: &Config) -> Settings {
         profile_files: config.profile_files,
         execution_environment: config.execution_environment.clone(),
         rates: config.rates.clone(),
+        max_rates: config.max_rates.clone(),
         seed: seed(),
         ..Settings::default()
     }

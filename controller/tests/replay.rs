@@ -61,7 +61,8 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
         }
     })
     .await;
-    ec2.detach_volume(&volume.id, &node, Force::No).await?;
+    ec2.detach_volume(&volume.id, &node, Force::No, Instant::now())
+        .await?;
     ec2.watch_volume(&volume.id, Watched::Detachment, far, |seen| {
         match seen.present() {
             Some(v) if v.attachments.is_empty() => ControlFlow::Break(()),

@@ -90,7 +90,6 @@ impl Failover {
                 self.metrics.nodes(&[]);
                 self.metrics.held(&[]);
                 self.metrics.left_alone(&[]);
-                self.metrics.refused(&[], Timestamp::now());
                 self.metrics.taints(&[], Timestamp::now());
                 self.episodes().forget();
                 self.every
@@ -101,15 +100,13 @@ impl Failover {
 
     /// Returns when the next round is to begin, counted from the beginning of this one.
     pub async fn round(&self) -> Duration {
-        let refused = self.tables.refused();
-        self.metrics.refused(&refused, Timestamp::now());
         self.metrics.taints(&self.tables.taints(), Timestamp::now());
         let mut suspects = self.tables.suspects();
         self.teller.keep_only(|about| match about {
             About::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
-            About::Attachment { name, .. } => refused.iter().any(|refused| refused.name == *name),
+            // Of these the retries say something.
+            About::Attachment { .. } => true,
         });
-        self.say_refused(&refused);
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());
         self.lost

@@ -34,6 +34,14 @@ impl Failover {
     }
 }
 
+/// How much the controller must have proved before a volume leaves a node: its `--safe-detach`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SafeDetach {
+    Off,
+    Ec2Only,
+    Enforce,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
     Text,
@@ -93,6 +101,9 @@ struct Flags {
     /// What is done when a node dies.
     #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
     failover: Failover,
+    /// The controller's --safe-detach. Kep needs enforce.
+    #[arg(long, value_enum, value_name = "MODE")]
+    safe_detach: Option<SafeDetach>,
     /// Have the controller stop or terminate the instance of a node that carries the label ebs.csi.aws.com/fence=true and has not been Ready for
     /// long, while EC2 says that it runs, so that its pods can move. The controller needs --safe-detach-fence, too.
     #[arg(long, value_enum, default_value_t = Fence::Off)]
@@ -182,6 +193,12 @@ impl Config {
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let named = std::iter::once(OsString::from("ebs-csi-node-lifecycle")).chain(arguments);
         let flags = Flags::try_parse_from(named).map_err(|error| stop(&error))?;
+        if flags.failover == Failover::Kep && flags.safe_detach != Some(SafeDetach::Enforce) {
+            return Err(Stop::Usage(
+                "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them"
+                    .to_owned(),
+            ));
+        }
         let socket = flags
             .safe_detach_endpoint
             .strip_prefix("unix://")
@@ -278,6 +295,7 @@ mod tests {
             ["--safe-detach-endpoint=unix://relative"],
             ["--http-endpoint=localhost"],
             ["--failover=force"],
+            ["--failover=kep"],
             ["--fence-when=always"],
             ["--lease-duration-seconds=1"],
             ["--no-such-flag"],
@@ -287,6 +305,14 @@ mod tests {
             };
             assert!(!line.is_empty() && !line.contains('\n'), "{line}");
         }
+    }
+
+    #[test]
+    fn kep_needs_enforce() {
+        let with = |mode: &str| read(&["--failover=kep", &format!("--safe-detach={mode}")]);
+        assert!(with("off").is_err() && with("ec2-only").is_err());
+        assert_eq!(with("enforce").unwrap().failover, Failover::Kep);
+        assert!(read(&["--failover=prove-first", "--safe-detach=ec2-only"]).is_ok());
     }
 
     #[test]

@@ -127,6 +127,16 @@ pub async fn run(
         }
         flags::Onboarding::Off => always("leader election", when_needed(election)),
     }
+    let (teller, telling) = Teller::new(client.clone(), config.identity);
+    let teller = Arc::new(teller);
+    always("the events", Box::pin(telling.run()));
+    let orders = glass::run(
+        Arc::clone(&tables),
+        controller.clone(),
+        Arc::clone(&leader),
+        Arc::clone(&teller),
+    );
+    always("broken glass", when_needed(Box::pin(orders)));
     let retries = Retries {
         client: client.clone(),
         namespace: config.namespace.clone(),
@@ -135,6 +145,7 @@ pub async fn run(
         controller: controller.clone(),
         leader: Arc::clone(&leader),
         metrics: Arc::clone(&metrics),
+        teller: Arc::clone(&teller),
         known: HashMap::new(),
         looks: 0,
     };
@@ -144,16 +155,6 @@ pub async fn run(
     always("the words", Box::pin(words.run(controller.clone())));
     if let Some(mode) = mode {
         always("a watch", watch(&client, &tables.pods));
-        let (teller, telling) = Teller::new(client.clone(), config.identity);
-        let teller = Arc::new(teller);
-        always("the events", Box::pin(telling.run()));
-        let orders = glass::run(
-            Arc::clone(&tables),
-            controller.clone(),
-            Arc::clone(&leader),
-            Arc::clone(&teller),
-        );
-        always("broken glass", Box::pin(orders));
         let failover = Failover {
             teller,
             client,

@@ -5,6 +5,8 @@
 //! back-off, when anything else of it changes (`shouldEnqueueVAChange`). So the leader looks at
 //! each refused attachment, also on nodes that are Ready, and changes an annotation of it when
 //! the next try can succeed. The controller judges that try as any other.
+//!
+//! Refusals are counted and told here, with failover and without: the controller refuses without it, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::safe_detach::Node;
 use ebs_csi_safe_detach::lifecycle::{Attachment, Evidence, Intent};
 use ebs_csi_safe_detach::{Fact, NodeReport, NodeWord, word};
+use jiff::Timestamp;
 use kube::Client;
 
 use crate::act::{self, Done, act};
@@ -20,6 +23,7 @@ use crate::controller::Controller;
 use crate::failover::{Tables, stopped};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+use crate::tell::{About, Tale, Teller};
 use crate::word::{READ_WITHIN, Words};
 
 /// Between two looks at what is refused.
@@ -49,6 +53,8 @@ pub struct Retries {
     pub leader: Arc<Leader>,
     /// Counts.
     pub metrics: Arc<Metrics>,
+    /// Says.
+    pub teller: Arc<Teller>,
     /// What was done about each attachment, by uid.
     pub known: HashMap<String, Known>,
     /// Looks so far.
@@ -83,13 +89,39 @@ impl Retries {
                 self.look().await;
             } else {
                 self.known.clear();
+                self.metrics.refused(&[], Timestamp::now());
             }
+        }
+    }
+
+    /// Counts what is refused, and says it once of each attachment.
+    fn tell(&self) {
+        let all = self.tables.refused();
+        self.metrics.refused(&all, Timestamp::now());
+        self.teller.keep_only(|about| match about {
+            About::Node { .. } => true,
+            About::Attachment { name, .. } => all.iter().any(|refused| refused.name == *name),
+        });
+        for refused in all {
+            let mut note = format!(
+                "the detach is refused ({}); status.detachError has the reason and the next step",
+                refused.token
+            );
+            if !self.tables.is_identified(&refused.name) {
+                note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
+            }
+            let about = About::Attachment {
+                name: refused.name,
+                uid: refused.uid,
+            };
+            self.teller.tell(about, Tale::Refused, &note);
         }
     }
 
     /// One look: returns how many attachments were changed.
     pub async fn look(&mut self) -> usize {
         self.looks += 1;
+        self.tell();
         let now = Instant::now();
         let mut refused = self.tables.refusals();
         self.known

@@ -8,9 +8,12 @@ use tokio::time::Instant;
 
 use super::attaching::{Attaching, STUCK_AFTER, Step};
 use super::initialized::wait_until_initialized;
+use super::leave::Leave;
 use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
 use crate::device_name::{Mapped, NoNameLeft, Reservation};
-use crate::ec2::{AttachmentState, Ec2, Ec2ErrorKind, Force, Instance, InstanceState, Watched};
+use crate::ec2::{
+    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, Seen, Volume, Watched,
+};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 use crate::request::{Pair, Publish};
@@ -28,6 +31,15 @@ impl Attachments {
         let deadline = Instant::now() + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
+        let is_attached = |seen: &Seen<Volume>| {
+            let attachment = seen.present().and_then(|volume| volume.attachment(node));
+            attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
+        };
+        let line = ec2.in_line(Action::AttachVolume, volume, is_attached);
+        let ec2 = line.await.map_err(|e| failure(&e))?;
+        if mandate.is_superseded() {
+            return Err(Mandate::superseded_failure());
+        }
         let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
         let shown = alive(node, instance.known().map_err(|e| failure(&e))?)?;
         if let Some(instance) = &shown {
@@ -68,7 +80,9 @@ impl Attachments {
                 // A process that the caller has left must not act against the one that it asks now.
                 Step::Stuck => {
                     mandate.check_wanted()?;
-                    return Err(self.give_up_stuck(&ec2, volume, node).await);
+                    return Err(self
+                        .give_up_stuck(&ec2, &request.pair, mandate, deadline)
+                        .await);
                 }
                 Step::Attach => {
                     mandate.check_wanted()?;
@@ -193,10 +207,26 @@ impl Attachments {
         ))
     }
 
-    async fn give_up_stuck(&self, ec2: &Ec2, volume: &VolumeId, node: &InstanceId) -> Failure {
-        let outcome = match ec2.detach_volume(volume, node, Force::No).await {
-            Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
-            Err(error) => format!("detaching it failed too: {error}"),
+    /// Detaches what does not arrive, if it may leave.
+    async fn give_up_stuck(
+        &self,
+        ec2: &Ec2,
+        pair: &Pair,
+        mandate: &Mandate,
+        deadline: Instant,
+    ) -> Failure {
+        let Pair { volume, node } = pair;
+        let leave = self.may_leave(ec2, pair, mandate, deadline).await;
+        let decided = Instant::now();
+        let outcome = match leave {
+            Ok(Leave::Now(force)) => match ec2.detach_volume(volume, node, force, decided).await {
+                Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
+                Err(error) => format!("detaching it failed too: {error}"),
+            },
+            Ok(Leave::Leaving | Leave::Gone) => {
+                "it is on its way off, so that the next try begins afresh".to_owned()
+            }
+            Err(refused) => format!("it is not detached: {refused}"),
         };
         Failure::new(
             Condition::OperationPending,

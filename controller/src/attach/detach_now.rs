@@ -9,7 +9,7 @@ use super::detaching::{Detaching, Step};
 use super::leave::Leave;
 use super::pending::PendingDetach;
 use super::{Attachments, Key, OPERATION_TIME};
-use crate::ec2::{Ec2ErrorKind, Seen, Volume, Watched};
+use crate::ec2::{Action, Ec2ErrorKind, Seen, Volume, Watched};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 use crate::request::Pair;
@@ -22,6 +22,16 @@ impl Attachments {
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = pair;
         let mut machine = Detaching::new(volume.clone(), node.clone());
+        let is_detached = |seen: &Seen<Volume>| match seen {
+            Seen::Present(volume) => volume.attachment(node).is_none(),
+            Seen::Absent => true,
+            Seen::Unknown(_) => false,
+        };
+        let line = ec2.in_line(Action::DetachVolume, volume, is_detached);
+        let ec2 = line.await.map_err(|e| failure(&e))?;
+        if mandate.is_superseded() {
+            return Err(Mandate::superseded_failure());
+        }
         let mut pending = PendingDetach::new(pair, self.tally.metrics());
         // The facts come before the act, always.
         let since = |seen: &Seen<Volume>| Some(seen.present()?.attachment(node)?.attached);
@@ -59,12 +69,19 @@ impl Attachments {
                         }
                         Leave::Now(force) => force,
                     };
+                    let decided = Instant::now();
                     // The decision took its time.
                     if mandate.is_superseded() {
                         return Err(Mandate::superseded_failure());
                     }
                     mandate.check_wanted()?;
-                    let answer = ec2.detach_volume(volume, node, force).await;
+                    let answer = ec2.detach_volume(volume, node, force, decided).await;
+                    if let Err(error) = &answer
+                        && error.kind == Ec2ErrorKind::Stale
+                    {
+                        step = Step::Detach;
+                        continue;
+                    }
                     machine.sent(Instant::now());
                     match answer {
                         Ok(_) => {}

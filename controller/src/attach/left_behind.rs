@@ -5,9 +5,10 @@
 
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::{InstanceId, VolumeId};
+use tokio::time::Instant;
 
 use super::{Attachments, Key};
-use crate::ec2::{Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
+use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 use crate::request::Pair;
@@ -42,10 +43,13 @@ impl Attachments {
             volume: volume.clone(),
             node: holder.clone(),
         };
+        let line = ec2.in_line(Action::DetachVolume, volume, |_| false);
+        let ec2 = &line.await.map_err(|e| failure(&e))?;
         let gathered = gather(ec2, self.safe_detach, &pair, &self.testimony).await;
         if gathered.root_device.is_some() || gathered.is_launch_volume {
             return Ok(false);
         }
+        let decided = Instant::now();
         let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =
             decide(&gathered.facts)
         else {
@@ -64,7 +68,7 @@ impl Attachments {
         );
         let metrics = self.tally.metrics();
         metrics.safe_detach_decided(Verdict::Safe(rung).label());
-        match ec2.detach_volume(volume, &holder, Force::No).await {
+        match ec2.detach_volume(volume, &holder, Force::No, decided).await {
             Ok(_) => {}
             Err(error) => match error.kind {
                 Ec2ErrorKind::AttachmentNotFound | Ec2ErrorKind::IncorrectState => {}

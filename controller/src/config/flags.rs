@@ -21,6 +21,14 @@ pub enum ProbeAws {
     Never,
 }
 
+/// What node-lifecycle does when a node dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Failover {
+    Off,
+    ProveFirst,
+    Kep,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
@@ -93,6 +101,9 @@ pub(super) struct Flags {
     /// Instances that are fenced within ten minutes, at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) safe_detach_fence_limit: u32,
+    /// What node-lifecycle does beside this process when a node dies: its --failover. Kep needs --safe-detach=enforce.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "off")]
+    pub(super) safe_detach_failover: Failover,
     /// Feature gates: NonGracefulFailover=true|false (alpha, default false).
     #[arg(long, value_name = "GATES", default_value = "", value_parser = gates)]
     pub(super) feature_gates: Gates,
@@ -111,10 +122,13 @@ pub(super) struct Flags {
     /// Added to the user agent.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(super) user_agent_extra: String,
-    /// Request rates that AWS granted this account, where they differ from EC2's documented ones: ACTION=CAPACITY/REFILL, separated by
-    /// commas; "all" for every action.
+    /// Request rates to begin with, where they differ from EC2's documented ones: ACTION=CAPACITY/REFILL, separated by commas; "all" for
+    /// every action. The controller learns from there what EC2 accepts.
     #[arg(long, value_name = "RATES", default_value = "", value_parser = rates)]
     pub(super) ec2_request_rates: Rates,
+    /// Request rates that are never exceeded, written likewise, for an account that others use too.
+    #[arg(long, value_name = "RATES", default_value = "", value_parser = rates)]
+    pub(super) ec2_max_request_rates: Rates,
     /// Log level: up to 3 info, 4 and 5 debug, above trace.
     #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
     pub(super) verbosity: u8,

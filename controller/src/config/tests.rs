@@ -218,6 +218,15 @@ fn a_bad_flag_is_one_line_that_names_it() {
             "--http-endpoint",
         ),
         (vec!["--probe-aws=maybe"], "--probe-aws"),
+        (vec!["--safe-detach-failover=kep"], "--safe-detach-failover"),
+        (
+            vec![
+                "--feature-gates=NonGracefulFailover=true",
+                "--safe-detach=ec2-only",
+                "--safe-detach-failover=kep",
+            ],
+            "--safe-detach=enforce",
+        ),
         (vec!["stray"], "stray"),
     ];
     for (arguments, name) in rows {
@@ -232,7 +241,12 @@ fn a_bad_flag_is_one_line_that_names_it() {
 
 #[test]
 fn granted_request_rates_are_read() {
-    let config = read(&["--ec2-request-rates=all=1000/100,AttachVolume=150/15"]).unwrap();
+    let config = read(&[
+        "--ec2-request-rates=all=1000/100,AttachVolume=150/15",
+        "--ec2-max-request-rates=CreateVolume=50/2",
+    ])
+    .unwrap();
+    assert_eq!(config.max_rates.len(), 1);
     assert_eq!(config.rates.len(), Action::ALL.len());
     assert_eq!(
         config.rates[&Action::AttachVolume],

@@ -1,180 +1,260 @@
-//! A request token bucket, as EC2 keeps one per action, account and Region, and what throttling teaches about it.
+//! A request token bucket, as EC2 keeps one per action, account and Region.
 //!
-//! Ours is an estimate of EC2's: others drink from the same bucket. So it starts from the documented numbers, keeps a little in reserve,
-//! and learns: a throttled call means that EC2's bucket is empty now, and throttled calls that follow each other mean that less flows
-//! back than thought. Time is an argument.
+//! Ours is an estimate of EC2's. It starts from the documented numbers and keeps a little in reserve; [`Refill`] learns what flows back. A bucket
+//! that EC2 has not been seen to empty may hold more than is documented: while calls wait, a few at a time go beyond it, more as EC2 accepts them,
+//! until EC2 throttles one. Time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::action::Rate;
+use super::refill::{Given, Refill};
 
-/// The refill is never taken to be less than this part of the documented one, so that a bucket recovers by itself.
-const LEAST_PART: f64 = 0.05;
-/// A throttled call lowers the refill to this part of what it was.
-const CUT: f64 = 0.75;
-/// How long the refill takes from nothing to the documented rate while nothing is throttled.
-const RECOVERY: Duration = Duration::from_secs(240);
-/// Throttled calls further apart than this do not lower the refill: a foreign burst, or a level that was guessed wrong.
-const MEMORY: Duration = Duration::from_secs(30);
+/// After a throttled call no call goes beyond the estimate for so long.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// Beyond the estimate so many calls may be under way, once that many were accepted;
+const BEYOND: f64 = 8.0;
+/// and one more for each hundred accepted: those under way when EC2 throttles are in vain.
+const BEYOND_PART: f64 = 0.01;
+
+/// Of those who may go beyond the estimate soon, so many times as many as may be under way.
+const BEYOND_SOON: f64 = 8.0;
+
+/// How far a bucket may learn upwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Ceiling {
+    /// Not at all.
+    Start,
+    /// To this.
+    Rate(Rate),
+    /// To what EC2 accepts.
+    Open,
+}
+
+/// A token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// Of those that are thought to be there.
+    Own,
+    /// One more.
+    Beyond,
+}
+
+/// How a call ended, for its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// EC2 let it through, whatever EC2 then said of it.
+    Accepted,
+    /// EC2's bucket was empty.
+    Throttled,
+    /// EC2 did not answer.
+    Unknown,
+    /// It was not sent after all.
+    NotSent,
+}
+
+/// Tokens that flow.
+#[derive(Clone, Debug)]
+struct Tokens {
+    capacity: f64,
+    level: f64,
+    counted: Instant,
+}
+
+impl Tokens {
+    fn full(capacity: f64, now: Instant) -> Self {
+        Self {
+            capacity,
+            level: capacity,
+            counted: now,
+        }
+    }
+
+    fn flow(&mut self, refill: f64, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(self.counted);
+        self.counted = self.counted.max(now);
+        self.level = (self.level + elapsed.as_secs_f64() * refill).min(self.capacity);
+        elapsed
+    }
+
+    fn has_one(&self) -> bool {
+        self.level >= 1.0
+    }
+
+    fn one_at(&self, refill: f64, now: Instant) -> Instant {
+        // Rounded up to the next millisecond, so that the sleeper does not wake a moment too early.
+        let wait = ((1.0 - self.level) / refill * 1000.0).ceil() / 1000.0;
+        now + Duration::from_secs_f64(wait.max(0.001))
+    }
+}
 
 /// A bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    documented: Rate,
-    /// What we hold back: a second's worth, because EC2 may refill in steps and calls do not arrive evenly.
-    reserve: f64,
-    level: f64,
-    refill: f64,
-    counted: Instant,
-    throttled: Option<Instant>,
+    start: Rate,
+    tokens: Tokens,
+    refill: Refill,
+    /// What may be taken in all.
+    ceiling: Option<(Rate, Tokens)>,
+    may_go_beyond: bool,
+    beyond_under_way: u32,
+    /// Accepted beyond the estimate since it was last half full.
+    beyond_accepted: u32,
+    full_at: Instant,
+    accepted_since_full: u32,
+    /// Whether a call waits for a token.
+    wanted: bool,
 }
 
 impl Bucket {
     /// A full bucket.
-    pub(super) fn new(documented: Rate, now: Instant) -> Self {
-        let reserve = documented.refill.min(documented.capacity / 4.0);
+    pub(super) fn new(start: Rate, ceiling: Ceiling, now: Instant) -> Self {
+        let (start, most) = match ceiling {
+            Ceiling::Start => (start, start.refill),
+            Ceiling::Open => (start, f64::INFINITY),
+            Ceiling::Rate(most) => (
+                Rate {
+                    capacity: start.capacity.min(most.capacity),
+                    refill: start.refill.min(most.refill),
+                },
+                most.refill,
+            ),
+        };
+        // What we hold back: a second's worth, because EC2 may refill in steps and calls do not arrive evenly.
+        let reserve = start.refill.min(start.capacity / 4.0);
         Self {
-            documented,
-            reserve,
-            level: documented.capacity - reserve,
-            refill: documented.refill,
-            counted: now,
-            throttled: None,
+            start,
+            tokens: Tokens::full(start.capacity - reserve, now),
+            refill: Refill::new(start.refill, most, now),
+            ceiling: match ceiling {
+                Ceiling::Rate(rate) => Some((rate, Tokens::full(rate.capacity, now))),
+                _ => None,
+            },
+            may_go_beyond: ceiling != Ceiling::Start,
+            beyond_under_way: 0,
+            beyond_accepted: 0,
+            full_at: now,
+            accepted_since_full: 0,
+            wanted: false,
         }
     }
 
     /// Takes a token, or says when one will be there.
-    pub(super) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+    pub(super) fn take(&mut self, now: Instant) -> Result<Token, Instant> {
         self.count(now);
-        if self.level >= 1.0 {
-            self.level -= 1.0;
-            return Ok(());
+        if self.tokens.level >= self.start.capacity / 2.0 {
+            self.beyond_accepted = 0;
         }
-        // Rounded up to the next millisecond, so that the sleeper does not wake a moment too early.
-        let wait = ((1.0 - self.level) / self.refill * 1000.0).ceil() / 1000.0;
-        Err(now + Duration::from_secs_f64(wait.max(0.001)))
+        if let Some((rate, tokens)) = &self.ceiling
+            && !tokens.has_one()
+        {
+            return Err(tokens.one_at(rate.refill, now));
+        }
+        let token = if self.tokens.has_one() {
+            self.tokens.level -= 1.0;
+            self.wanted = false;
+            Token::Own
+        } else {
+            self.wanted = true;
+            if !self.goes_beyond(now) {
+                return Err(self.tokens.one_at(self.refill.per_second(), now));
+            }
+            self.beyond_under_way += 1;
+            Token::Beyond
+        };
+        if let Some((_, tokens)) = &mut self.ceiling {
+            tokens.level -= 1.0;
+        }
+        Ok(token)
     }
 
-    /// A call that was sent at `sent` was throttled.
-    pub(super) fn throttled(&mut self, now: Instant, sent: Instant) {
+    fn goes_beyond(&self, now: Instant) -> bool {
+        f64::from(self.beyond_under_way) + 1.0 <= self.window(now)
+    }
+
+    /// How many calls may be under way beyond the estimate.
+    fn window(&self, now: Instant) -> f64 {
+        let lesson = self.refill.lesson();
+        let is_unknown = lesson.is_none_or(|at| now.duration_since(at) >= REMEMBERED);
+        if !(self.may_go_beyond && is_unknown) {
+            return 0.0;
+        }
+        let accepted = f64::from(self.beyond_accepted);
+        (1.0 + accepted / 2.0).min(BEYOND + accepted * BEYOND_PART)
+    }
+
+    /// How long it takes until so many tokens are there, if nobody takes one meanwhile.
+    pub(super) fn until(&mut self, tokens: usize, now: Instant) -> Duration {
         self.count(now);
-        self.level = 0.0;
-        match self.throttled {
-            // One empty bucket throttles all calls that are under way: that is one lesson, not many.
-            Some(last) if sent <= last => {}
-            Some(last) if now.duration_since(last) < MEMORY => {
-                self.refill = (self.refill * CUT).max(self.documented.refill * LEAST_PART);
-                self.throttled = Some(now);
+        let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX));
+        let lacking = tokens - self.tokens.level;
+        if lacking <= self.window(now) * BEYOND_SOON {
+            return Duration::ZERO;
+        }
+        Duration::from_secs_f64(lacking.max(0.0) / self.refill.per_second())
+    }
+
+    /// A call that was sent at `sent` with this token has ended.
+    pub(super) fn ended(&mut self, now: Instant, sent: Instant, token: Token, ended: Ended) {
+        if token == Token::Beyond {
+            self.beyond_under_way -= 1;
+        }
+        match ended {
+            Ended::Accepted => {
+                self.refill.accepted();
+                self.accepted_since_full = self.accepted_since_full.saturating_add(1);
+                if token == Token::Beyond {
+                    self.beyond_accepted = self.beyond_accepted.saturating_add(1);
+                }
             }
-            _ => self.throttled = Some(now),
+            Ended::Throttled => {
+                self.count(now);
+                self.tokens.level = 0.0;
+                let given = (self.beyond_accepted > 0).then(|| Given {
+                    calls: self.accepted_since_full,
+                    within: now.duration_since(self.full_at),
+                });
+                if self.refill.throttled(now, sent, self.start, given) {
+                    self.beyond_accepted = 0;
+                }
+            }
+            Ended::Unknown => {}
+            Ended::NotSent => {
+                if token == Token::Own {
+                    self.tokens.level = (self.tokens.level + 1.0).min(self.tokens.capacity);
+                }
+                if let Some((_, tokens)) = &mut self.ceiling {
+                    tokens.level = (tokens.level + 1.0).min(tokens.capacity);
+                }
+            }
         }
     }
 
     /// Tokens now.
     pub(super) fn level(&mut self, now: Instant) -> f64 {
         self.count(now);
-        self.level
+        self.tokens.level
     }
 
     /// Tokens per second that are thought to flow back.
     pub(super) fn refill(&self) -> f64 {
-        self.refill
+        self.refill.per_second()
     }
 
     fn count(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.counted).as_secs_f64();
-        self.counted = self.counted.max(now);
-        self.level =
-            (self.level + elapsed * self.refill).min(self.documented.capacity - self.reserve);
-        self.refill = (self.refill + elapsed * self.documented.refill / RECOVERY.as_secs_f64())
-            .min(self.documented.refill);
+        let elapsed = self.tokens.flow(self.refill.per_second(), now);
+        self.refill.pass(elapsed, now, self.wanted);
+        if let Some((rate, tokens)) = &mut self.ceiling {
+            tokens.flow(rate.refill, now);
+        }
+        if self.tokens.level >= self.tokens.capacity {
+            self.refill.unused();
+            self.full_at = now;
+            self.accepted_since_full = 0;
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const ATTACH: Rate = Rate {
-        capacity: 50.0,
-        refill: 5.0,
-    };
-
-    fn drain(bucket: &mut Bucket, now: Instant) -> usize {
-        std::iter::from_fn(|| bucket.take(now).ok()).count()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_full_bucket_gives_its_capacity_less_the_reserve_then_its_refill() {
-        let now = Instant::now();
-        let mut bucket = Bucket::new(ATTACH, now);
-        assert_eq!(drain(&mut bucket, now), 45);
-        let next = bucket.take(now).unwrap_err();
-        assert_eq!(next - now, Duration::from_millis(200));
-        assert_eq!(bucket.take(next), Ok(()));
-        assert_eq!(drain(&mut bucket, now + Duration::from_secs(1000)), 45);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_throttled_burst_empties_the_bucket_and_leaves_the_rate() {
-        let now = Instant::now();
-        let mut bucket = Bucket::new(ATTACH, now);
-        let later = now + Duration::from_millis(50);
-        for _ in 0..20 {
-            bucket.throttled(later, now);
-        }
-        assert_eq!(bucket.level(later), 0.0);
-        assert_eq!(bucket.refill(), 5.0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_it() {
-        let mut now = Instant::now();
-        let mut bucket = Bucket::new(ATTACH, now);
-        for _ in 0..100 {
-            let sent = now + Duration::from_millis(300);
-            now = sent + Duration::from_millis(50);
-            bucket.throttled(now, sent);
-        }
-        assert!(
-            bucket.refill() >= 0.25 && bucket.refill() < 1.0,
-            "{}",
-            bucket.refill()
-        );
-        bucket.level(now + RECOVERY);
-        assert_eq!(bucket.refill(), 5.0);
-    }
-
-    proptest! {
-        #[test]
-        fn never_more_than_the_documented_bucket_would_give(
-            steps in proptest::collection::vec((0u64..2000, 0usize..20, any::<bool>()), 1..60)
-        ) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-            let _guard = runtime.enter();
-            let start = Instant::now();
-            let mut now = start;
-            let mut bucket = Bucket::new(ATTACH, now);
-            let mut taken = 0.0;
-            for (wait, wanted, throttle) in steps {
-                now += Duration::from_millis(wait);
-                for _ in 0..wanted {
-                    match bucket.take(now) {
-                        Ok(()) => taken += 1.0,
-                        Err(at) => prop_assert!(at > now),
-                    }
-                }
-                if throttle {
-                    bucket.throttled(now, now);
-                }
-                let allowed = ATTACH.capacity + ATTACH.refill * (now - start).as_secs_f64();
-                prop_assert!(taken <= allowed);
-                prop_assert!(bucket.level(now) >= 0.0);
-            }
-        }
-    }
-}
+mod tests;

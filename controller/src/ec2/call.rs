@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use tracing::{Instrument, field};
 
 use super::action::Action;
+use super::bucket::Ended;
 use super::caller::Caller;
 use super::code::Ec2ErrorKind;
-use super::error::Ec2Error;
-use super::lane::{Lane, LaneLevel};
+use super::error::{Ec2Error, Sent};
+use super::lane::{Lane, LaneLevel, Place};
 use super::random::Random;
 use super::renewing::Renewing;
 use super::retry;
@@ -40,7 +41,7 @@ pub(super) struct Core {
     /// Who AWS takes us for, once it has said.
     pub(super) caller: OnceCell<Caller>,
     credentials: Option<Renewing>,
-    lanes: BTreeMap<Action, Lane>,
+    lanes: BTreeMap<Action, Arc<Lane>>,
 }
 
 impl Core {
@@ -54,14 +55,11 @@ impl Core {
         let lanes = Action::ALL
             .into_iter()
             .map(|action| {
-                let rate = settings
-                    .rates
-                    .get(&action)
-                    .copied()
-                    .unwrap_or_else(|| action.documented_rate());
+                let (rate, ceiling) = (settings.rate(action), settings.ceiling(action));
+                let most = settings.calls_in_flight;
                 (
                     action,
-                    Lane::new(action, rate, settings.calls_in_flight, now),
+                    Arc::new(Lane::new(action, rate, ceiling, most, now)),
                 )
             })
             .collect();
@@ -84,6 +82,12 @@ impl Core {
             .collect()
     }
 
+    /// A place in the queue of the action.
+    pub(super) fn place(&self, action: Action) -> Option<Place> {
+        // Action::ALL is what the lanes were made from.
+        self.lanes.get(&action).map(Lane::place)
+    }
+
     /// Makes a call. `send` sends it once.
     ///
     /// A call that was sent is waited for beyond the deadline, up to the call timeout: its outcome is worth more than the time.
@@ -100,37 +104,60 @@ impl Core {
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
-        let Some(lane) = self.lanes.get(&action) else {
-            // Action::ALL is what the lanes were made from.
-            return send().await;
-        };
-        let place = lane.place();
+        match self.place(action) {
+            Some(place) => self.call_at(&place, deadline, tries, send).await,
+            None => send().await,
+        }
+    }
+
+    /// As [`Core::call`], at a place that was taken before.
+    ///
+    /// # Errors
+    /// As [`Core::call`].
+    pub(super) async fn call_at<T, F>(
+        &self,
+        place: &Place,
+        deadline: Instant,
+        tries: Tries,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let action = place.action();
         let mut made = 0;
         let mut renewed = false;
         // Whether an attempt before had no clear answer: what the last one is told does not undo it.
         let mut unclear = false;
         loop {
             let turn = place.turn(deadline).await;
-            let mut pass = turn.map_err(|error| error.after(unclear))?;
+            let pass = turn.map_err(|error| error.after(unclear))?;
             let started = Instant::now();
             let (result, request_id) = self.send(action, &send).await;
             made += 1;
             let seconds = started.elapsed().as_secs_f64();
             let error = match result {
                 Ok(value) => {
+                    pass.end(Ended::Accepted);
                     self.metrics.api_call(action.name(), seconds);
                     tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, "ec2 call");
                     return Ok(value);
                 }
                 Err(error) => error.after(unclear),
             };
+            if error.kind == Ec2ErrorKind::Stale {
+                pass.end(Ended::NotSent);
+                return Err(error);
+            }
             unclear = error.may_have_happened();
             self.count(&error);
             tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, attempt = made, %error, "ec2 call failed");
-            if error.kind == Ec2ErrorKind::Throttled {
-                pass.throttled();
-            }
-            drop(pass);
+            pass.end(match (error.kind, error.sent) {
+                (Ec2ErrorKind::Throttled, _) => Ended::Throttled,
+                (_, Sent::Answered) => Ended::Accepted,
+                (Ec2ErrorKind::Unwanted, _) => Ended::NotSent,
+                _ => Ended::Unknown,
+            });
             // AWS refused the credential and did nothing: with a new one the call may be made once more.
             if !renewed && self.renew(&error) {
                 renewed = true;

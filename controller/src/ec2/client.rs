@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use aws_config::identity::IdentityCache;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
@@ -19,6 +19,7 @@ use super::agent::ExecutionEnvironment;
 use super::call::Core;
 use super::connector::ByScheme;
 use super::intact::IntactAnswers;
+use super::lane::Place;
 use super::pollers::Pollers;
 use super::renewing::Renewing;
 use super::surroundings::{Settings, Surroundings};
@@ -58,6 +59,12 @@ pub struct Ec2 {
     pub(super) pollers: Arc<Pollers>,
     deadline: Option<Instant>,
     wanted: Option<Wanted>,
+    /// When the work began that this is for.
+    began: Option<Instant>,
+    /// When answers to looks are needed, if not at once.
+    pub(super) answers_by: Option<Instant>,
+    /// Where a change of that place's action is sent from.
+    pub(super) place: Option<Arc<Place>>,
     sdk: Arc<SdkConfig>,
     region: Arc<str>,
 }
@@ -157,16 +164,20 @@ impl Ec2 {
             pollers: Arc::new(pollers),
             deadline: None,
             wanted: None,
+            began: None,
+            answers_by: None,
+            place: None,
             sdk: Arc::new(sdk),
             region: region.into(),
         })
     }
 
-    /// The same, for work that must be answered by `deadline`: calls that have not had their turn by then fail.
+    /// The same, for work that begins now and must be answered by `deadline`: calls that have not had their turn by then fail.
     #[must_use]
     pub fn by(&self, deadline: Instant) -> Self {
         Self {
             deadline: Some(deadline),
+            began: Some(Instant::now()),
             ..self.clone()
         }
     }
@@ -205,6 +216,11 @@ impl Ec2 {
 
     pub(super) fn sdk(&self) -> &SdkConfig {
         &self.sdk
+    }
+
+    /// How long the work has gone on.
+    pub(super) fn waited(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 
     pub(super) fn until(&self) -> Instant {

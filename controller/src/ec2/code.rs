@@ -103,6 +103,8 @@ pub enum Ec2ErrorKind {
     Deadline,
     /// Nobody waited for the change any more when its turn came.
     Unwanted,
+    /// What the change was decided on was too old when its turn came.
+    Stale,
     /// Any other code.
     Other,
 }

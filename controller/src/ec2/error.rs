@@ -110,6 +110,18 @@ impl Ec2Error {
         }
     }
 
+    /// When the call's turn came, what was decided on was too old.
+    pub(crate) fn stale(action: Action) -> Self {
+        Self {
+            kind: Ec2ErrorKind::Stale,
+            action,
+            code: None,
+            message: "it was not sent: the facts for it are too old".to_owned(),
+            request_id: None,
+            sent: Sent::Not,
+        }
+    }
+
     /// EC2 answered with success, but not with what the action must answer.
     pub(crate) fn unreadable(
         action: Action,

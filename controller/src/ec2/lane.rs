@@ -3,7 +3,7 @@
 //! Each action has a lane of its own, with its own tokens and its own limit of calls under way, so that five hundred detaches that wait
 //! do not hold up one attach. A call that EC2 throttled goes back to the place that it had. [`Line`] is the pure rule; [`Lane`] lets tasks wait for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,14 +11,18 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::action::{Action, Rate};
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Ceiling, Ended, Token};
 use super::error::Ec2Error;
+
+/// Whoever reads before it changes something does so when its turn is this near: what was read is fresh when the change is sent, and those who
+/// come one after another read together.
+pub(super) const NEAR: Duration = Duration::from_millis(1500);
 
 /// What one who waits learns.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
-    /// Send now.
-    Go,
+    /// Send now, with this token.
+    Go(Token),
     /// At the head, but the bucket is empty until then.
     At(Instant),
     /// Others are before, or too many calls are under way.
@@ -37,6 +41,10 @@ struct Waiter {
 struct Line {
     bucket: Bucket,
     waiting: BTreeMap<u64, Waiter>,
+    /// Those whose turn is not near yet.
+    coming: BTreeMap<u64, Arc<Notify>>,
+    /// Those whose turn is near and has not come.
+    near: BTreeSet<u64>,
     under_way: usize,
     most_under_way: usize,
     next_ticket: u64,
@@ -58,17 +66,54 @@ impl Line {
             return Turn::Behind;
         }
         match self.bucket.take(now) {
-            Ok(()) => {
+            Ok(token) => {
                 self.under_way += 1;
-                Turn::Go
+                Turn::Go(token)
             }
             Err(at) => Turn::At(at),
         }
     }
 
+    /// When the turn is to come, if that is near; otherwise when to ask again, if nothing else happens.
+    fn near(&mut self, now: Instant, ticket: u64) -> Result<Instant, Option<Instant>> {
+        let head = self.coming.first_key_value();
+        if head.is_some_and(|(head, _)| *head < ticket) {
+            return Err(None);
+        }
+        let before = self.near.len().max(self.waiting.len());
+        let wait = self.bucket.until(before + 1, now);
+        if wait > NEAR {
+            return Err(Some(now + (wait - NEAR)));
+        }
+        self.coming.remove(&ticket);
+        self.near.insert(ticket);
+        self.wake_coming();
+        Ok(now + wait)
+    }
+
+    /// How long somebody who joins now waits for the turn, if nobody leaves the queue.
+    fn estimate(&mut self, now: Instant) -> Duration {
+        let before = self.coming.len() + self.near.len().max(self.waiting.len());
+        self.bucket.until(before + 1, now)
+    }
+
     fn wake_head(&self) {
         if let Some((_, head)) = self.waiting.first_key_value() {
             head.wake.notify_one();
+        }
+    }
+
+    fn wake_coming(&self) {
+        if let Some((_, head)) = self.coming.first_key_value() {
+            head.notify_one();
+        }
+    }
+
+    /// The turn has come, or is not waited for any more.
+    fn leave(&mut self, ticket: u64) {
+        let was_coming = self.coming.remove(&ticket).is_some();
+        if self.near.remove(&ticket) || was_coming {
+            self.wake_coming();
         }
     }
 }
@@ -96,12 +141,20 @@ pub struct LaneLevel {
 }
 
 impl Lane {
-    pub(super) fn new(action: Action, rate: Rate, most_under_way: usize, now: Instant) -> Self {
+    pub(super) fn new(
+        action: Action,
+        rate: Rate,
+        ceiling: Ceiling,
+        most_under_way: usize,
+        now: Instant,
+    ) -> Self {
         Self {
             action,
             line: Mutex::new(Line {
-                bucket: Bucket::new(rate, now),
+                bucket: Bucket::new(rate, ceiling, now),
                 waiting: BTreeMap::new(),
+                coming: BTreeMap::new(),
+                near: BTreeSet::new(),
                 under_way: 0,
                 most_under_way: most_under_way.max(1),
                 next_ticket: 0,
@@ -115,10 +168,10 @@ impl Lane {
     }
 
     /// A place in the queue, kept until it is dropped.
-    pub(super) fn place(&self) -> Place<'_> {
+    pub(super) fn place(self: &Arc<Self>) -> Place {
         let ticket = self.line().join();
         Place {
-            lane: self,
+            lane: Arc::clone(self),
             ticket,
             since: Instant::now(),
         }
@@ -129,7 +182,7 @@ impl Lane {
         LaneLevel {
             tokens: line.bucket.level(now),
             refill: line.bucket.refill(),
-            waiting: line.waiting.len(),
+            waiting: line.waiting.len() + line.coming.len(),
             oldest: line
                 .waiting
                 .first_key_value()
@@ -141,18 +194,63 @@ impl Lane {
 
 /// A place in a lane's queue.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    lane: &'a Lane,
+pub(super) struct Place {
+    lane: Arc<Lane>,
     ticket: u64,
     since: Instant,
 }
 
-impl<'a> Place<'a> {
+impl Place {
+    /// The action whose queue it is in.
+    pub(super) fn action(&self) -> Action {
+        self.lane.action
+    }
+
+    /// How long the turn is away, for somebody who has just joined.
+    pub(super) fn estimate(&self) -> Duration {
+        self.lane.line().estimate(Instant::now())
+    }
+
+    /// Waits until the turn is near. Answers when it is to come.
+    ///
+    /// # Errors
+    /// As [`Place::turn`].
+    pub(super) async fn near(&self, deadline: Instant) -> Result<Instant, Ec2Error> {
+        let wake = Arc::new(Notify::new());
+        loop {
+            let now = Instant::now();
+            let until = {
+                let mut line = self.lane.line();
+                match line.near(now, self.ticket) {
+                    Ok(at) => return Ok(at),
+                    Err(until) => {
+                        line.coming
+                            .entry(self.ticket)
+                            .or_insert_with(|| Arc::clone(&wake));
+                        until.map_or(deadline, |until| until.min(deadline))
+                    }
+                }
+            };
+            if now >= deadline {
+                return Err(self.overdue());
+            }
+            tokio::select! {
+                biased;
+                () = wake.notified() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    fn overdue(&self) -> Ec2Error {
+        Ec2Error::deadline(self.lane.action, "its turn within EC2's request rate")
+    }
+
     /// Waits for the turn.
     ///
     /// # Errors
     /// [`Ec2ErrorKind::Deadline`](super::Ec2ErrorKind::Deadline) when it does not come by then.
-    pub(super) async fn turn(&self, deadline: Instant) -> Result<Pass<'a>, Ec2Error> {
+    pub(super) async fn turn(&self, deadline: Instant) -> Result<Pass, Ec2Error> {
         let wake = Arc::new(Notify::new());
         let mut waiting = Waiting {
             place: self,
@@ -164,11 +262,12 @@ impl<'a> Place<'a> {
                 let mut line = self.lane.line();
                 let turn = line.turn(now, self.ticket);
                 match turn {
-                    Turn::Go => {
+                    Turn::Go(_) => {
                         if waiting.listed {
                             line.waiting.remove(&self.ticket);
                             waiting.listed = false;
                         }
+                        line.leave(self.ticket);
                         line.wake_head();
                     }
                     _ if !waiting.listed => {
@@ -186,21 +285,19 @@ impl<'a> Place<'a> {
                 turn
             };
             let until = match turn {
-                Turn::Go => {
+                Turn::Go(token) => {
                     return Ok(Pass {
-                        lane: self.lane,
+                        lane: Arc::clone(&self.lane),
                         sent: now,
-                        throttled: false,
+                        token,
+                        ended: Ended::Unknown,
                     });
                 }
                 Turn::At(at) => at.min(deadline),
                 Turn::Behind => deadline,
             };
             if now >= deadline {
-                return Err(Ec2Error::deadline(
-                    self.lane.action,
-                    "its turn within EC2's request rate",
-                ));
+                return Err(self.overdue());
             }
             tokio::select! {
                 // In this order, not at random: a seeded history replays exactly.
@@ -212,13 +309,19 @@ impl<'a> Place<'a> {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lane.line().leave(self.ticket);
+    }
+}
+
 /// Leaves the queue when the waiting task gives up.
-struct Waiting<'p, 'a> {
-    place: &'p Place<'a>,
+struct Waiting<'p> {
+    place: &'p Place,
     listed: bool,
 }
 
-impl Drop for Waiting<'_, '_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.listed {
             let mut line = self.place.lane.line();
@@ -230,156 +333,29 @@ impl Drop for Waiting<'_, '_> {
 
 /// The right to have one call under way; dropped when the call has ended.
 #[derive(Debug)]
-pub(super) struct Pass<'a> {
-    lane: &'a Lane,
+pub(super) struct Pass {
+    lane: Arc<Lane>,
     sent: Instant,
-    throttled: bool,
+    token: Token,
+    ended: Ended,
 }
 
-impl Pass<'_> {
-    /// EC2 answered this call with a throttle.
-    pub(super) fn throttled(&mut self) {
-        self.throttled = true;
+impl Pass {
+    /// How the call ended; a pass that is only dropped had no answer.
+    pub(super) fn end(mut self, ended: Ended) {
+        self.ended = ended;
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Pass {
     fn drop(&mut self) {
         let mut line = self.lane.line();
         line.under_way -= 1;
-        if self.throttled {
-            line.bucket.throttled(Instant::now(), self.sent);
-        }
+        let (sent, token) = (self.sent, self.token);
+        line.bucket.ended(Instant::now(), sent, token, self.ended);
         line.wake_head();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn lane(capacity: f64, refill: f64, most: usize) -> Arc<Lane> {
-        Arc::new(Lane::new(
-            Action::AttachVolume,
-            Rate { capacity, refill },
-            most,
-            Instant::now(),
-        ))
-    }
-
-    fn far() -> Instant {
-        Instant::now() + Duration::from_secs(3600)
-    }
-
-    async fn settle() {
-        for _ in 0..50 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn turns_come_in_the_order_of_arrival_at_the_rate_of_the_bucket() {
-        let lane = lane(4.0, 1.0, 100);
-        let start = Instant::now();
-        let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
-        for n in 0..20u64 {
-            let (lane, told) = (Arc::clone(&lane), told.clone());
-            tokio::spawn(async move {
-                let place = lane.place();
-                let pass = place.turn(far()).await.unwrap();
-                told.send((n, start.elapsed().as_secs_f64())).unwrap();
-                drop(pass);
-            });
-            settle().await;
-        }
-        drop(told);
-        let mut seen = Vec::new();
-        while let Some(entry) = order.recv().await {
-            seen.push(entry);
-        }
-        assert_eq!(
-            seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(),
-            (0..20).collect::<Vec<_>>()
-        );
-        // 3 at once (4 less the reserve of 1), then one each second.
-        assert!((seen[19].1 - 17.0).abs() < 0.1, "{seen:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_more_calls_are_under_way_than_allowed() {
-        let lane = lane(1000.0, 100.0, 2);
-        let (first, second) = (lane.place(), lane.place());
-        let held = first.turn(far()).await.unwrap();
-        let _also = second.turn(far()).await.unwrap();
-        let third = lane.place();
-        let late = third.turn(Instant::now() + Duration::from_secs(1)).await;
-        assert!(late.is_err());
-        drop(held);
-        assert!(third.turn(far()).await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_who_gives_up_holds_nobody_up() {
-        let lane = lane(4.0, 1.0, 100);
-        for _ in 0..3 {
-            drop(lane.place().turn(far()).await.unwrap());
-        }
-        let impatient = {
-            let lane = Arc::clone(&lane);
-            tokio::spawn(async move { lane.place().turn(far()).await.map(drop) })
-        };
-        settle().await;
-        let patient = {
-            let lane = Arc::clone(&lane);
-            tokio::spawn(async move { lane.place().turn(far()).await.map(drop) })
-        };
-        settle().await;
-        let start = Instant::now();
-        impatient.abort();
-        patient.await.unwrap().unwrap();
-        assert!(
-            start.elapsed() <= Duration::from_millis(1100),
-            "{:?}",
-            start.elapsed()
-        );
-        assert_eq!(lane.level(Instant::now()).waiting, 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_throttled_call_keeps_its_place() {
-        let lane = lane(4.0, 1.0, 100);
-        let early = lane.place();
-        let mut pass = early.turn(far()).await.unwrap();
-        let later = {
-            let lane = Arc::clone(&lane);
-            let _ = lane.place();
-            tokio::spawn(async move {
-                let place = lane.place();
-                // Tokens are left, so this one passes at once.
-                place.turn(far()).await.map(drop)
-            })
-        };
-        later.await.unwrap().unwrap();
-        pass.throttled();
-        drop(pass);
-        let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
-        {
-            let (lane, told) = (Arc::clone(&lane), told.clone());
-            tokio::spawn(async move {
-                let place = lane.place();
-                let _pass = place.turn(far()).await.unwrap();
-                told.send("newcomer").unwrap();
-            });
-        }
-        settle().await;
-        let again = async {
-            let _pass = early.turn(far()).await.unwrap();
-            told.send("throttled").unwrap();
-        };
-        again.await;
-        assert_eq!(order.recv().await, Some("throttled"));
-        assert_eq!(order.recv().await, Some("newcomer"));
-    }
-}
+mod tests;

@@ -27,12 +27,14 @@ use super::zone::Zone;
 impl Ec2 {
     /// The volume, from one answer that began after this call.
     pub async fn look_volume(&self, id: &VolumeId) -> Seen<Volume> {
-        self.pollers.volumes.look(id, self.until()).await
+        let volumes = &self.pollers.volumes;
+        volumes.look(id, self.answers_by, self.until()).await
     }
 
     /// The instance, from one answer that began after this call.
     pub async fn look_instance(&self, id: &InstanceId) -> Seen<Instance> {
-        self.pollers.instances.look(id, self.until()).await
+        let instances = &self.pollers.instances;
+        instances.look(id, self.answers_by, self.until()).await
     }
 
     /// Each of the volumes, in their order, together in as few calls as EC2 takes. Not asked for again where EC2 fails.
@@ -48,7 +50,7 @@ impl Ec2 {
     /// The status checks of the instance; absent when it does not run, or does not exist.
     pub async fn look_instance_status(&self, id: &InstanceId) -> Seen<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.look(id, self.until()).await
+        statuses.look(id, None, self.until()).await
     }
 
     /// As [`Ec2::look_volumes`], of the status checks of instances.
@@ -59,17 +61,19 @@ impl Ec2 {
 
     /// The latest modification of the volume; absent when it was never modified, or does not exist.
     pub async fn look_modification(&self, id: &VolumeId) -> Seen<Modification> {
-        self.pollers.modifications.look(id, self.until()).await
+        let modifications = &self.pollers.modifications;
+        modifications.look(id, None, self.until()).await
     }
 
     /// The snapshot: one of this account, or one that another account shares with it.
     pub async fn look_snapshot(&self, id: &SnapshotId) -> Seen<Snapshot> {
-        self.pollers.snapshots.look(id, self.until()).await
+        let snapshots = &self.pollers.snapshots;
+        snapshots.look(id, None, self.until()).await
     }
 
     /// The status of the volume. EC2's own data may be minutes old.
     pub async fn look_volume_status(&self, id: &VolumeId) -> Seen<VolumeStatus> {
-        self.pollers.statuses.look(id, self.until()).await
+        self.pollers.statuses.look(id, None, self.until()).await
     }
 
     /// Hands each fresh answer about the volume to `judge` until it breaks; `None` when `deadline` comes first. `watched` is what was just
@@ -83,7 +87,10 @@ impl Ec2 {
     ) -> Option<R> {
         let usual = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
-        volumes.watch(id, Some(usual), deadline, judge).await
+        let waited = self.waited();
+        volumes
+            .watch(id, Some(usual), waited, deadline, judge)
+            .await
     }
 
     /// As [`Ec2::watch_volume`], of an instance.
@@ -95,7 +102,7 @@ impl Ec2 {
     ) -> Option<R> {
         self.pollers
             .instances
-            .watch(id, None, deadline, judge)
+            .watch(id, None, self.waited(), deadline, judge)
             .await
     }
 
@@ -108,7 +115,7 @@ impl Ec2 {
     ) -> Option<R> {
         self.pollers
             .modifications
-            .watch(id, None, deadline, judge)
+            .watch(id, None, self.waited(), deadline, judge)
             .await
     }
 
@@ -121,7 +128,7 @@ impl Ec2 {
     ) -> Option<R> {
         self.pollers
             .snapshots
-            .watch(id, None, deadline, judge)
+            .watch(id, None, self.waited(), deadline, judge)
             .await
     }
 
@@ -132,7 +139,10 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&Seen<VolumeStatus>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.statuses.watch(id, None, deadline, judge).await
+        self.pollers
+            .statuses
+            .watch(id, None, self.waited(), deadline, judge)
+            .await
     }
 
     /// The volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind creation by seconds.
@@ -143,7 +153,7 @@ impl Ec2 {
         let seen = self
             .pollers
             .volumes_by_name
-            .look(&name.to_owned(), self.until())
+            .look(&name.to_owned(), None, self.until())
             .await;
         Ok(seen.known()?.unwrap_or_default())
     }
@@ -156,7 +166,7 @@ impl Ec2 {
         let seen = self
             .pollers
             .snapshots_by_name
-            .look(&name.to_owned(), self.until())
+            .look(&name.to_owned(), None, self.until())
             .await;
         Ok(seen.known()?.unwrap_or_default())
     }

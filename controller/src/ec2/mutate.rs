@@ -1,7 +1,10 @@
 //! Changing volumes and tags. Each call is sent once by the SDK; [`retry`](super::retry) says when it is sent again.
 
+use std::time::Duration;
+
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
+use tokio::time::Instant;
 
 use super::action::Action;
 use super::call::Tries;
@@ -12,6 +15,9 @@ use super::modification::Modification;
 use super::read::Incomplete;
 use super::request::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
 use super::volume::{Attachment, Volume};
+
+/// A detach is sent on facts that EC2 gave so long ago, or later.
+const FACTS_HOLD: Duration = Duration::from_secs(2);
 
 mod iops;
 mod power;
@@ -66,9 +72,11 @@ impl Ec2 {
                 false => Err(Ec2Error::unwanted(action)),
             }
         };
-        self.core
-            .call(action, self.until(), Tries::Several, send_if_wanted)
-            .await
+        let (until, tries) = (self.until(), Tries::Several);
+        match self.place.as_ref().filter(|place| place.action() == action) {
+            Some(place) => self.core.call_at(place, until, tries, send_if_wanted).await,
+            None => self.core.call(action, until, tries, send_if_wanted).await,
+        }
     }
 
     /// Makes a volume. It answers as soon as EC2 accepts; the volume is then `creating`.
@@ -192,18 +200,24 @@ impl Ec2 {
         .await
     }
 
-    /// Detaches a volume from one instance. It answers as soon as EC2 accepts; the attachment is then `detaching`.
+    /// Detaches a volume from one instance, on facts that EC2 gave at `decided`. It answers as soon as EC2 accepts; the attachment is then
+    /// `detaching`.
     ///
     /// # Errors
-    /// As [`Ec2Error`] says; after one that may have happened, look at the volume.
+    /// [`Stale`](Ec2ErrorKind::Stale) when the turn, or a retry, comes so late that an instance may have been stopped and started since: decide
+    /// anew. As [`Ec2Error`] says; after one that may have happened, look at the volume.
     pub async fn detach_volume(
         &self,
         volume: &VolumeId,
         instance: &InstanceId,
         force: Force,
+        decided: Instant,
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::DetachVolume;
         self.change(action, || async {
+            if decided.elapsed() > FACTS_HOLD {
+                return Err(Ec2Error::stale(action));
+            }
             let output = sending!(
                 action,
                 self.core

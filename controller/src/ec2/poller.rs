@@ -112,12 +112,18 @@ impl<S: Source> Poller<S> {
         }))
     }
 
-    /// One answer from a call that begins after this one, asked for again while failures may pass and time is left.
-    pub(super) async fn look(&self, key: &S::Key, deadline: Instant) -> Seen<S::Value> {
+    /// One answer from a call that begins after this one, asked for again while failures may pass and time is left. `needed` is when the answer
+    /// is needed, if not at once: until then it comes with a call for somebody else, if there is one.
+    pub(super) async fn look(
+        &self,
+        key: &S::Key,
+        needed: Option<Instant>,
+        deadline: Instant,
+    ) -> Seen<S::Value> {
         let mut made = 0;
         let mut last = None;
         loop {
-            let asked = self.ask(key.clone());
+            let asked = self.ask(key.clone(), needed);
             match tokio::time::timeout_at(deadline, asked).await {
                 Err(_) => {
                     return Seen::Unknown(
@@ -147,7 +153,7 @@ impl<S: Source> Poller<S> {
             }
         }
         self.register(since, |waiting| {
-            let line_up = |key: &S::Key| waiting.look(key.clone(), since);
+            let line_up = |key: &S::Key| waiting.look(key.clone(), since, since);
             keys.iter().map(line_up).collect()
         })
     }
@@ -155,11 +161,12 @@ impl<S: Source> Poller<S> {
     /// Hands each fresh answer to `judge` until it breaks; `None` when the deadline comes first.
     ///
     /// Whoever watches rides along with every call from now on. When a call is made for them alone follows from how long such changes
-    /// took: what is watched for began a moment ago.
+    /// took: what is watched for began a moment ago. Whoever has `waited` long before does not mind to wait a little longer.
     pub(super) async fn watch<R>(
         &self,
         key: &S::Key,
         usual: Option<&Arc<Usual>>,
+        waited: Duration,
         deadline: Instant,
         mut judge: impl FnMut(&Seen<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
@@ -169,6 +176,7 @@ impl<S: Source> Poller<S> {
         let watcher = Watcher {
             key: key.clone(),
             usual: Arc::clone(usual),
+            waited,
             began,
             asked: began,
             on_its_way: None,
@@ -193,9 +201,12 @@ impl<S: Source> Poller<S> {
         }
     }
 
-    async fn ask(&self, key: S::Key) -> Seen<S::Value> {
+    async fn ask(&self, key: S::Key, needed: Option<Instant>) -> Seen<S::Value> {
         let since = Instant::now();
-        let answered = self.register(since, |waiting| waiting.look(key, since));
+        let answered = self.register(since, |waiting| {
+            let needed = needed.map_or(since, |at| waiting.to_be_sent(at).max(since));
+            waiting.look(key, since, needed)
+        });
         answered.await.unwrap_or_else(|_| abandoned::<S>())
     }
 
@@ -292,7 +303,8 @@ impl<S: Source> Inner<S> {
 
     fn step(&self, now: Instant) -> Step<S> {
         let mut state = self.state();
-        let urgent = state.waiting.has_lookers();
+        let needed = state.waiting.needed();
+        let urgent = needed.is_some_and(|at| at <= now);
         if state.waiting.is_empty() {
             state.running = false;
             return Step::End;
@@ -310,6 +322,9 @@ impl<S: Source> Inner<S> {
         // Before the pace allows a call, what one is worth is not looked at: until then many more may have come.
         if !urgent && at <= now {
             at = state.waiting.worth_it(now, |at| state.pace.worth(at));
+        }
+        if let Some(needed) = needed.filter(|_| !urgent) {
+            at = at.min(needed.max(state.earliest));
         }
         state.next = at;
         if at > now {

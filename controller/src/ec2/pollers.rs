@@ -34,8 +34,7 @@ impl Pollers {
     pub(super) fn new(core: &Arc<Core>) -> Self {
         let shared = || Arc::clone(core);
         let budget = |action: Action| {
-            let rate = core.settings.rates.get(&action).copied();
-            let rate = rate.unwrap_or_else(|| action.documented_rate());
+            let rate = core.settings.rate(action);
             Arc::new(Budget::new(rate, Instant::now()))
         };
         let (volume_zones, instance_zones) = (Zones::default(), Zones::default());

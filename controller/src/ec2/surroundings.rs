@@ -9,6 +9,7 @@ use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use super::action::{Action, Rate};
+use super::bucket::Ceiling;
 use crate::known_bug::KnownBug;
 use crate::metrics::Metrics;
 
@@ -27,8 +28,10 @@ pub struct Settings {
     pub profile_files: bool,
     /// What `AWS_EXECUTION_ENV` would say: `aws-ebs-csi-driver-v1.2.3[-extra]`.
     pub execution_environment: String,
-    /// Buckets that differ from the documented ones.
+    /// Buckets that are not taken to be the documented ones at first.
     pub rates: BTreeMap<Action, Rate>,
+    /// What is never exceeded, whatever EC2 accepts.
+    pub max_rates: BTreeMap<Action, Rate>,
     /// The most calls of one action that are under way at once.
     pub calls_in_flight: usize,
     /// How long a connection may take to be made.
@@ -54,12 +57,30 @@ impl Default for Settings {
             profile_files: true,
             execution_environment: format!("aws-ebs-csi-driver-v{}", env!("CARGO_PKG_VERSION")),
             rates: BTreeMap::new(),
+            max_rates: BTreeMap::new(),
             calls_in_flight: 100,
             connect_timeout: Duration::from_secs(3),
             call_timeout: Duration::from_secs(15),
             patience: Duration::from_secs(60),
             seed: 0,
             known_bug: None,
+        }
+    }
+}
+
+impl Settings {
+    /// What is taken for the action's bucket at first.
+    pub(super) fn rate(&self, action: Action) -> Rate {
+        let rate = self.rates.get(&action).copied();
+        rate.unwrap_or_else(|| action.documented_rate())
+    }
+
+    /// How far that may rise. Reads do not learn upwards: half of their first refill is enough, and the rest is for other clients of the account.
+    pub(super) fn ceiling(&self, action: Action) -> Ceiling {
+        match self.max_rates.get(&action) {
+            Some(rate) => Ceiling::Rate(*rate),
+            None if action.is_read() => Ceiling::Start,
+            None => Ceiling::Open,
         }
     }
 }

@@ -16,6 +16,8 @@ const SPREAD: f64 = 0.1;
 const YOUNG: f64 = 0.1;
 /// Nobody is asked about again before so much of the time that they have waited has passed: late by a fiftieth is not late.
 const FINEST: f64 = 0.02;
+/// Of the time that they had waited before, for their turn, this much has to pass as well.
+const FINEST_AFTER_QUEUE: f64 = 0.03;
 /// But after this, in seconds, however long they have waited.
 const SLOWEST: f64 = 3.0;
 
@@ -75,10 +77,12 @@ impl Usual {
         });
     }
 
-    /// How late, in seconds, a poll at the age `to` is expected to find the end of a change that a poll at the age `from` found running.
-    pub(super) fn lateness(&self, from: Duration, to: Duration) -> f64 {
+    /// How late, in seconds, a poll at the age `to` is expected to find the end of a change that a poll at the age `from` found running, for
+    /// somebody who had `waited` before it began.
+    pub(super) fn lateness(&self, waited: Duration, from: Duration, to: Duration) -> f64 {
         let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
-        if to - from < (from * FINEST).min(SLOWEST) {
+        let finest = from * FINEST + waited.as_secs_f64() * FINEST_AFTER_QUEUE;
+        if to - from < finest.min(SLOWEST) {
             return 0.0;
         }
         // The part `young / (age + YOUNG)` goes on beyond an age: the part that has ended, integrated.
@@ -126,7 +130,7 @@ mod tests {
     /// When a poll is worth it, after one at `from`.
     fn next(usual: &Usual, from: u64) -> u64 {
         (from..)
-            .find(|to| usual.lateness(ms(from), ms(*to)) >= 0.01)
+            .find(|to| usual.lateness(ms(0), ms(from), ms(*to)) >= 0.01)
             .unwrap()
     }
 
@@ -158,6 +162,16 @@ mod tests {
     }
 
     #[test]
+    fn who_waited_in_a_queue_is_asked_about_less() {
+        let unknown = Usual::default();
+        let soon = ms(500);
+        assert!(unknown.lateness(ms(0), ms(0), soon) > 0.1);
+        assert!(unknown.lateness(ms(10_000), ms(0), soon) > 0.1);
+        assert_eq!(unknown.lateness(ms(20_000), ms(0), soon), 0.0);
+        assert!(unknown.lateness(ms(3_600_000), ms(0), ms(3000)) > 1.0);
+    }
+
+    #[test]
     fn a_kind_that_became_faster_is_noticed() {
         let usual = that_took([3000; 48]);
         assert!(next(&usual, 0) < 1500, "{}", next(&usual, 0));
@@ -172,8 +186,8 @@ mod tests {
         fn who_waits_longer_is_later(took in proptest::collection::vec(1u64..10_000, 0..60), from in 0u64..20_000, to in 0u64..5000, more in 0u64..5000) {
             let usual = that_took(took);
             let (first, second) = (
-                usual.lateness(ms(from), ms(from + to)),
-                usual.lateness(ms(from), ms(from + to + more)),
+                usual.lateness(ms(0), ms(from), ms(from + to)),
+                usual.lateness(ms(0), ms(from), ms(from + to + more)),
             );
             prop_assert!(first >= -1e-12 && second >= first - 1e-12, "{first} {second}");
             // Nobody is later than the time since the last poll.

@@ -1,5 +1,7 @@
 //! A volume leaves a node only when what EC2 shows proves that it may.
 
+use std::time::Duration;
+
 use ebs_csi_controller::safe_detach::Mode;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -89,6 +91,44 @@ async fn what_ec2_shows_off_is_let_go_in_every_mode() {
         driver.unpublish(&id, NODE_1).await.unwrap();
         assert_eq!(driver.world.calls("DetachVolume"), 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_throttled_detach_is_decided_anew() {
+    let driver = under(Mode::Enforce).await;
+    let id = attached(&driver).await;
+    power(&driver, "stop", json!({ "at_once": true }));
+    let limit = |limits: Value| {
+        driver
+            .world
+            .command(|control| control.put("/v1/limits", &limits));
+    };
+    let none = json!({ "capacity": 0, "refill": 0.001 });
+    limit(json!({ "enabled": true, "actions": { "DetachVolume": none } }));
+    let detach = async {
+        let detach = driver.unpublish(&id, NODE_1).await;
+        refused(detach, "no-word");
+    };
+    let started = async {
+        while driver.world.calls("DetachVolume") == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        power(&driver, "start", json!({ "at_once": true }));
+        // Longer than facts hold: EC2 takes the next request.
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        limit(json!({ "enabled": false }));
+    };
+    tokio::join!(detach, started);
+    let journal = driver
+        .world
+        .command(|control| control.get("/v1/journal?limit=1000"));
+    let records = journal["records"].as_array().unwrap();
+    let detaches = records.iter().filter(|r| r["action"] == "DetachVolume");
+    let sent: Vec<_> = detaches.map(|record| &record["status"]).collect();
+    assert!(
+        !sent.is_empty() && sent.iter().all(|status| **status == 503),
+        "{sent:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, ModifyVolume, Seen, Sent, Set
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::VolumeId;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::world::{World, access, small, token};
 use crate::{device, nobody, node_a, snapshot_of};
@@ -135,7 +136,7 @@ async fn a_lost_reply_of_a_change_without_a_token_is_the_callers_to_judge() {
                 .map(drop)
                 .unwrap_err(),
             "DetachVolume" => ec2
-                .detach_volume(&volume.id, &node_a(), Force::No)
+                .detach_volume(&volume.id, &node_a(), Force::No, Instant::now())
                 .await
                 .map(drop)
                 .unwrap_err(),

@@ -10,6 +10,7 @@ use ebs_csi_controller::ec2::{
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::SnapshotId;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::world::{World, soon, token};
 use crate::{device, node_a, snapshot_of};
@@ -136,7 +137,7 @@ async fn every_call_does_what_it_says() {
         BTreeMap::from([("a".to_owned(), String::new())])
     );
 
-    ec2.detach_volume(&volume.id, &node_a(), Force::No)
+    ec2.detach_volume(&volume.id, &node_a(), Force::No, Instant::now())
         .await
         .unwrap();
     ec2.watch_volume(&volume.id, Watched::Detachment, soon(), |seen| {
@@ -148,7 +149,7 @@ async fn every_call_does_what_it_says() {
     .await
     .unwrap();
     let gone = ec2
-        .detach_volume(&volume.id, &node_a(), Force::No)
+        .detach_volume(&volume.id, &node_a(), Force::No, Instant::now())
         .await
         .unwrap_err();
     assert_eq!(gone.kind, Ec2ErrorKind::IncorrectState);

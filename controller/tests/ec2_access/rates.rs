@@ -60,7 +60,8 @@ async fn a_burst_beyond_the_bucket_is_spread_and_hardly_throttled() {
     let (world, _) = burst(json!({ "capacity": 20, "refill": 50 }), believed, 150).await;
     let (calls, throttled) = calls(&world, "CreateVolume");
     assert_eq!(calls - throttled, 150);
-    assert!(throttled <= 1, "{throttled} of {calls} were throttled");
+    // A few, when the calls first go beyond the bucket.
+    assert!(throttled <= 4, "{throttled} of {calls} were throttled");
     // What EC2 grants is used: 20 at once, and 130 by 50 a second.
     assert!(begun.elapsed() < Duration::from_secs(4));
 }
@@ -85,6 +86,49 @@ async fn a_bucket_that_others_have_emptied_is_learned_and_every_call_succeeds() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_larger_bucket_than_thought_is_found_and_used() {
+    // Ten times what is thought: 200 at once and 500 a second.
+    let believed = Rate {
+        capacity: 20.0,
+        refill: 50.0,
+    };
+    let begun = Instant::now();
+    let (world, ec2) = burst(json!({ "capacity": 200, "refill": 500 }), believed, 1000).await;
+    let (calls, throttled) = calls(&world, "CreateVolume");
+    assert_eq!(calls - throttled, 1000);
+    assert!(throttled <= 20, "{throttled} of {calls} were throttled");
+    // 1.6 s are the least, and 19.6 s what the bucket that was thought of takes.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let (_, level) = ec2
+        .levels()
+        .into_iter()
+        .find(|(action, _)| *action == Action::CreateVolume)
+        .unwrap();
+    assert!(level.refill > 200.0, "{level:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ceiling_holds_where_ec2_would_accept_more() {
+    let world = InProcess::new(json!({ "profile": "fast" }));
+    let most = Rate {
+        capacity: 10.0,
+        refill: 5.0,
+    };
+    let settings = Settings {
+        max_rates: BTreeMap::from([(Action::DeleteVolume, most)]),
+        ..Settings::default()
+    };
+    let ec2 = world.access_with(settings).await;
+    let begun = Instant::now();
+    for _ in 0..30 {
+        let _ = ec2.delete_volume(&nobody()).await;
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(4));
+    assert_eq!(calls(&world, "DeleteVolume").1, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attach_does_not_wait_behind_detaches() {
     let slow = Rate {
         capacity: 2.0,
@@ -92,7 +136,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
     };
     let world = InProcess::new(json!({ "profile": "fast" }));
     let settings = Settings {
-        rates: BTreeMap::from([(Action::DetachVolume, slow)]),
+        max_rates: BTreeMap::from([(Action::DetachVolume, slow)]),
         ..Settings::default()
     };
     let ec2 = world.access_with(settings).await;
@@ -107,9 +151,11 @@ async fn an_attach_does_not_wait_behind_detaches() {
     let detaches: Vec<_> = (0..300)
         .map(|_| {
             let (ec2, id) = (ec2.clone(), volume.id.clone());
-            tokio::spawn(
-                async move { ec2.detach_volume(&id, &node_a(), Force::No).await.map(drop) },
-            )
+            tokio::spawn(async move {
+                ec2.detach_volume(&id, &node_a(), Force::No, Instant::now())
+                    .await
+                    .map(drop)
+            })
         })
         .collect();
     let waiting = || {
@@ -140,7 +186,7 @@ async fn waiting_for_a_turn_ends_at_the_deadline_and_nothing_is_sent() {
     };
     let world = InProcess::new(json!({ "profile": "fast" }));
     let settings = Settings {
-        rates: BTreeMap::from([(Action::DeleteVolume, rate)]),
+        max_rates: BTreeMap::from([(Action::DeleteVolume, rate)]),
         ..Settings::default()
     };
     let ec2 = world.access_with(settings).await;

@@ -7,6 +7,7 @@ mod contestant;
 mod detaches;
 mod load;
 mod memory;
+mod rates;
 mod safe_detach;
 mod simulator;
 mod start;
@@ -42,13 +43,14 @@ impl Wanted {
 }
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: [&str; 9] = [
+pub const MEASUREMENTS: [&str; 10] = [
     "start",
     "memory",
     "ceiling",
     "added",
     "detaches",
     "burst",
+    "rates",
     "safe-detach",
     "simulator",
     "growth",
@@ -80,6 +82,7 @@ pub async fn measure(
             "added" => added::measure(&contestants, extent).await?,
             "detaches" => detaches::measure(&contestants, extent).await?,
             "safe-detach" => safe_detach::measure(&contestants[0], extent).await?,
+            "rates" => rates::measure(&contestants, extent).await?,
             "burst" => burst::measure(&contestants, extent).await?,
             "simulator" => simulator::measure(&contestants[0], extent).await?,
             // Another driver may take a second for each call: a day for a million.

@@ -5,6 +5,7 @@
 {{- $safe := dict "name" "ebs-csi-safe-detach" -}}
 {{- $env = append $env (dict "name" "SAFE_DETACH_GATE" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "gate") $safe))) -}}
 {{- $env = append $env (dict "name" "SAFE_DETACH_MODE" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "mode") $safe))) -}}
+{{- $env = append $env (dict "name" "FAILOVER" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "failover") $safe))) -}}
 {{- with $controller.region -}}
   {{- $env = append $env (dict "name" "AWS_REGION" "value" .) -}}
 {{- end -}}

@@ -43,6 +43,9 @@
 {{- if and (ne $failover "off") (eq $mode "off") -}}
   {{- fail (printf "safeDetach.failover %s needs safeDetach.mode ec2-only or enforce: without it nothing is proved" $failover) -}}
 {{- end -}}
+{{- if and (eq $failover "kep") (ne $mode "enforce") -}}
+  {{- fail "safeDetach.failover kep needs safeDetach.mode enforce: otherwise a node that runs and is cut off loses its volumes while it writes to them" -}}
+{{- end -}}
 {{- if and (ne $fence "off") (eq $failover "off") -}}
   {{- fail (printf "safeDetach.fence %s needs safeDetach.failover: nobody would ask for a fence" $fence) -}}
 {{- end -}}

@@ -428,6 +428,10 @@ fn each_refusal_names_its_key_and_next_step() {
             &["safeDetach.failover", "safeDetach.mode"],
         ),
         (
+            "safeDetach.gate=true,safeDetach.mode=ec2-only,safeDetach.failover=kep",
+            &["safeDetach.failover", "enforce"],
+        ),
+        (
             "safeDetach.fence=stop",
             &["safeDetach.fence", "safeDetach.failover"],
         ),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +65,11 @@ impl Identity {
     /// Sends a signal, if it is still that process.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         match (self.alive(), Pid::from_raw(self.pid)) {
-            (true, Some(pid)) => Ok(kill_process(pid, signal)?),
+            (true, Some(pid)) => match kill_process(pid, signal) {
+                // It has ended since.
+                Err(Errno::SRCH) => Ok(()),
+                sent => Ok(sent?),
+            },
             _ => Ok(()),
         }
     }

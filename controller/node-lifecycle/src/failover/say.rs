@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use ebs_csi_safe_detach::lifecycle::{Intent, Phase};
 
 use super::{Failover, Suspect, fencing};
-use crate::seen::Refused;
 use crate::tell::{About, Tale};
 
 impl Failover {
@@ -55,25 +54,6 @@ impl Failover {
             Intent::Nudge { .. } => return,
         };
         self.tell(suspect, tale, &note);
-    }
-
-    pub(super) fn say_refused(&self, all: &[Refused]) {
-        for Refused {
-            name, uid, token, ..
-        } in all
-        {
-            let mut note = format!(
-                "the detach is refused ({token}); status.detachError has the reason and the next step"
-            );
-            if !self.tables.is_identified(name) {
-                note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
-            }
-            let about = About::Attachment {
-                name: name.clone(),
-                uid: uid.clone(),
-            };
-            self.teller.tell(about, Tale::Refused, &note);
-        }
     }
 
     pub(super) fn tell(&self, suspect: &Suspect, tale: Tale, note: &str) {

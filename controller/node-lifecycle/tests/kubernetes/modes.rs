@@ -27,9 +27,10 @@ async fn as_proposed(world: &World<'_>) -> Outcome {
     let (instance, other) = (world.node(from).await?, world.node(to).await?);
     let handle = world.volume("kep").await?;
     world.run_pod("kep-0", from, &["kep"]).await?;
-    world
-        .driver
-        .change_lifecycle(world.kubeconfig, &["--failover=kep"])?;
+    world.driver.change_lifecycle(
+        world.kubeconfig,
+        &["--failover=kep", "--safe-detach=enforce"],
+    )?;
     world.nodes.silence(from);
     world.is_lost(from).await?;
     world.pod_is_gone("kep-0").await?;

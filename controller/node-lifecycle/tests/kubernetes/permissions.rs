@@ -16,6 +16,10 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("each_permission_is_needed", each_is_needed(world)),
         Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
         Scenario::new(
+            "the_policy_keeps_our_taint_off_ready_nodes",
+            not_while_ready(world),
+        ),
+        Scenario::new(
             "the_startup_taint_may_only_be_taken_off",
             startup_taint(world),
         ),
@@ -73,7 +77,18 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
             &format!("{what}: allowed is {allowed}; {patched:?}"),
         )?;
     }
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "0"}]);
     let rows = [
+        (
+            "an owner",
+            json!({"metadata": {"ownerReferences": owner}}),
+            false,
+        ),
+        (
+            "a finalizer",
+            json!({"metadata": {"finalizers": ["example.com/x"]}}),
+            false,
+        ),
         ("cordon", json!({"spec": {"unschedulable": true}}), false),
         (
             "a label",
@@ -105,6 +120,37 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// As node-lifecycle's user: a Ready node is not given its taint, and keeps or loses one that it has.
+async fn not_while_ready(world: &World<'_>) -> Outcome {
+    let name = "tainted";
+    world.nodes.create_nameless(name).await?;
+    let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
+    let admin = world.all_nodes();
+    let how = PatchParams::default();
+    let ours = json!([{"key": "node.kubernetes.io/out-of-service", "value": "ebs-safe-detach", "effect": "NoExecute"}]);
+    let taints = |taints: &Value| Patch::Merge(json!({"spec": {"taints": taints}}));
+    let none = json!([]);
+    let rows = [
+        ("to add it while Ready", "True", &none, &ours, false),
+        ("to add it while not Ready", "False", &none, &ours, true),
+        ("to add it while unknown", "Unknown", &none, &ours, true),
+        ("to take it off while Ready", "True", &ours, &none, true),
+    ];
+    for (what, ready, before, after, allowed) in rows {
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        let set = admin.patch_status(name, &how, &Patch::Merge(status)).await;
+        set.map_err(|e| e.to_string())?;
+        let set = admin.patch(name, &how, &taints(before)).await;
+        set.map_err(|e| e.to_string())?;
+        let patched = lifecycle.patch(name, &how, &taints(after)).await;
+        must(
+            patched.is_ok() == allowed,
+            &format!("{what}: allowed is {allowed}; {patched:?}"),
+        )?;
+    }
+    world.nodes.delete(name).await
 }
 
 /// As node-lifecycle's user, on a node where the driver is not registered, so that nobody else

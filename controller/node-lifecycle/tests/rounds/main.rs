@@ -136,14 +136,37 @@ async fn more_suspects_than_ec2_takes_at_once_are_asked_about_in_turns_that_come
     assert_eq!(next, EVERY / 2);
 }
 
+/// The retries beside that failover; without any failover they run as well.
+fn retries_of(failover: &Failover) -> Retries {
+    let words = Words::new(
+        failover.client.clone(),
+        Arc::clone(&failover.tables),
+        Arc::new(LeaseAges::default()),
+        Arc::default(),
+    );
+    Retries {
+        client: failover.client.clone(),
+        namespace: failover.namespace.clone(),
+        tables: Arc::clone(&failover.tables),
+        words,
+        controller: failover.controller.clone(),
+        leader: Arc::clone(&failover.leader),
+        metrics: Arc::default(),
+        teller: Arc::clone(&failover.teller),
+        known: Default::default(),
+        looks: 0,
+    }
+}
+
 #[tokio::test]
 async fn a_refused_detach_is_said_once_on_its_attachment() {
     let api = Api::of(3, 0);
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
-    world.failover.round().await;
-    world.failover.round().await;
-    drop(world.failover);
+    let mut retries = retries_of(&world.failover);
+    retries.look().await;
+    retries.look().await;
+    drop((retries, world.failover));
     world.telling.await.expect("all is said");
     let events = lock(&world.api).events.clone();
     let said: Vec<_> = events
@@ -161,24 +184,7 @@ async fn a_refused_detach_on_a_ready_node_is_tried_again() {
     let api = Api::of(3, 0);
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
-    let failover = world.failover;
-    let words = Words::new(
-        failover.client.clone(),
-        Arc::clone(&failover.tables),
-        Arc::new(LeaseAges::default()),
-        Arc::default(),
-    );
-    let mut retries = Retries {
-        client: failover.client.clone(),
-        namespace: failover.namespace.clone(),
-        tables: Arc::clone(&failover.tables),
-        words,
-        controller: failover.controller.clone(),
-        leader: Arc::clone(&failover.leader),
-        metrics: Arc::default(),
-        known: Default::default(),
-        looks: 0,
-    };
+    let mut retries = retries_of(&world.failover);
     // No renewal of its lease was seen, so the node has no word: the controller is asked, which says
     // that the instance is off, at every second look.
     assert_eq!(retries.look().await, 0);

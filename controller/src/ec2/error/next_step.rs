@@ -73,7 +73,8 @@ pub(super) fn of(kind: Kind, code: Option<&str>) -> Option<&'static str> {
         | Kind::ModificationNotFound
         | Kind::DryRun
         | Kind::Deadline
-        | Kind::Unwanted => return None,
+        | Kind::Unwanted
+        | Kind::Stale => return None,
     })
 }
 

@@ -80,9 +80,12 @@ async fn an_idle_poller_asks_at_once_and_then_falls_silent() {
     let (poller, memory) = poller();
     memory.with(|m| m.values.insert(1, 10));
     let start = Instant::now();
-    assert_eq!(poller.look(&1, after(60)).await.present(), Some(&10));
+    assert_eq!(poller.look(&1, None, after(60)).await.present(), Some(&10));
     assert_eq!(start.elapsed(), Duration::from_millis(100));
-    assert!(matches!(poller.look(&2, after(60)).await, Seen::Absent));
+    assert!(matches!(
+        poller.look(&2, None, after(60)).await,
+        Seen::Absent
+    ));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(memory.calls.load(Ordering::Relaxed), 2);
 }
@@ -96,7 +99,7 @@ async fn those_who_ask_together_share_one_call() {
     let looks: Vec<_> = (0..300u32)
         .map(|n| {
             let poller = poller.clone();
-            tokio::spawn(async move { poller.look(&(n % 150), after(60)).await })
+            tokio::spawn(async move { poller.look(&(n % 150), None, after(60)).await })
         })
         .collect();
     for (n, look) in looks.into_iter().enumerate() {
@@ -111,12 +114,12 @@ async fn an_answer_does_not_count_for_who_asked_after_its_call_began() {
     memory.with(|m| m.values.insert(1, 1));
     let early = {
         let poller = poller.clone();
-        tokio::spawn(async move { poller.look(&1, after(60)).await })
+        tokio::spawn(async move { poller.look(&1, None, after(60)).await })
     };
     tokio::time::sleep(Duration::from_millis(50)).await;
     // The first call is under way with the old value.
     memory.with(|m| m.values.insert(1, 2));
-    let late = poller.look(&1, after(60)).await;
+    let late = poller.look(&1, None, after(60)).await;
     assert_eq!(early.await.unwrap().present(), Some(&1));
     assert_eq!(late.present(), Some(&2));
 }
@@ -127,7 +130,7 @@ async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
     let looks: Vec<_> = (0..950u32)
         .map(|key| {
             let poller = poller.clone();
-            tokio::spawn(async move { poller.look(&key, after(60)).await })
+            tokio::spawn(async move { poller.look(&key, None, after(60)).await })
         })
         .collect();
     for look in looks {
@@ -177,16 +180,16 @@ async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
             Ec2ErrorKind::Unreadable,
         ]);
     });
-    assert_eq!(poller.look(&1, after(60)).await.present(), Some(&1));
+    assert_eq!(poller.look(&1, None, after(60)).await.present(), Some(&1));
     memory.with(|m| m.failures = VecDeque::from([Ec2ErrorKind::Unauthorized]));
-    let seen = poller.look(&1, after(60)).await;
+    let seen = poller.look(&1, None, after(60)).await;
     assert!(
         matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::Unauthorized),
         "{seen:?}"
     );
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::ServerError, 100).collect());
     let start = Instant::now();
-    let seen = poller.look(&1, after(60)).await;
+    let seen = poller.look(&1, None, after(60)).await;
     assert!(
         matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::ServerError),
         "{seen:?}"
@@ -198,7 +201,7 @@ async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
 async fn throttled_looks_wait_until_the_caller_gives_up() {
     let (poller, memory) = poller();
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
-    let seen = poller.look(&1, after(120)).await;
+    let seen = poller.look(&1, None, after(120)).await;
     assert!(
         matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::Throttled),
         "{seen:?}"
@@ -218,7 +221,7 @@ async fn a_watch_sees_each_answer_until_it_breaks() {
     let start = Instant::now();
     let mut absent = 0;
     let found = poller
-        .watch(&1, None, after(60), |seen| match seen {
+        .watch(&1, None, Duration::ZERO, after(60), |seen| match seen {
             Seen::Present(value) => ControlFlow::Break(*value),
             Seen::Absent => {
                 absent += 1;
@@ -249,7 +252,7 @@ async fn a_slow_answer_does_not_make_a_watch_blind() {
     });
     let mut last = None;
     let found = poller
-        .watch(&1, None, after(60), |seen| {
+        .watch(&1, None, Duration::ZERO, after(60), |seen| {
             last = Some(seen.present().copied());
             match seen.present() {
                 Some(value) => ControlFlow::Break(*value),
@@ -270,7 +273,9 @@ async fn a_slow_answer_does_not_make_a_watch_blind() {
 async fn a_watch_ends_at_its_deadline_and_leaves_nothing_behind() {
     let (poller, memory) = poller();
     let ended: Option<()> = poller
-        .watch(&1, None, after(5), |_| ControlFlow::Continue(()))
+        .watch(&1, None, Duration::ZERO, after(5), |_| {
+            ControlFlow::Continue(())
+        })
         .await;
     assert_eq!(ended, None);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -286,7 +291,9 @@ async fn many_who_wait_long_take_no_more_than_half_of_the_refill() {
         let poller = poller.clone();
         tokio::spawn(async move {
             poller
-                .watch(&key, None, after(300), |_| ControlFlow::<()>::Continue(()))
+                .watch(&key, None, Duration::ZERO, after(300), |_| {
+                    ControlFlow::<()>::Continue(())
+                })
                 .await
         });
     }
@@ -324,7 +331,7 @@ async fn what_takes_its_usual_time_is_asked_about_then() {
             tokio::time::sleep_until(end).await;
             setting.with(|m| m.values.insert(key, 1));
         });
-        let watched = poller.watch(&key, None, after(600), |seen| match seen {
+        let watched = poller.watch(&key, None, Duration::ZERO, after(600), |seen| match seen {
             Seen::Present(_) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         });
@@ -360,7 +367,7 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
                 for turn in 0..30u32 {
                     let key = life * 1000 + turn;
                     if turn % 3 != 0 {
-                        poller.look(&key, after(600)).await;
+                        poller.look(&key, None, after(600)).await;
                     }
                     let end = Instant::now() + Duration::from_millis(500 + random.number() % 3500);
                     let setting = Arc::clone(&memory);
@@ -375,7 +382,7 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
                     let kind = &kinds[(turn % 3) as usize];
                     assert!(
                         poller
-                            .watch(&key, Some(kind), after(600), seen)
+                            .watch(&key, Some(kind), Duration::ZERO, after(600), seen)
                             .await
                             .is_some()
                     );
@@ -404,4 +411,24 @@ async fn ends_are_seen_soon_and_half_of_the_refill_is_enough() {
         // The whole run, with what was saved up at its start.
         assert!(rate <= 10.0, "seed {seed}: {rate}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_needed_later_waits_for_company() {
+    let (poller, memory) = poller();
+    let start = Instant::now();
+    let needed = Some(after(2));
+    let alone = poller.look(&1, needed, after(60)).await;
+    assert!(matches!(alone, Seen::Absent));
+    // Its answer was there when it was needed, as far as could be known.
+    assert_eq!(start.elapsed(), Duration::from_millis(2100));
+    let calls = memory.calls.load(Ordering::Relaxed);
+    let needed = Some(after(2));
+    let (first, second) = (poller.clone(), poller.clone());
+    let patient = tokio::spawn(async move { first.look(&1, needed, after(60)).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    second.look(&2, None, after(60)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(patient.is_finished());
+    assert_eq!(memory.calls.load(Ordering::Relaxed), calls + 1);
 }

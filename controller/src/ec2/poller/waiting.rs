@@ -27,6 +27,8 @@ const EXACT: Duration = Duration::from_millis(1);
 pub(super) struct Watcher<K, V> {
     pub(super) key: K,
     pub(super) usual: Arc<Usual>,
+    /// How long it had waited when the watch began.
+    pub(super) waited: Duration,
     pub(super) began: Instant,
     /// When the latest call that asks for it began; at first, when the watch did.
     pub(super) asked: Instant,
@@ -46,6 +48,7 @@ impl<K, V> Watcher<K, V> {
             return 0.0;
         }
         self.usual.lateness(
+            self.waited,
             self.asked.duration_since(self.began),
             at.saturating_duration_since(self.began),
         )
@@ -55,6 +58,8 @@ impl<K, V> Watcher<K, V> {
 /// Who wants one answer.
 pub(super) struct Looker<V> {
     pub(super) since: Instant,
+    /// No call is made for it before.
+    needed: Instant,
     pub(super) answer: oneshot::Sender<Seen<V>>,
 }
 
@@ -94,10 +99,19 @@ impl<K, V> Default for Waiting<K, V> {
 }
 
 impl<K: Ord + Clone, V> Waiting<K, V> {
-    /// Lines up who asks since then; a call that begins later answers.
-    pub(super) fn look(&mut self, key: K, since: Instant) -> oneshot::Receiver<Seen<V>> {
+    /// Lines up who asks since then; a call that begins later answers, and one is made at `needed` if there was none.
+    pub(super) fn look(
+        &mut self,
+        key: K,
+        since: Instant,
+        needed: Instant,
+    ) -> oneshot::Receiver<Seen<V>> {
         let (answer, answered) = oneshot::channel();
-        let looker = Looker { since, answer };
+        let looker = Looker {
+            since,
+            needed,
+            answer,
+        };
         self.lookers.entry(key).or_default().push(looker);
         answered
     }
@@ -117,13 +131,26 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         self.lookers.is_empty() && self.watchers.is_empty()
     }
 
-    /// Leaves out those who have gone. Answers whether somebody wants an answer at once.
+    /// Leaves out those who have gone. Answers whether somebody asks.
     pub(super) fn has_lookers(&mut self) -> bool {
+        self.needed().is_some()
+    }
+
+    /// As [`Waiting::has_lookers`]; answers when a call must be made for the first of them.
+    pub(super) fn needed(&mut self) -> Option<Instant> {
+        let mut first: Option<Instant> = None;
         self.lookers.retain(|_, lookers| {
             lookers.retain(|looker| !looker.answer.is_closed());
+            let needed = lookers.iter().map(|looker| looker.needed).min();
+            first = first.into_iter().chain(needed).min();
             !lookers.is_empty()
         });
-        !self.lookers.is_empty()
+        first
+    }
+
+    /// When a call is to begin whose answer is needed then.
+    pub(super) fn to_be_sent(&self, needed: Instant) -> Instant {
+        needed.checked_sub(self.takes * 2).unwrap_or(needed)
     }
 
     /// When a call is worth it for those who watch: when the time by which it would be late for them all, taken together, has become what one

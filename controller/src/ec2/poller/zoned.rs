@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -62,8 +63,13 @@ where
     }
 
     /// As [`Poller::look`].
-    pub(in crate::ec2) async fn look(&self, key: &S::Key, deadline: Instant) -> Seen<S::Value> {
-        self.of(key).look(key, deadline).await
+    pub(in crate::ec2) async fn look(
+        &self,
+        key: &S::Key,
+        needed: Option<Instant>,
+        deadline: Instant,
+    ) -> Seen<S::Value> {
+        self.of(key).look(key, needed, deadline).await
     }
 
     /// One answer for each key, from calls that begin after this one; they line up together, so that as many as EC2 takes share a call. Not asked
@@ -93,9 +99,11 @@ where
         &self,
         key: &S::Key,
         usual: Option<&Arc<Usual>>,
+        waited: Duration,
         deadline: Instant,
         judge: impl FnMut(&Seen<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.of(key).watch(key, usual, deadline, judge).await
+        let poller = self.of(key);
+        poller.watch(key, usual, waited, deadline, judge).await
     }
 }

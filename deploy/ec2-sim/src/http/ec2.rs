@@ -30,13 +30,19 @@ pub(super) async fn listen(
     let socket = |e| ServeError::Socket(format!("--listen {address}"), e);
     let listener = TcpListener::bind(address).await.map_err(socket)?;
     let bound = listener.local_addr().map_err(socket)?;
-    let task = tokio::spawn(accept(Arc::clone(shared), listener, bound));
+    // Before the task first runs an outage may begin, too.
+    let outage = shared.outage.subscribe();
+    let task = tokio::spawn(accept(Arc::clone(shared), listener, bound, outage));
     lock(&shared.tasks).push(task);
     Ok(bound)
 }
 
-async fn accept(shared: Arc<Shared>, mut listener: TcpListener, address: SocketAddr) {
-    let mut outage = shared.outage.subscribe();
+async fn accept(
+    shared: Arc<Shared>,
+    mut listener: TcpListener,
+    address: SocketAddr,
+    mut outage: watch::Receiver<(u64, Duration)>,
+) {
     loop {
         tokio::select! {
             biased;

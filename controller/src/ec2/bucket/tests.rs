@@ -1,0 +1,371 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ATTACH: Rate = Rate {
+    capacity: 50.0,
+    refill: 5.0,
+};
+
+/// From the sending of a call to EC2, and as long back.
+const WAY: Duration = Duration::from_millis(15);
+const PAUSE: Duration = Duration::from_millis(75);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Other,
+    Arrival(Instant, bool),
+    Answer(Instant, bool, bool),
+    Again,
+    Turn,
+}
+
+/// Another user of EC2's bucket: from, to, and how far apart its calls are.
+type Other = (u64, u64, Duration);
+
+/// EC2's bucket, one of ours that learns it, and calls that wait all the time.
+struct Play {
+    ec2: Option<(Rate, Tokens)>,
+    ours: Bucket,
+    start: Instant,
+    /// When each call was accepted.
+    accepted: Vec<Instant>,
+    throttled: u32,
+}
+
+impl Play {
+    fn new(ec2: Option<Rate>, start: Rate, ceiling: Ceiling) -> Self {
+        let now = Instant::now();
+        Self {
+            ec2: ec2.map(|rate| (rate, Tokens::full(rate.capacity, now))),
+            ours: Bucket::new(start, ceiling, now),
+            start: now,
+            accepted: Vec::new(),
+            throttled: 0,
+        }
+    }
+
+    fn ec2_takes(&mut self, now: Instant) -> bool {
+        let Some((rate, tokens)) = &mut self.ec2 else {
+            return true;
+        };
+        tokens.flow(rate.refill, now);
+        let takes = tokens.has_one();
+        if takes {
+            tokens.level -= 1.0;
+        }
+        takes
+    }
+
+    /// Until `calls` are accepted or the time is over.
+    fn run(&mut self, calls: usize, seconds: u64, other: Option<Other>) {
+        let mut random = fractions(7);
+        let end = self.start + Duration::from_secs(seconds);
+        let mut events = BinaryHeap::from([Reverse((self.start, Event::Turn))]);
+        let at = |seconds: u64| self.start + Duration::from_secs(seconds);
+        if let Some((from, _, _)) = other {
+            events.push(Reverse((at(from), Event::Other)));
+        }
+        let until = other.map(|(_, to, _)| at(to));
+        let (mut queue, mut turn) = (calls, None);
+        while self.accepted.len() < calls
+            && let Some(Reverse((now, event))) = events.pop()
+            && now < end
+        {
+            match event {
+                Event::Other => {
+                    self.ec2_takes(now);
+                    if let Some((_, _, apart)) = other
+                        && until.is_some_and(|until| now < until)
+                    {
+                        let next = now + apart.mul_f64(0.5 + random());
+                        events.push(Reverse((next, Event::Other)));
+                    }
+                }
+                Event::Arrival(sent, beyond) => {
+                    let takes = self.ec2_takes(now);
+                    events.push(Reverse((now + WAY, Event::Answer(sent, beyond, takes))));
+                }
+                Event::Answer(sent, beyond, takes) => {
+                    let token = if beyond { Token::Beyond } else { Token::Own };
+                    if takes {
+                        self.ours.ended(now, sent, token, Ended::Accepted);
+                        self.accepted.push(now);
+                    } else {
+                        self.ours.ended(now, sent, token, Ended::Throttled);
+                        self.throttled += 1;
+                        events.push(Reverse((now + PAUSE, Event::Again)));
+                    }
+                }
+                Event::Again => queue += 1,
+                Event::Turn => {}
+            }
+            while queue > 0 {
+                match self.ours.take(now) {
+                    Ok(token) => {
+                        queue -= 1;
+                        let beyond = token == Token::Beyond;
+                        events.push(Reverse((now + WAY, Event::Arrival(now, beyond))));
+                    }
+                    Err(at) => {
+                        if turn.is_none_or(|turn| turn <= now || at < turn) {
+                            turn = Some(at);
+                            events.push(Reverse((at, Event::Turn)));
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        let last = self.accepted.last().expect("a call was accepted");
+        last.duration_since(self.start).as_secs_f64()
+    }
+
+    fn throttled_percent(&self) -> f64 {
+        let sent = f64::from(self.throttled) + count(self.accepted.len());
+        100.0 * f64::from(self.throttled) / sent
+    }
+
+    fn per_second(&self, from: u64, to: u64) -> f64 {
+        let within = |at: &&Instant| {
+            let second = at.duration_since(self.start).as_secs();
+            (from..to).contains(&second)
+        };
+        count(self.accepted.iter().filter(within).count()) / count((to - from) as usize)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// Numbers in 0..1.
+fn fractions(seed: u64) -> impl FnMut() -> f64 {
+    let random = super::super::random::Random::new(seed);
+    move || random.fraction()
+}
+
+fn drain(bucket: &mut Bucket, now: Instant) -> usize {
+    std::iter::from_fn(|| bucket.take(now).ok()).count()
+}
+
+fn rate(capacity: f64, refill: f64) -> Rate {
+    Rate { capacity, refill }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_bucket_gives_its_capacity_less_the_reserve_then_its_refill() {
+    let now = Instant::now();
+    let mut bucket = Bucket::new(ATTACH, Ceiling::Start, now);
+    assert_eq!(drain(&mut bucket, now), 45);
+    let next = bucket.take(now).unwrap_err();
+    assert_eq!(next - now, Duration::from_millis(200));
+    assert_eq!(bucket.take(next), Ok(Token::Own));
+    assert_eq!(drain(&mut bucket, now + Duration::from_secs(1000)), 45);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_throttled_burst_empties_the_bucket_and_leaves_the_rate() {
+    let now = Instant::now();
+    let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
+    let later = now + Duration::from_millis(50);
+    for _ in 0..20 {
+        bucket.ended(later, now, Token::Own, Ended::Throttled);
+    }
+    assert_eq!(bucket.level(later), 0.0);
+    assert_eq!(bucket.refill(), 5.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_it() {
+    let mut now = Instant::now();
+    let mut bucket = Bucket::new(ATTACH, Ceiling::Start, now);
+    for _ in 0..100 {
+        let sent = now + Duration::from_millis(300);
+        now = sent + Duration::from_millis(50);
+        bucket.ended(now, sent, Token::Own, Ended::Throttled);
+    }
+    let low = bucket.refill();
+    assert!((0.25..1.0).contains(&low), "{low}");
+    bucket.level(now + Duration::from_secs(60));
+    assert_eq!(bucket.refill(), 5.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_estimate_few_go_at_first_and_none_after_a_throttle() {
+    let now = Instant::now();
+    let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
+    // 45 of its own and one more.
+    assert_eq!(drain(&mut bucket, now), 46);
+    bucket.ended(now, now, Token::Beyond, Ended::Accepted);
+    bucket.ended(now, now, Token::Own, Ended::Accepted);
+    assert_eq!(drain(&mut bucket, now), 1);
+    bucket.ended(now, now, Token::Beyond, Ended::Accepted);
+    assert_eq!(drain(&mut bucket, now), 2);
+    bucket.ended(now, now, Token::Beyond, Ended::Unknown);
+    assert_eq!(drain(&mut bucket, now), 1, "no answer is no permission");
+    bucket.ended(now, now, Token::Beyond, Ended::Throttled);
+    assert_eq!(drain(&mut bucket, now), 0);
+    let before = now + REMEMBERED - Duration::from_millis(1);
+    assert_eq!(drain(&mut bucket, before), 45);
+    // Of the two at least one is under way for ever here.
+    bucket.ended(before, now, Token::Beyond, Ended::Unknown);
+    assert_eq!(drain(&mut bucket, now + REMEMBERED), 1);
+}
+
+/// EC2's bucket and what is to come of calls that all wait from the beginning.
+struct Row {
+    name: &'static str,
+    ec2: Option<Rate>,
+    start: Rate,
+    calls: usize,
+    /// At most so much longer than EC2's bucket allows.
+    times: f64,
+    seconds_more: f64,
+    /// At most so many percent are throttled.
+    throttled: f64,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_takes_what_the_account_has() {
+    let (create, attach) = (rate(100.0, 5.0), ATTACH);
+    let row = |name, ec2, start, calls, times, seconds_more, throttled| Row {
+        name,
+        ec2,
+        start,
+        calls,
+        times,
+        seconds_more,
+        throttled,
+    };
+    for row in [
+        row("default", Some(attach), attach, 1000, 1.01, 0.0, 0.8),
+        row("default", Some(create), create, 1000, 1.01, 0.0, 0.8),
+        row("default", Some(attach), attach, 5000, 1.01, 0.0, 0.5),
+        row(
+            "double",
+            Some(rate(100.0, 10.0)),
+            attach,
+            1000,
+            1.03,
+            0.0,
+            1.0,
+        ),
+        row(
+            "tenfold",
+            Some(rate(500.0, 50.0)),
+            attach,
+            2000,
+            1.05,
+            0.0,
+            0.9,
+        ),
+        row(
+            "tenfold",
+            Some(rate(1000.0, 50.0)),
+            create,
+            2000,
+            1.05,
+            0.0,
+            1.0,
+        ),
+        row(
+            "capacity",
+            Some(rate(500.0, 5.0)),
+            attach,
+            1000,
+            1.03,
+            0.0,
+            3.0,
+        ),
+        row(
+            "refill",
+            Some(rate(50.0, 100.0)),
+            attach,
+            2000,
+            3.0,
+            0.0,
+            1.0,
+        ),
+        row("half", Some(rate(25.0, 2.5)), attach, 1000, 1.03, 0.0, 5.0),
+        row("no limit", None, attach, 2000, 1.0, 4.5, 0.0),
+    ] {
+        let least = row.ec2.map_or(0.0, |rate| {
+            (count(row.calls) - rate.capacity).max(0.0) / rate.refill
+        });
+        let mut play = Play::new(row.ec2, row.start, Ceiling::Open);
+        play.run(row.calls, 100_000, None);
+        let (seconds, percent) = (play.seconds(), play.throttled_percent());
+        let said = format!(
+            "{} {}: {seconds:.1} s of {least:.1}, {percent:.2} % throttled",
+            row.name, row.calls
+        );
+        println!("{said}");
+        assert!(seconds <= least * row.times + row.seconds_more, "{said}");
+        assert!(percent <= row.throttled, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_another_user_it_takes_its_share() {
+    let mut play = Play::new(Some(ATTACH), ATTACH, Ceiling::Open);
+    // Half of the refill, from the first minute to the third.
+    let other = (60, 180, Duration::from_millis(400));
+    play.run(10_000, 300, Some(other));
+    let (alone, beside, again) = (
+        play.per_second(20, 60),
+        play.per_second(90, 180),
+        play.per_second(210, 300),
+    );
+    let percent = play.throttled_percent();
+    println!("{alone:.2}, {beside:.2}, {again:.2} a second, {percent:.2} % throttled");
+    assert!((4.5..=5.5).contains(&alone), "{alone}");
+    assert!((2.25..=2.75).contains(&beside), "{beside}");
+    assert!((4.5..=5.5).contains(&again), "{again}");
+    assert!(percent < 3.0, "{percent}");
+}
+
+proptest! {
+    #[test]
+    fn never_more_than_the_ceiling_would_give(
+        steps in proptest::collection::vec((0u64..2000, 0usize..20, 0u8..4), 1..60),
+        most in prop_oneof![Just(None), (10u32..200, 1u32..20).prop_map(Some)],
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let _guard = runtime.enter();
+        let start = Instant::now();
+        let mut now = start;
+        let most = most.map(|(capacity, refill)| rate(capacity.into(), refill.into()));
+        let ceiling = most.map_or(Ceiling::Start, Ceiling::Rate);
+        let allowed = most.unwrap_or(ATTACH);
+        let mut bucket = Bucket::new(ATTACH, ceiling, now);
+        let mut taken = 0.0;
+        for (wait, wanted, fate) in steps {
+            now += Duration::from_millis(wait);
+            for _ in 0..wanted {
+                match bucket.take(now) {
+                    Ok(token) => {
+                        taken += 1.0;
+                        let ended = match fate {
+                            0 => Ended::Throttled,
+                            1 => Ended::Unknown,
+                            _ => Ended::Accepted,
+                        };
+                        bucket.ended(now, now, token, ended);
+                    }
+                    Err(at) => prop_assert!(at > now),
+                }
+            }
+            let allowed = allowed.capacity + allowed.refill * (now - start).as_secs_f64();
+            prop_assert!(taken <= allowed + 1e-6, "{taken} of {allowed}");
+            prop_assert!(bucket.level(now) >= 0.0);
+        }
+    }
+}

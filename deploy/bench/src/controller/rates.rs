@@ -1,0 +1,185 @@
+//! What an account with other request rates than the documented ones gets, from a controller that nobody told.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ebs_csi_sandbox::World;
+use serde_json::{Value, json};
+
+use super::burst::{SCENARIO, least};
+use super::contestant::{Contestant, PER_INSTANCE, end};
+use super::load::{Sidecars, Workers, claim, pairs};
+use crate::error::BenchError;
+use crate::extent::Extent;
+use crate::figure::{Figure, Role, Statistic, Target};
+
+/// CreateVolume's documented refill per second, and how much of it the other client takes.
+const REFILL: f64 = 5.0;
+const OTHER: f64 = 2.5;
+
+pub(super) async fn measure(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = tenfold(contestants, extent).await?;
+    figures.push(without_limit(contestants, extent).await?);
+    figures.extend(beside_another(contestants, extent).await?);
+    Ok(figures)
+}
+
+async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>, BenchError> {
+    let volumes = extent.of(10, 2_000, 2_000);
+    let titled = |what: &str| format!("{what}, {volumes} volumes at ten times EC2's default rates");
+    let mut makespan = Figure::new("rates-tenfold-makespan", &titled("time to create and attach all"), "s")
+        .target(Target::at_most(Statistic::Median, 1.3).times_the_bound())
+        .note("As the burst at default rates, with 1,000 + 1,000 workers and without a flag about rates. The bound follows from the token buckets: AttachVolume holds 500 and gains 50 a second.");
+    let mut throttled = Figure::new(
+        "rates-tenfold-throttled",
+        &titled("share of EC2's mutating requests that were throttled"),
+        "%",
+    )
+    .target(Target::at_most(Statistic::Greatest, 1.0));
+    for contestant in contestants {
+        let scenario = format!("{SCENARIO}[limits]\nscale = 10.0\n");
+        let world = contestant
+            .world(volumes.div_ceil(PER_INSTANCE), &scenario)
+            .await?;
+        let (seconds, statistics) = burst(&world, 1_000, volumes).await?;
+        end(world).await?;
+        let share = |action| throttled_share(&statistics, &[action]);
+        makespan = makespan.row(contestant.role, &contestant.name, vec![seconds]);
+        throttled = throttled.row(
+            contestant.role,
+            &format!("{}: create, attach", contestant.name),
+            vec![share("CreateVolume"), share("AttachVolume")],
+        );
+    }
+    let bound = least(float(volumes), 10.0);
+    makespan = makespan.row(Role::Bound, "token buckets", vec![bound]);
+    Ok(vec![makespan, throttled])
+}
+
+async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Figure, BenchError> {
+    let volumes = extent.of(10, 2_000, 2_000);
+    let mut figure = Figure::new(
+        "rates-none",
+        &format!("time to create and attach {volumes} volumes, EC2 without a limit of requests"),
+        "s",
+    )
+    .target(Target::at_most(Statistic::Greatest, 5.0))
+    .note("100 and 1,000 workers of each kind, EC2 at 0 ms, and no flag about rates.");
+    for contestant in contestants {
+        for workers in [100, 1_000] {
+            let world = contestant
+                .world(
+                    volumes.div_ceil(PER_INSTANCE),
+                    "profile = \"instant\"\n[limits]\nenabled = false\n",
+                )
+                .await?;
+            let (seconds, _) = burst(&world, workers, volumes).await?;
+            end(world).await?;
+            let label = format!("{}: {workers} workers", contestant.name);
+            figure = figure.row(contestant.role, &label, vec![seconds]);
+        }
+    }
+    Ok(figure)
+}
+
+async fn burst(world: &World, workers: usize, volumes: usize) -> Result<(f64, Value), BenchError> {
+    let sidecars = Sidecars::new(world, workers)?;
+    let began = Instant::now();
+    let (creators, attachers) = (Workers::new(workers), Workers::new(workers));
+    let instances = volumes.div_ceil(PER_INSTANCE);
+    pairs(&sidecars, &creators, &attachers, volumes, instances).await?;
+    let seconds = began.elapsed().as_secs_f64();
+    Ok((seconds, world.simulator.get("/v1/statistics").await?))
+}
+
+async fn beside_another(
+    contestants: &[Contestant],
+    extent: Extent,
+) -> Result<Vec<Figure>, BenchError> {
+    let phase = Duration::from_secs(extent.of(2, 90, 90) as u64);
+    let how = format!(
+        "100 workers create volumes all the time. After {phase:?} another client takes half of CreateVolume's refill, and leaves after as long again; a third of each phase is not counted, for the driver to find its share."
+    );
+    let mut shares = Figure::new(
+        "rates-share",
+        "how far from its share of CreateVolume's refill: beside another client, and after that client has left",
+        "%",
+    )
+    .target(Target::at_most(Statistic::Greatest, 10.0))
+    .note(how);
+    let mut throttled = Figure::new(
+        "rates-share-throttled",
+        "share of CreateVolume that was throttled in that time",
+        "%",
+    )
+    .target(Target::at_most(Statistic::Greatest, 3.0));
+    for contestant in contestants {
+        let world = contestant.world(1, SCENARIO).await?;
+        let measured = share(&world, phase).await;
+        let statistics = world.simulator.get("/v1/statistics").await?;
+        end(world).await?;
+        shares = shares.row(contestant.role, &contestant.name, measured?);
+        throttled = throttled.row(
+            contestant.role,
+            &contestant.name,
+            vec![throttled_share(&statistics, &["CreateVolume"])],
+        );
+    }
+    Ok(vec![shares, throttled])
+}
+
+/// Creates for three phases; answers by how many percent the rates of the second and the third differed from what was left.
+async fn share(world: &World, phase: Duration) -> Result<Vec<f64>, BenchError> {
+    let sidecars = Sidecars::new(world, 100)?;
+    let creators = Workers::new(100);
+    let ended: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let began = Instant::now();
+    let number = 100 + (phase.as_secs_f64() * 3.0 * REFILL).ceil() as usize + 200;
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..number {
+        let (co, creators, ended) = (
+            sidecars.of(index).clone(),
+            creators.clone(),
+            Arc::clone(&ended),
+        );
+        tasks.spawn(async move {
+            let claim = claim(index);
+            if let Ok((_, done)) = creators.run(|| co.create(&claim)).await {
+                let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+                ended.push(done.ended);
+            }
+        });
+    }
+    for others in [OTHER, 0.0] {
+        tokio::time::sleep(phase).await;
+        let body = json!({ "foreign": { "CreateVolume": others } });
+        world.simulator.put("/v1/limits", &body).await?;
+    }
+    tokio::time::sleep(phase).await;
+    tasks.shutdown().await;
+    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let off = |phases: u32, share: f64| {
+        let from = began + phase * phases + phase / 3;
+        let to = began + phase * (phases + 1);
+        let within = ended.iter().filter(|at| (from..to).contains(at)).count();
+        let rate = float(within) / (to - from).as_secs_f64();
+        100.0 * (rate - share).abs() / share
+    };
+    Ok(vec![off(1, REFILL - OTHER), off(2, REFILL)])
+}
+
+fn throttled_share(statistics: &Value, actions: &[&str]) -> f64 {
+    let sum = |what: &str| -> f64 {
+        let of = |action: &&str| statistics["actions"][*action][what].as_f64();
+        actions.iter().filter_map(of).sum()
+    };
+    100.0 * sum("throttled") / sum("calls").max(1.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+fn float(number: usize) -> f64 {
+    number as f64
+}
