@@ -16,7 +16,7 @@ use super::error::Ec2Error;
 
 /// Whoever reads before it changes something does so when its turn is this near: what was read is fresh when the change is sent, and those who
 /// come one after another read together.
-pub(super) const NEAR: Duration = Duration::from_millis(1500);
+pub(super) const NEAR: Duration = Duration::from_secs(2);
 
 /// What one who waits learns.
 #[derive(Debug, PartialEq, Eq)]

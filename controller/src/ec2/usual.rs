@@ -17,7 +17,7 @@ const YOUNG: f64 = 0.1;
 /// Nobody is asked about again before so much of the time that they have waited has passed: late by a fiftieth is not late.
 const FINEST: f64 = 0.02;
 /// Of the time that they had waited before, for their turn, this much has to pass as well.
-const FINEST_AFTER_QUEUE: f64 = 0.03;
+const FINEST_AFTER_QUEUE: f64 = 0.05;
 /// But after this, in seconds, however long they have waited.
 const SLOWEST: f64 = 3.0;
 
@@ -166,8 +166,8 @@ mod tests {
         let unknown = Usual::default();
         let soon = ms(500);
         assert!(unknown.lateness(ms(0), ms(0), soon) > 0.1);
-        assert!(unknown.lateness(ms(10_000), ms(0), soon) > 0.1);
-        assert_eq!(unknown.lateness(ms(20_000), ms(0), soon), 0.0);
+        assert!(unknown.lateness(ms(8_000), ms(0), soon) > 0.1);
+        assert_eq!(unknown.lateness(ms(12_000), ms(0), soon), 0.0);
         assert!(unknown.lateness(ms(3_600_000), ms(0), ms(3000)) > 1.0);
     }
 

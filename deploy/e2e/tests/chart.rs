@@ -729,6 +729,7 @@ fn the_programs_know_the_flags_of_the_chart() {
                     .map(|word| {
                         word.replace("$(SAFE_DETACH_GATE)", "true")
                             .replace("$(SAFE_DETACH_MODE)", "enforce")
+                            .replace("$(FAILOVER)", "kep")
                     })
                     .collect();
                 // Help is reached when everything before it is good.

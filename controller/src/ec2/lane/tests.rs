@@ -132,30 +132,30 @@ async fn whose_turn_is_far_waits_until_it_is_near() {
     let start = Instant::now();
     let places: Vec<_> = (0..8).map(|_| lane.place()).collect();
     let mut near = Vec::new();
-    // Three tokens are there, and a fourth comes within 1.5 s.
-    for place in &places[..4] {
+    // Three tokens are there, and two more come within 2 s.
+    for place in &places[..5] {
         near.push(place.near(far()).await.unwrap() - start);
     }
-    assert_eq!(near, [0, 0, 0, 1].map(Duration::from_secs));
-    assert_eq!(places[4].estimate(), Duration::from_secs(2));
+    assert_eq!(near, [0, 0, 0, 1, 2].map(Duration::from_secs));
+    assert_eq!(places[5].estimate(), Duration::from_secs(3));
     let soon = start + Duration::from_millis(100);
-    let fifth = places[4].near(soon).await.unwrap_err();
-    assert_eq!(fifth.kind, super::super::Ec2ErrorKind::Deadline);
+    let sixth = places[5].near(soon).await.unwrap_err();
+    assert_eq!(sixth.kind, super::super::Ec2ErrorKind::Deadline);
     for place in &places[..3] {
         drop(place.turn(far()).await.unwrap());
     }
-    // One is left before it; from the three at 0.1 s two more tokens take 2 s.
-    let turn = places[4].near(far()).await.unwrap() - start;
-    assert!((2100..2110).contains(&turn.as_millis()), "{turn:?}");
+    // Two are left before it; from the three at 0.1 s three more tokens take 3 s.
+    let turn = places[5].near(far()).await.unwrap() - start;
+    assert!((3100..3110).contains(&turn.as_millis()), "{turn:?}");
     let waited = start.elapsed().as_millis();
-    assert!((600..610).contains(&waited), "{waited} ms");
+    assert!((1100..1110).contains(&waited), "{waited} ms");
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_leaves_the_queue_holds_up_nobody_behind() {
     let lane = lane(4.0, 1.0, 100);
-    let places: Vec<_> = (0..5).map(|_| lane.place()).collect();
-    for place in &places[..4] {
+    let places: Vec<_> = (0..6).map(|_| lane.place()).collect();
+    for place in &places[..5] {
         place.near(far()).await.unwrap();
     }
     let last = lane.place();
