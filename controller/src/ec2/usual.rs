@@ -17,7 +17,7 @@ const YOUNG: f64 = 0.1;
 /// Nobody is asked about again before so much of the time that they have waited has passed: late by a fiftieth is not late.
 const FINEST: f64 = 0.02;
 /// Of the time that they had waited before, for their turn, this much has to pass as well.
-const FINEST_AFTER_QUEUE: f64 = 0.05;
+const FINEST_AFTER_QUEUE: f64 = 0.06;
 /// But after this, in seconds, however long they have waited.
 const SLOWEST: f64 = 3.0;
 
