@@ -268,6 +268,8 @@ impl Volumes {
             return Ok(Next::StepOver(failure(error)));
         }
         self.mismatched.put(name, since, SPENT);
+        // Another process has asked for it: no refusal is final until look-ups have had their time.
+        self.doubtful.put(name, (), DOUBT);
         Err(failure_as(Condition::OperationPending, error).context(format!(
             "no volume of this name is shown; when none has been for {} s, it is made under the next client token",
             DOUBT.as_secs()

@@ -112,7 +112,7 @@ fn the_controller_is_measured() {
     let Some(results) = run("controller", directory.path()) else {
         return;
     };
-    assert_eq!(results.figures.len(), 24);
+    assert_eq!(results.figures.len(), 31);
     assert_eq!(
         greatest(&results, "burst-attempts-10"),
         1.0,
@@ -162,7 +162,7 @@ fn each_figure_has_a_row_of(part: &str, only: &str, other: &Path) {
         String::from_utf8_lossy(&done.stderr)
     );
     let results = Results::read(&out.join(part).with_extension("json")).expect("results");
-    assert_eq!(results.figures.len(), 7);
+    assert_eq!(results.figures.len(), 9);
     for figure in &results.figures {
         let row = figure.first(Role::Peer);
         assert!(
