@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFormat;
 
@@ -130,6 +130,25 @@ const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
     ),
 ];
 
+/// Leaves out the word `true` behind a switch: Go takes `--batching true` for the switch and an argument, which the Go driver ignores.
+fn without_true(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let command = Flags::command();
+    let is_switch = |word: &OsString| {
+        let name = word.to_str().and_then(|word| word.strip_prefix("--"));
+        name.is_some_and(|name| {
+            let mut flags = command.get_arguments();
+            flags.any(|flag| flag.get_long() == Some(name) && flag.is_require_equals_set())
+        })
+    };
+    let mut kept: Vec<OsString> = Vec::new();
+    for word in words {
+        if !(word == "true" && kept.last().is_some_and(is_switch)) {
+            kept.push(word);
+        }
+    }
+    kept
+}
+
 impl Config {
     /// Reads the command line (without the program's name) and the environment.
     ///
@@ -140,7 +159,7 @@ impl Config {
         environment: &BTreeMap<String, String>,
     ) -> Result<Self, Stop> {
         let named = std::iter::once(OsString::from("ebs-csi-controller")).chain(arguments);
-        let flags = Flags::try_parse_from(named).map_err(|error| stop(&error))?;
+        let flags = Flags::try_parse_from(without_true(named)).map_err(|error| stop(&error))?;
         if flags.version {
             return Err(Stop::Say(version()));
         }
@@ -228,8 +247,8 @@ impl Config {
             credentials_from: credentials_from(environment),
             probe_aws: flags.probe_aws,
             drain: flags.drain_timeout,
-            extra_tags: flags.extra_tags,
-            extra_volume_tags: flags.extra_volume_tags,
+            extra_tags: flags.extra_tags.join(","),
+            extra_volume_tags: flags.extra_volume_tags.join(","),
             cluster_id: text(flags.k8s_tag_cluster_id),
             warn_on_invalid_tag: flags.warn_on_invalid_tag,
             modify_window: flags.modify_volume_request_handler_timeout,

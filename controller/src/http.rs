@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use ebs_csi_proto::exposition::{self, accepts_openmetrics, as_text};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -58,7 +59,12 @@ impl Pages {
         limit.allows(Instant::now())
     }
 
-    fn page(&self, method: &Method, path: &str) -> (StatusCode, &'static str, String) {
+    fn page(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &str,
+    ) -> (StatusCode, &'static str, String) {
         const TEXT: &str = "text/plain; charset=utf-8";
         if method != Method::GET && method != Method::HEAD {
             return (
@@ -79,11 +85,10 @@ impl Pages {
                 "too many requests\n".to_owned(),
             ),
             "/metrics" => match self.metrics.encode(&self.ec2.levels()) {
-                Ok(text) => (
-                    StatusCode::OK,
-                    "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                    text,
-                ),
+                Ok(text) if accepts_openmetrics(accept) => {
+                    (StatusCode::OK, exposition::OPENMETRICS, text)
+                }
+                Ok(text) => (StatusCode::OK, exposition::TEXT, as_text(&text)),
                 Err(_) => (
                     StatusCode::INTERNAL_SERVER_ERROR,
                     TEXT,
@@ -99,7 +104,10 @@ impl Pages {
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let (status, kind, text) = self.page(request.method(), request.uri().path());
+        let accept = request.headers().get(http::header::ACCEPT);
+        let accept = accept.and_then(|value| value.to_str().ok());
+        let accept = accept.unwrap_or_default();
+        let (status, kind, text) = self.page(request.method(), request.uri().path(), accept);
         let mut response = Response::new(Full::new(Bytes::from(text)));
         *response.status_mut() = status;
         response.headers_mut().insert(

@@ -50,15 +50,17 @@ pub struct TagSettings {
 }
 
 impl TagSettings {
-    /// Reads `--extra-tags`: `key=value,key=value`.
+    /// Reads `--extra-tags`: `key=value,key=value`, as the Go driver does: spaces around key and value are left out, and the last of a key wins.
     ///
     /// # Errors
-    /// One line that names what is wrong: an entry without `=`, an empty or reserved key, or a template that cannot be read.
+    /// One line that names what is wrong: an entry without `=`, an empty or reserved key, or a template that cannot be read. Whether the template
+    /// fits a claim is known when there is one.
     pub fn parse_extra(text: &str) -> Result<Tags, String> {
         let mut tags = Tags::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
             let (key, value) = entry
                 .split_once('=')
+                .map(|(key, value)| (key.trim(), value.trim()))
                 .ok_or_else(|| format!("{entry:?} is not key=value"))?;
             if key.is_empty() {
                 return Err(format!("{entry:?} has no key"));
@@ -68,10 +70,8 @@ impl TagSettings {
                     "the tag {key:?} is the driver's own; use another key"
                 ));
             }
-            template::render(value, &Claim::default()).map_err(|e| format!("{entry:?}: {e}"))?;
-            if tags.insert(key.to_owned(), value.to_owned()).is_some() {
-                return Err(format!("the tag {key:?} is given twice"));
-            }
+            template::check(value).map_err(|e| format!("{entry:?}: {e}"))?;
+            tags.insert(key.to_owned(), value.to_owned());
         }
         Ok(tags)
     }

@@ -40,19 +40,31 @@ impl std::error::Error for TemplateError {}
 /// Bytes in a template. A tag value has at most 256 characters.
 const LENGTH_LIMIT: usize = 8192;
 
-/// Renders a template.
+/// Reads a template, without what it is about.
 ///
 /// # Errors
-/// [`TemplateError`] for text that is not a template of this language, an unknown field, a function's wrong arguments, or an index out
-/// of range.
-pub fn render(text: &str, fields: &dyn Fields) -> Result<String, TemplateError> {
+/// [`TemplateError`] for text that is not a template of this language.
+pub fn check(text: &str) -> Result<(), TemplateError> {
+    read(text).map(drop)
+}
+
+fn read(text: &str) -> Result<Vec<parse::Node>, TemplateError> {
     if text.len() > LENGTH_LIMIT {
         return Err(TemplateError::new(format!(
             "a template has at most {LENGTH_LIMIT} bytes, this one has {}",
             text.len()
         )));
     }
-    let nodes = parse::parse(lex::lex(text)?)?;
+    parse::parse(lex::lex(text)?)
+}
+
+/// Renders a template.
+///
+/// # Errors
+/// [`TemplateError`] for text that is not a template of this language, an unknown field, a function's wrong arguments, or an index out
+/// of range.
+pub fn render(text: &str, fields: &dyn Fields) -> Result<String, TemplateError> {
+    let nodes = read(text)?;
     let mut out = String::new();
     eval::render(&nodes, &eval::Scope::root(fields), &mut out)?;
     Ok(out)

@@ -119,6 +119,8 @@ async fn it_serves_confined_counts_and_ends_when_told() {
     ] {
         assert!(metrics.contains(name), "{name}\n{metrics}");
     }
+    // To whom does not ask for OpenMetrics.
+    assert!(metrics.contains("version=0.0.4") && !metrics.contains("# EOF"));
     assert_eq!(controller.get("/other").0, 404);
 
     let (ended, log) = controller.stop();

@@ -5,6 +5,7 @@
 pub mod capability;
 pub mod capacity;
 pub mod endpoint;
+pub mod exposition;
 pub mod failure;
 pub mod health;
 pub mod identity;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_proto::exposition;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -60,7 +61,7 @@ async fn answer(
     let head = String::from_utf8_lossy(&head);
     let mut words = head.split_ascii_whitespace();
     let page = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => Ok(metrics.page()),
+        (Some("GET"), Some("/metrics")) => Ok(exposition::as_text(&metrics.page())),
         (Some("GET"), Some("/healthz")) => Ok("ok\n".to_owned()),
         (Some("GET"), Some("/readyz")) => match ready() {
             Ok(()) => Ok("ok\n".to_owned()),
@@ -74,7 +75,8 @@ async fn answer(
         Err((status, why)) => (status, format!("{why}\n")),
     };
     let reply = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        exposition::TEXT,
         body.len()
     );
     stream.write_all(reply.as_bytes()).await?;

@@ -64,12 +64,12 @@ pub(super) struct Flags {
     /// How long calls that are running may go on after SIGTERM.
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
     pub(super) drain_timeout: Duration,
-    /// Tags for everything that is made: key=value,key=value.
-    #[arg(long, value_name = "TAGS", default_value = "")]
-    pub(super) extra_tags: String,
-    /// Tags for volumes that are made: key=value,key=value.
-    #[arg(long, value_name = "TAGS", default_value = "")]
-    pub(super) extra_volume_tags: String,
+    /// Tags for everything that is made: key=value,key=value. May be given several times.
+    #[arg(long, value_name = "TAGS")]
+    pub(super) extra_tags: Vec<String>,
+    /// Tags for volumes that are made, likewise.
+    #[arg(long, value_name = "TAGS")]
+    pub(super) extra_volume_tags: Vec<String>,
     /// The cluster's id, put into tags.
     #[arg(long, value_name = "ID", default_value = "")]
     pub(super) k8s_tag_cluster_id: String,

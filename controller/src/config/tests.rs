@@ -240,6 +240,22 @@ fn a_bad_flag_is_one_line_that_names_it() {
 }
 
 #[test]
+fn a_switch_may_be_followed_by_true() {
+    let config = read(&["--batching", "true", "--warn-on-invalid-tag", "true"]).unwrap();
+    assert!(config.warn_on_invalid_tag);
+    // Go reads this as true and ignores the word: whoever wrote it meant something else.
+    assert!(read(&["--batching", "false"]).is_err());
+    assert!(read(&["true"]).is_err());
+}
+
+#[test]
+fn repeated_tags_are_taken_together() {
+    let config = read(&["--extra-tags=a=1", "--extra-tags", "b=2,a=3"]).unwrap();
+    assert_eq!(config.extra_tags, "a=1,b=2,a=3");
+    assert_eq!(read(&[]).unwrap().extra_tags, "");
+}
+
+#[test]
 fn granted_request_rates_are_read() {
     let config = read(&[
         "--ec2-request-rates=all=1000/100,AttachVolume=150/15",

@@ -1,7 +1,7 @@
 //! The forms in which flags are written, most of them Go's.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -138,7 +138,7 @@ pub(super) fn metadata_sources(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `:3301` is that port on all addresses, as Go reads it.
+/// As Go reads it: `:3301` is that port on all addresses, and `localhost` is 127.0.0.1.
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let bad = || format!("{text:?} is not an address; give :PORT, 127.0.0.1:PORT or [::1]:PORT");
     match text.strip_prefix(':') {
@@ -146,7 +146,13 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
             Ipv6Addr::UNSPECIFIED,
             port.parse().map_err(|_| bad())?,
         ))),
-        None => text.parse().map_err(|_| bad()),
+        None => match text.strip_prefix("localhost:") {
+            Some(port) => Ok(SocketAddr::from((
+                Ipv4Addr::LOCALHOST,
+                port.parse().map_err(|_| bad())?,
+            ))),
+            None => text.parse().map_err(|_| bad()),
+        },
     }
 }
 
@@ -164,6 +170,22 @@ mod tests {
             "Attach=1/1",
         ] {
             assert!(rates(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_as_go_reads_them() {
+        for (text, want) in [
+            (":3301", Some("[::]:3301")),
+            ("localhost:3301", Some("127.0.0.1:3301")),
+            ("0.0.0.0:80", Some("0.0.0.0:80")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("localhost", None),
+            ("localhost:x", None),
+            ("example.com:80", None),
+        ] {
+            let read = socket_address(text).ok().map(|address| address.to_string());
+            assert_eq!(read.as_deref(), want, "{text}");
         }
     }
 

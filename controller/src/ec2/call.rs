@@ -216,6 +216,10 @@ impl Core {
     }
 
     fn count(&self, error: &Ec2Error) {
+        // EC2's way to say that a dry run would have succeeded.
+        if error.kind == Ec2ErrorKind::DryRun {
+            return;
+        }
         let action = error.action.name();
         match (&error.code, error.kind) {
             (_, Ec2ErrorKind::Throttled) => self.metrics.api_throttle(action),

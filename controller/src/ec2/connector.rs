@@ -15,9 +15,20 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 
+/// Where instance metadata and the credentials of containers are served (EC2 User Guide, "Instance metadata service"; EKS User Guide, "Pod
+/// Identity"; ECS Developer Guide, "Task IAM role"). No proxy can reach them for this host.
+const LINK_LOCAL: [&str; 5] = [
+    "169.254.169.254",
+    "169.254.170.2",
+    "169.254.170.23",
+    "[fd00:ec2::254]",
+    "[fd00:ec2::23]",
+];
+
 /// Chooses by the scheme of each request.
 #[derive(Debug)]
 pub(super) struct ByScheme {
+    direct: SharedHttpClient,
     plain: SharedHttpClient,
     tls: Arc<OnceLock<SharedHttpClient>>,
 }
@@ -25,7 +36,8 @@ pub(super) struct ByScheme {
 impl Default for ByScheme {
     fn default() -> Self {
         Self {
-            plain: client(false),
+            direct: client(false, ProxyConfig::disabled),
+            plain: client(false, ProxyConfig::from_env),
             tls: Arc::default(),
         }
     }
@@ -38,6 +50,7 @@ impl HttpClient for ByScheme {
         components: &RuntimeComponents,
     ) -> SharedHttpConnector {
         SharedHttpConnector::new(Choice {
+            direct: self.direct.http_connector(settings, components),
             plain: self.plain.http_connector(settings, components),
             tls: Arc::clone(&self.tls),
             settings: settings.clone(),
@@ -48,6 +61,7 @@ impl HttpClient for ByScheme {
 
 #[derive(Debug)]
 struct Choice {
+    direct: SharedHttpConnector,
     plain: SharedHttpConnector,
     tls: Arc<OnceLock<SharedHttpClient>>,
     settings: HttpConnectorSettings,
@@ -56,21 +70,33 @@ struct Choice {
 
 impl HttpConnector for Choice {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        if is_link_local(request.uri()) {
+            return self.direct.call(request);
+        }
         if request.uri().starts_with("http://") {
             return self.plain.call(request);
         }
-        let tls = self.tls.get_or_init(|| client(true));
+        let tls = self.tls.get_or_init(|| client(true, ProxyConfig::from_env));
         tls.http_connector(&self.settings, &self.components)
             .call(request)
     }
 }
 
-/// A client that, like the SDK's own, takes proxies from the environment.
-fn client(tls: bool) -> SharedHttpClient {
+fn is_link_local(uri: &str) -> bool {
+    let Some(rest) = uri.strip_prefix("http://") else {
+        return false;
+    };
+    LINK_LOCAL.iter().any(|host| {
+        let after = rest.strip_prefix(host);
+        after.is_some_and(|after| after.is_empty() || after.starts_with(['/', ':', '?']))
+    })
+}
+
+fn client(tls: bool, proxies: fn() -> ProxyConfig) -> SharedHttpClient {
     Builder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = ConnectorBuilder::default();
         connector.set_connector_settings(settings.cloned());
-        connector.set_proxy_config(Some(ProxyConfig::from_env()));
+        connector.set_proxy_config(Some(proxies()));
         if let Some(components) = components {
             connector.set_sleep_impl(components.sleep_impl());
         }
@@ -82,4 +108,26 @@ fn client(tls: bool) -> SharedHttpClient {
             connector.build_http()
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_and_container_credentials_pass_no_proxy() {
+        for (uri, direct) in [
+            ("http://169.254.169.254/latest/api/token", true),
+            ("http://169.254.170.2:80/v2/credentials", true),
+            ("http://169.254.170.23/v1/credentials", true),
+            ("http://[fd00:ec2::254]/latest", true),
+            ("http://[fd00:ec2::23]/v1/credentials", true),
+            ("http://169.254.169.2540/", false),
+            ("http://169.254.169.254.example.com/", false),
+            ("http://127.0.0.1:4566/", false),
+            ("https://ec2.us-east-1.amazonaws.com/", false),
+        ] {
+            assert_eq!(is_link_local(uri), direct, "{uri}");
+        }
+    }
 }

@@ -62,7 +62,7 @@ impl Modifications {
             tracing::info!("modifying {}", described(id, &request));
             volume = self.send(&ec2, &request, latest.as_ref(), deadline).await?;
         }
-        if tagging.calls() > 0 {
+        if tagging.changes_any() {
             callers.check()?;
             tagging.carry_out(&ec2, id).await?;
         }

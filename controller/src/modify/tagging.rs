@@ -4,7 +4,7 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
-use crate::ec2::{Ec2, Ec2Error, Volume};
+use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use crate::ec2_failure::failure;
 use crate::tags::{IOPS_PER_GIB, Tags};
 
@@ -18,24 +18,30 @@ const LONGEST: (usize, usize) = (128, 256);
 pub(super) struct Tagging {
     set: Tags,
     delete: Vec<String>,
+    /// An explicit rate ends the ratio by which the volume was made.
+    ends_ratio: bool,
 }
 
 impl Tagging {
     /// What the change means for the tags of this volume. A tag that is set is not deleted. An explicit rate ends the ratio by which the
-    /// volume was made, as it does when a volume is created: else the next growth would undo it.
+    /// volume was made, as it does when a volume is created: else the next growth would undo it. Nobody asked for that, so the change does not
+    /// depend on it.
     ///
     /// # Errors
     /// For tags that EC2 does not take, before anything is changed.
     pub(super) fn of(change: &Change, volume: &Volume) -> Result<Self, Failure> {
         let set = change.tags.clone().unwrap_or_default();
         let mut delete = change.tag_deletions.clone().unwrap_or_default();
-        if change.iops.is_some() && volume.tags.contains_key(IOPS_PER_GIB) {
-            delete.push(IOPS_PER_GIB.to_owned());
-        }
         delete.retain(|key| !set.contains_key(key));
         delete.sort_unstable();
         delete.dedup();
-        let tagging = Self { set, delete };
+        let has_ratio = volume.tags.contains_key(IOPS_PER_GIB);
+        let is_asked = set.contains_key(IOPS_PER_GIB) || delete.iter().any(|k| k == IOPS_PER_GIB);
+        let tagging = Self {
+            set,
+            delete,
+            ends_ratio: change.iops.is_some() && has_ratio && !is_asked,
+        };
         tagging.check(volume)?;
         Ok(tagging)
     }
@@ -77,9 +83,14 @@ impl Tagging {
         Ok(())
     }
 
-    /// How many calls change the tags.
+    /// How many calls change the tags that somebody asked for.
     pub(super) fn calls(&self) -> usize {
         usize::from(!self.set.is_empty()) + usize::from(!self.delete.is_empty())
+    }
+
+    /// Whether there is anything to carry out.
+    pub(super) fn changes_any(&self) -> bool {
+        self.calls() > 0 || self.ends_ratio
     }
 
     /// Asks EC2 whether the role may change the tags, so that nothing is changed when it may not.
@@ -107,7 +118,20 @@ impl Tagging {
             .map_err(failed)?;
         ec2.create_tags(id.as_str(), &self.set)
             .await
-            .map_err(failed)
+            .map_err(failed)?;
+        if !self.ends_ratio {
+            return Ok(());
+        }
+        match ec2
+            .delete_tags(id.as_str(), &[IOPS_PER_GIB.to_owned()])
+            .await
+        {
+            Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
+                tracing::warn!(%error, volume.id = id.as_str(), tag = IOPS_PER_GIB, "the tag stays: the next growth may change the IOPS by its ratio");
+                Ok(())
+            }
+            ended => ended.map_err(failed),
+        }
     }
 }
 
@@ -138,16 +162,18 @@ mod tests {
             ..Change::default()
         };
         let tagging = Tagging::of(&change, &with(&[IOPS_PER_GIB])).unwrap();
-        assert_eq!(tagging.delete, ["b", IOPS_PER_GIB]);
-        assert_eq!((tagging.set.len(), tagging.calls()), (1, 2));
-        let tagging = Tagging::of(&change, &with(&[])).unwrap();
         assert_eq!(tagging.delete, ["b"]);
+        assert_eq!((tagging.set.len(), tagging.calls()), (1, 2));
+        assert!(tagging.ends_ratio);
+        let tagging = Tagging::of(&change, &with(&[])).unwrap();
+        assert!(!tagging.ends_ratio);
         let ratio = Change {
             tags: Some(tags(&[IOPS_PER_GIB])),
             ..Change::default()
         };
         let tagging = Tagging::of(&ratio, &with(&[IOPS_PER_GIB])).unwrap();
         assert_eq!((tagging.delete.len(), tagging.calls()), (0, 1));
+        assert!(!tagging.ends_ratio);
         let nothing = Tagging::of(&Change::default(), &with(&["x"])).unwrap();
         assert_eq!(nothing.calls(), 0);
     }

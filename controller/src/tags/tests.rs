@@ -153,9 +153,21 @@ fn bad_tags_are_refused_or_left_out() {
 }
 
 #[test]
-fn extra_tags_are_read_strictly() {
-    assert_eq!(TagSettings::parse_extra("a=1,b=x=y,").unwrap().len(), 2);
-    for bad in ["a", "=1", "CSIVolumeName=1", "a=1,a=2", "a={{ .No }}"] {
+fn extra_tags_are_read_as_go_reads_them() {
+    let tags = TagSettings::parse_extra("a=1, b = x=y ,,a=2").unwrap();
+    let expected = [("a", "2"), ("b", "x=y")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(tags, Tags::from(expected));
+    // It fits no claim without a name, and every claim has one.
+    let of_claim = "a={{ .PVCName | substring 4 8 }}";
+    assert_eq!(TagSettings::parse_extra(of_claim).unwrap().len(), 1);
+    for bad in [
+        "a",
+        "=1",
+        " =1",
+        "CSIVolumeName=1",
+        "a={{ .PVCName",
+        "a={{ range . }}",
+    ] {
         assert!(TagSettings::parse_extra(bad).is_err(), "{bad}");
     }
 }

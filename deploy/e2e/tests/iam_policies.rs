@@ -440,6 +440,16 @@ async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_is_changed_without_delete_tags() {
+    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
+        return;
+    };
+    world.plan_without("modify", "ChangeTagsOfOwnVolumes", "ec2:DeleteTags");
+    world.run(Feature::EndRatio).await.expect("the rate");
+    assert!(world.log().contains("ec2:DeleteTags"), "{}", world.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_cluster_scoped_policy_serves_its_cluster_and_touches_no_other() {
     let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else {
         return;

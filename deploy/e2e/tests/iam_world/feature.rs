@@ -40,6 +40,7 @@ pub(crate) enum Feature {
     ExpandMigrated,
     SetTag,
     RemoveTag,
+    EndRatio,
     Snapshot,
     SnapshotMigrated,
     DeleteSnapshot,
@@ -59,7 +60,7 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Create,
         Self::Publish,
         Self::PublishToNewType,
@@ -72,6 +73,7 @@ impl Feature {
         Self::ExpandMigrated,
         Self::SetTag,
         Self::RemoveTag,
+        Self::EndRatio,
         Self::Snapshot,
         Self::SnapshotMigrated,
         Self::DeleteSnapshot,
@@ -165,6 +167,13 @@ impl IamWorld {
                 self.modify(&id, ("tagSpecification_1", "team=red")).await?;
                 self.last_step();
                 self.modify(&id, ("tagDeletion_1", "team")).await
+            }
+            Feature::EndRatio => {
+                let id = self
+                    .create(wanted(&[("type", "gp3"), ("iopsPerGB", "3000")]))
+                    .await?;
+                self.last_step();
+                self.modify(&id, ("iops", "3000")).await
             }
             Feature::Snapshot => {
                 let id = self.create(wanted(&[])).await?;
