@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebs_csi_proto::{DRIVER_NAME, Failure};
 
 use crate::ec2::OwnTags;
-use crate::parameters::{Claim, SnapshotParameters, VolumeAttributes, VolumeParameters};
+use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
 use crate::template::{self, Fields, TemplateError};
 
 /// Tags, sorted, so that the same request is the same bytes.

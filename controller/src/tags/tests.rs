@@ -1,6 +1,7 @@
 //! The tag sets, byte for byte, and what wins over what.
 
 use super::*;
+use crate::parameters::Claim;
 use ebs_csi_proto::Condition;
 
 fn class(tags: &[&str]) -> VolumeParameters {
