@@ -132,10 +132,10 @@ const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
 
 /// Leaves out the word `true` behind a switch: Go takes `--batching true` for the switch and an argument, which the Go driver ignores.
 fn without_true(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let command = Flags::command();
     let is_switch = |word: &OsString| {
         let name = word.to_str().and_then(|word| word.strip_prefix("--"));
         name.is_some_and(|name| {
+            let command = Flags::command();
             let mut flags = command.get_arguments();
             flags.any(|flag| flag.get_long() == Some(name) && flag.is_require_equals_set())
         })

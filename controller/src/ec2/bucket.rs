@@ -13,7 +13,7 @@ use super::refill::{Given, Refill};
 
 /// After a throttled call no call goes beyond the estimate for so long.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Beyond the estimate so many calls may be under way, once that many were accepted;
+/// Beyond the estimate so many calls may be under way, once twice as many were accepted;
 const BEYOND: f64 = 8.0;
 /// and one more for each hundred accepted: those under way when EC2 throttles are in vain.
 const BEYOND_PART: f64 = 0.01;
@@ -74,8 +74,12 @@ impl Tokens {
     fn flow(&mut self, refill: f64, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.counted);
         self.counted = self.counted.max(now);
-        self.level = (self.level + elapsed.as_secs_f64() * refill).min(self.capacity);
+        self.add(elapsed.as_secs_f64() * refill);
         elapsed
+    }
+
+    fn add(&mut self, tokens: f64) {
+        self.level = (self.level + tokens).min(self.capacity);
     }
 
     fn has_one(&self) -> bool {
@@ -222,10 +226,10 @@ impl Bucket {
             Ended::Unknown => {}
             Ended::NotSent => {
                 if token == Token::Own {
-                    self.tokens.level = (self.tokens.level + 1.0).min(self.tokens.capacity);
+                    self.tokens.add(1.0);
                 }
                 if let Some((_, tokens)) = &mut self.ceiling {
-                    tokens.level = (tokens.level + 1.0).min(tokens.capacity);
+                    tokens.add(1.0);
                 }
             }
         }

@@ -231,19 +231,32 @@ impl Place {
                     }
                 }
             };
-            if now >= deadline {
-                return Err(self.overdue());
-            }
-            tokio::select! {
-                biased;
-                () = wake.notified() => {}
-                () = tokio::time::sleep_until(until) => {}
-            }
+            self.rest(&wake, now, until, deadline).await?;
         }
     }
 
-    fn overdue(&self) -> Ec2Error {
-        Ec2Error::deadline(self.lane.action, "its turn within EC2's request rate")
+    /// Sleeps until it is woken, or until then.
+    ///
+    /// # Errors
+    /// As [`Place::turn`].
+    async fn rest(
+        &self,
+        wake: &Notify,
+        now: Instant,
+        until: Instant,
+        deadline: Instant,
+    ) -> Result<(), Ec2Error> {
+        if now >= deadline {
+            let what = "its turn within EC2's request rate";
+            return Err(Ec2Error::deadline(self.lane.action, what));
+        }
+        tokio::select! {
+            // In this order, not at random: a seeded history replays exactly.
+            biased;
+            () = wake.notified() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+        Ok(())
     }
 
     /// Waits for the turn.
@@ -296,15 +309,7 @@ impl Place {
                 Turn::At(at) => at.min(deadline),
                 Turn::Behind => deadline,
             };
-            if now >= deadline {
-                return Err(self.overdue());
-            }
-            tokio::select! {
-                // In this order, not at random: a seeded history replays exactly.
-                biased;
-                () = wake.notified() => {}
-                () = tokio::time::sleep_until(until) => {}
-            }
+            self.rest(&wake, now, until, deadline).await?;
         }
     }
 }

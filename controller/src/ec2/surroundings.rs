@@ -75,7 +75,7 @@ impl Settings {
         rate.unwrap_or_else(|| action.documented_rate())
     }
 
-    /// How far that may rise. Reads do not learn upwards: half of their first refill is enough, and the rest is for other clients of the account.
+    /// How far that may rise. Reads do not learn upwards unless a ceiling is given for them: half of their first refill is enough, and the rest is for other clients of the account.
     pub(super) fn ceiling(&self, action: Action) -> Ceiling {
         match self.max_rates.get(&action) {
             Some(rate) => Ceiling::Rate(*rate),

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::{
-    Action, Ec2, Ec2ErrorKind, Force, Rate, Seen, Sent, Settings, VolumeState, Watched,
+    Action, Ec2, Ec2ErrorKind, Force, LaneLevel, Rate, Seen, Sent, Settings, VolumeState, Watched,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -21,6 +21,12 @@ fn calls(world: &InProcess, action: &str) -> (usize, usize) {
     let of_action = || passed.iter().filter(|line| line.contains(&wanted));
     let throttled = of_action().filter(|line| line.contains(" 503 "));
     (of_action().count(), throttled.count())
+}
+
+fn level(ec2: &Ec2, wanted: Action) -> LaneLevel {
+    let mut levels = ec2.levels().into_iter();
+    let found = levels.find(|(action, _)| *action == wanted);
+    found.expect("every action has a lane").1
 }
 
 /// EC2 grants this rate of CreateVolume, and the driver thinks that it grants another.
@@ -74,11 +80,7 @@ async fn a_bucket_that_others_have_emptied_is_learned_and_every_call_succeeds() 
         refill: 200.0,
     };
     let (world, ec2) = burst(json!({ "capacity": 5, "refill": 40 }), believed, 200).await;
-    let (_, level) = ec2
-        .levels()
-        .into_iter()
-        .find(|(action, _)| *action == Action::CreateVolume)
-        .unwrap();
+    let level = level(&ec2, Action::CreateVolume);
     assert!(level.refill < 200.0, "{level:?}");
     let (calls, throttled) = calls(&world, "CreateVolume");
     assert_eq!(calls - throttled, 200);
@@ -100,11 +102,7 @@ async fn a_larger_bucket_than_thought_is_found_and_used() {
     // 1.6 s are the least, and 19.6 s what the bucket that was thought of takes.
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(4), "{took:?}");
-    let (_, level) = ec2
-        .levels()
-        .into_iter()
-        .find(|(action, _)| *action == Action::CreateVolume)
-        .unwrap();
+    let level = level(&ec2, Action::CreateVolume);
     assert!(level.refill > 200.0, "{level:?}");
 }
 
@@ -158,13 +156,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
             })
         })
         .collect();
-    let waiting = || {
-        let levels = ec2.levels();
-        levels
-            .into_iter()
-            .find(|(action, _)| *action == Action::DetachVolume)
-            .map_or(0, |(_, level)| level.waiting)
-    };
+    let waiting = || level(&ec2, Action::DetachVolume).waiting;
     // All take their place.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = waiting();

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
-use super::load::{Done, Pair, Sidecars, Workers, behind_its_place, pairs};
+use super::load::{Done, Pair, Sidecars, Workers, behind_its_place, float, pairs, throttled_share};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::figure::{Figure, Role, Statistic, Target};
@@ -70,8 +70,8 @@ pub(super) fn least(volumes: f64, times: f64) -> f64 {
 }
 
 fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figure> {
-    let number = |action: &str, what: &str, of: &Seen| {
-        of.statistics["actions"][action][what]
+    let calls_of = |action: &str, of: &Seen| {
+        of.statistics["actions"][action]["calls"]
             .as_f64()
             .unwrap_or(0.0)
     };
@@ -129,19 +129,14 @@ fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figur
         attempts = attempts.row(
             contestant.role,
             &format!("{name}: create, attach"),
-            vec![
-                number(create, "calls", of) / count,
-                number(attach, "calls", of) / count,
-            ],
+            vec![calls_of(create, of) / count, calls_of(attach, of) / count],
         );
         let actions = of.statistics["actions"].as_object().into_iter().flatten();
         let reads = actions.filter(|(action, _)| action.starts_with("Describe"));
         let reads: f64 = reads.filter_map(|(_, of)| of["calls"].as_f64()).sum();
         describes = describes.row(contestant.role, name, vec![reads / count]);
         processor = processor.row(contestant.role, name, vec![of.cpu]);
-        let share = |action: &str| {
-            100.0 * number(action, "throttled", of) / number(action, "calls", of).max(1.0)
-        };
+        let share = |action: &str| throttled_share(&of.statistics, action);
         throttled = throttled.row(
             contestant.role,
             &format!("{name}: create, attach"),
@@ -184,11 +179,6 @@ fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figur
     vec![
         makespan, attempts, throttled, retried, describes, processor, places, calls,
     ]
-}
-
-#[expect(clippy::cast_precision_loss, reason = "thousands")]
-fn float(number: usize) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ebs_csi_sandbox::binaries::Binaries;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
-use super::load::{Sidecars, Workers, pairs};
+use super::load::{Sidecars, Workers, float, pairs};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::figure::{Figure, Role, Statistic, Target, number};
@@ -137,9 +137,4 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
             .row(Role::Part, &format!("{name}: client"), samples.client);
     }
     vec![rate, cost]
-}
-
-#[expect(clippy::cast_precision_loss, reason = "thousands")]
-fn float(number: usize) -> f64 {
-    number as f64
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_sandbox::co::{Claim, Patience};
 use ebs_csi_sandbox::{Co, CoError, World};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::contestant::instance;
@@ -176,6 +177,17 @@ pub(super) fn behind_its_place(calls: &[Done]) -> Vec<f64> {
         .zip(ends)
         .map(|(call, place)| call.ended.saturating_duration_since(place).as_secs_f64())
         .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+pub(super) fn float(number: usize) -> f64 {
+    number as f64
+}
+
+/// How many percent of an action's calls EC2 throttled, from the simulator's statistics.
+pub(super) fn throttled_share(statistics: &Value, action: &str) -> f64 {
+    let of = |what: &str| statistics["actions"][action][what].as_f64().unwrap_or(0.0);
+    100.0 * of("throttled") / of("calls").max(1.0)
 }
 
 #[cfg(test)]

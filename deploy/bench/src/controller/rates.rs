@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::burst::{SCENARIO, least};
 use super::contestant::{Contestant, PER_INSTANCE, end};
-use super::load::{Sidecars, Workers, claim, pairs};
+use super::load::{Sidecars, Workers, claim, float, pairs, throttled_share};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::figure::{Figure, Role, Statistic, Target};
@@ -46,7 +46,7 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
             .await?;
         let (seconds, statistics) = burst(&world, 1_000, volumes).await?;
         end(world).await?;
-        let share = |action| throttled_share(&statistics, &[action]);
+        let share = |action| throttled_share(&statistics, action);
         makespan = makespan.row(contestant.role, &contestant.name, vec![seconds]);
         throttled = throttled.row(
             contestant.role,
@@ -125,7 +125,7 @@ async fn beside_another(
         throttled = throttled.row(
             contestant.role,
             &contestant.name,
-            vec![throttled_share(&statistics, &["CreateVolume"])],
+            vec![throttled_share(&statistics, "CreateVolume")],
         );
     }
     Ok(vec![shares, throttled])
@@ -169,17 +169,4 @@ async fn share(world: &World, phase: Duration) -> Result<Vec<f64>, BenchError> {
         100.0 * (rate - share).abs() / share
     };
     Ok(vec![off(1, REFILL - OTHER), off(2, REFILL)])
-}
-
-fn throttled_share(statistics: &Value, actions: &[&str]) -> f64 {
-    let sum = |what: &str| -> f64 {
-        let of = |action: &&str| statistics["actions"][*action][what].as_f64();
-        actions.iter().filter_map(of).sum()
-    };
-    100.0 * sum("throttled") / sum("calls").max(1.0)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "thousands")]
-fn float(number: usize) -> f64 {
-    number as f64
 }
