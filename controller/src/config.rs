@@ -6,7 +6,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
@@ -78,6 +78,11 @@ pub struct Config {
     pub max_rates: BTreeMap<Action, Rate>,
     /// `AWS_REGION`.
     pub region: Option<String>,
+    /// `NODE_REGION`: the label of the node, as the downward API tells it, unless
+    /// `--metadata-sources` leaves Kubernetes out.
+    pub region_of_node: Option<String>,
+    /// `AWS_CA_BUNDLE`.
+    pub ca_bundle: Option<PathBuf>,
     /// `AWS_EC2_ENDPOINT`, else what the SDK takes for EC2 from the environment.
     pub ec2_endpoint: Option<String>,
     /// What the SDK takes for STS from the environment.
@@ -276,6 +281,12 @@ impl Config {
             rates: flags.ec2_request_rates,
             max_rates: flags.ec2_max_request_rates,
             region: variable("AWS_REGION"),
+            // For the Go driver metadata-labeler is a reader of the same labels.
+            region_of_node: variable("NODE_REGION").filter(|_| {
+                let sources = &flags.metadata_sources;
+                sources.contains("kubernetes") || sources.contains("metadata-labeler")
+            }),
+            ca_bundle: variable("AWS_CA_BUNDLE").map(PathBuf::from),
             ec2_endpoint: variable("AWS_EC2_ENDPOINT")
                 .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),
             sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),

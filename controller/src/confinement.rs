@@ -10,7 +10,7 @@ use ebs_csi_proto::Endpoint;
 use crate::http::CertificateFiles;
 
 /// Variables by these beginnings are kept; all others are removed at the start.
-pub const KEPT_VARIABLES: [&str; 15] = [
+pub const KEPT_VARIABLES: [&str; 16] = [
     "AWS_",
     "EC2_",
     "HOME",
@@ -21,6 +21,7 @@ pub const KEPT_VARIABLES: [&str; 15] = [
     "https_proxy",
     "no_proxy",
     "LANG",
+    "NODE_REGION",
     "OTEL_",
     "RUST_",
     "SSL_CERT_",
@@ -28,12 +29,14 @@ pub const KEPT_VARIABLES: [&str; 15] = [
     "TZ",
 ];
 
-/// The variables that name a file or directory which the AWS SDK or its TLS reads again while the process runs.
-const CREDENTIAL_FILES: [&str; 6] = [
+/// The variables that name a file or directory which the driver, the AWS SDK or its TLS reads after
+/// this, some of them again and again.
+const CREDENTIAL_FILES: [&str; 7] = [
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_CA_BUNDLE",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];

@@ -7,6 +7,7 @@
 mod action;
 mod agent;
 mod bucket;
+mod ca_bundle;
 mod call;
 mod caller;
 mod client;

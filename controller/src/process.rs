@@ -162,6 +162,8 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
 pub(crate) fn ec2_settings(config: &Config) -> Settings {
     Settings {
         region: config.region.clone(),
+        region_of_node: config.region_of_node.clone(),
+        ca_bundle: config.ca_bundle.clone(),
         ec2_endpoint: config.ec2_endpoint.clone(),
         sts_endpoint: config.sts_endpoint.clone(),
         credentials_from: config.credentials_from.clone(),

@@ -126,35 +126,33 @@ fn has(term: &Topology, key: &str) -> bool {
         .is_some_and(|value| !value.is_empty())
 }
 
-/// The term that decides: the first preferred one that names a zone or an Outpost, else the first such requisite one. One term gives zone and
-/// Outpost together. `None` when the request has no terms: any zone will do.
+/// The term that decides: the first preferred one that names a zone or an Outpost, else the first
+/// such requisite one. One term gives zone and Outpost together. `None` when no term names either:
+/// any zone will do, as for the Go driver.
 ///
 /// # Errors
-/// When no term names a zone or an Outpost, or the one that decides contradicts itself.
+/// When the term that decides contradicts itself, or names an Outpost whose owner is not known.
 pub fn choose(requirement: Option<&TopologyRequirement>) -> Result<Option<Placement>, Failure> {
     let Some(requirement) = requirement else {
         return Ok(None);
     };
-    let mut terms = requirement
-        .preferred
-        .iter()
-        .chain(&requirement.requisite)
-        .peekable();
-    if terms.peek().is_none() {
-        return Ok(None);
-    }
-    for term in terms {
+    for term in requirement.preferred.iter().chain(&requirement.requisite) {
         let placement = Placement::of(term)?;
         if placement.names_a_place() {
             return Ok(Some(placement));
         }
+        if has(term, OUTPOST) {
+            return Err(Failure::invalid(
+                "accessibility_requirements",
+                format!(
+                    "{:?} is an Outpost without the partition, Region and account that its ARN \
+                     needs; give the whole ARN in {OUTPOST}",
+                    term.segments[OUTPOST]
+                ),
+            ));
+        }
     }
-    Err(Failure::invalid(
-        "accessibility_requirements",
-        format!(
-            "no term names a zone by {ZONE} or {ZONE_ID}, or an Outpost by its whole ARN in {OUTPOST}; add one to allowedTopologies"
-        ),
-    ))
+    Ok(None)
 }
 
 /// Checks that a volume at this place is one that the request allows.
@@ -168,10 +166,12 @@ pub fn check(
     outpost: Option<&str>,
 ) -> Result<(), Failure> {
     let requisite = requirement.map_or(&[][..], |r| &r.requisite);
-    let admits = |term| {
-        Placement::of(term).is_ok_and(|p| p.names_a_place() && p.admits(zone, zone_id, outpost))
-    };
-    if requisite.is_empty() || requisite.iter().any(admits) {
+    let mut places = requisite
+        .iter()
+        .filter_map(|term| Placement::of(term).ok())
+        .filter(Placement::names_a_place)
+        .peekable();
+    if places.peek().is_none() || places.any(|place| place.admits(zone, zone_id, outpost)) {
         return Ok(());
     }
     Err(Failure::new(

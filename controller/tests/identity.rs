@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use program::{Controller, KEYS, probe};
-use scripted::{Answer, Server, aws, keys};
+use scripted::{Answer, Server, aws, certificate, keys};
 use tonic::transport::Channel;
 
 /// An RPC that is one call to EC2.
@@ -224,14 +224,19 @@ async fn requests_name_the_driver() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_are_those_of_the_region_and_fips_ones_where_asked_for() {
-    for (fips, host) in [
-        ("false", "ec2.us-east-1.amazonaws.com:443"),
-        ("true", "ec2-fips.us-east-1.amazonaws.com:443"),
+    for (region, fips, host) in [
+        ("us-east-1", "false", "ec2.us-east-1.amazonaws.com:443"),
+        ("us-east-1", "true", "ec2-fips.us-east-1.amazonaws.com:443"),
+        // The node's label, where nothing else names a Region.
+        ("", "false", "ec2.eu-west-1.amazonaws.com:443"),
     ] {
         let proxy = Server::start(|_| Answer::ec2_error(502, "no")).await;
         let environment = [
             KEYS[0],
             KEYS[1],
+            ("AWS_REGION", region),
+            ("NODE_REGION", "eu-west-1"),
+            ("AWS_EC2_METADATA_DISABLED", "true"),
             ("AWS_USE_FIPS_ENDPOINT", fips),
             ("HTTPS_PROXY", proxy.address()),
         ];
@@ -244,13 +249,33 @@ async fn endpoints_are_those_of_the_region_and_fips_ones_where_asked_for() {
             asked
                 .iter()
                 .any(|asked| asked.method == "CONNECT" && asked.uri == host),
-            "{fips}: {asked:?}"
+            "{region} {fips}: {asked:?}"
         );
         // The text names where the request was to go.
         assert!(
             refused.message().contains(host.trim_end_matches(":443")),
             "{refused}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ca_bundle_takes_the_systems_place() {
+    for (bundle, trusted) in [("one.crt", true), ("two.crt", false)] {
+        let server = Server::behind_a_proxy("one", |asked| aws(asked, 3600)).await;
+        let bundle = certificate(bundle);
+        let bundle = bundle.to_str().expect("text");
+        let environment = [
+            KEYS[0],
+            KEYS[1],
+            ("AWS_ENDPOINT_URL", "https://one.test"),
+            ("HTTPS_PROXY", server.address()),
+            ("AWS_CA_BUNDLE", bundle),
+        ];
+        let controller = Controller::with("", false, &[], &environment);
+        let answer = probe(&controller.channel().await).await;
+        assert_eq!(answer.is_ok_and(|ready| ready), trusted, "{bundle}");
+        assert_eq!(!server.asked().is_empty(), trusted, "{bundle}");
     }
 }
 

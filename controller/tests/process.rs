@@ -71,6 +71,33 @@ fn without_a_region_it_ends_with_78_and_names_the_setting() {
 }
 
 #[test]
+fn an_unusable_ca_bundle_ends_it_with_78() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_string_lossy().into_owned()
+    };
+    let armour =
+        |text: &str| format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+    for bundle in [
+        dir.path().join("missing").to_string_lossy().into_owned(),
+        file("empty", ""),
+        file("broken", &armour("%%")),
+        file("other", &armour("AAAA")),
+    ] {
+        let environment = [("AWS_REGION", "us-east-1"), ("AWS_CA_BUNDLE", &bundle)];
+        let (code, _, err) = run(&[&endpoint], &environment);
+        assert_eq!(code, Some(78), "{err}");
+        assert!(
+            err.contains("AWS_CA_BUNDLE") && err.contains(&bundle),
+            "{err}"
+        );
+    }
+}
+
+#[test]
 fn a_socket_that_cannot_be_bound_is_an_error() {
     let (code, _, err) = run(
         &["--endpoint=unix:///nonexistent/csi.sock"],

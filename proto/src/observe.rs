@@ -4,6 +4,8 @@
 //! current span with [`note`]. Requests are printed at debug level only, by a `Debug` that cannot print a field which the spec marks
 //! `csi_secret`.
 
+mod json;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +35,7 @@ pub enum LogFormat {
     /// One readable line for each event.
     #[default]
     Text,
-    /// One JSON object for each event.
+    /// One JSON object for each event, with the keys of Kubernetes' components.
     Json,
 }
 
@@ -75,7 +77,11 @@ pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: O
             .with(log.with_ansi(false).with_filter(filter))
             .try_init(),
         LogFormat::Json => all
-            .with(log.json().flatten_event(true).with_filter(filter))
+            .with(
+                log.json()
+                    .event_format(json::KubernetesJson)
+                    .with_filter(filter),
+            )
             .try_init(),
     };
 }

@@ -57,6 +57,8 @@ pub(super) struct Attaching {
     attaching_since: Option<Instant>,
     missing: u32,
     waiting_for: Option<String>,
+    /// The key of an encrypted volume, as EC2 last showed it.
+    key: Option<String>,
 }
 
 impl Attaching {
@@ -72,6 +74,7 @@ impl Attaching {
             attaching_since: None,
             missing: 0,
             waiting_for: None,
+            key: None,
         }
     }
 
@@ -144,10 +147,15 @@ impl Attaching {
                     false => Step::Wait,
                 }
             }
-            Seen::Present(volume) => match volume.attachment(&self.node) {
-                Some(attachment) => self.see_attachment(volume, attachment, now),
-                None => self.see_none(volume, now),
-            },
+            Seen::Present(volume) => {
+                self.key = volume
+                    .encrypted
+                    .then(|| volume.kms_key_id.clone().unwrap_or_default());
+                match volume.attachment(&self.node) {
+                    Some(attachment) => self.see_attachment(volume, attachment, now),
+                    None => self.see_none(volume, now),
+                }
+            }
         }
     }
 
@@ -254,10 +262,16 @@ impl Attaching {
         if self.requests < MOST_REQUESTS {
             return Step::Attach;
         }
-        let why = self
-            .waiting_for
-            .as_deref()
-            .unwrap_or("EC2 accepted each and showed no attachment");
+        let why = match (&self.waiting_for, &self.key) {
+            (Some(why), _) => why.clone(),
+            // AWS KMS Developer Guide, "How unusable KMS keys affect data keys": the attachment fails.
+            (None, Some(key)) => format!(
+                "EC2 accepted each and showed no attachment, which is how it reports an encryption \
+                 key that cannot be used: check that key {key} is enabled and that its policy lets \
+                 the controller's role create grants; CloudTrail has the reason"
+            ),
+            (None, None) => "EC2 accepted each and showed no attachment".to_owned(),
+        };
         Step::Refuse(Failure::new(
             Condition::OperationPending,
             format!(

@@ -37,8 +37,9 @@ pub(super) enum Format {
 
 /// The CSI Controller service for Amazon EBS. Serves CSI Controller and Identity on a socket and holds the AWS credentials.
 ///
-/// Environment: AWS_REGION, AWS_EC2_ENDPOINT, what the AWS SDK reads (credentials, AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies), and
-/// OTEL_* for traces.
+/// Environment: AWS_REGION, AWS_EC2_ENDPOINT, AWS_CA_BUNDLE, what the AWS SDK reads (credentials,
+/// AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies), NODE_REGION (the node's label), and OTEL_* for
+/// traces.
 #[derive(Debug, Parser)]
 #[command(
     name = "ebs-csi-controller",
@@ -129,6 +130,10 @@ pub(super) struct Flags {
     /// Request rates that are never exceeded, written likewise, for an account that others use too.
     #[arg(long, value_name = "RATES", default_value = "", value_parser = rates)]
     pub(super) ec2_max_request_rates: Rates,
+    /// Where the Region may come from besides AWS_REGION and the AWS profile: kubernetes (NODE_REGION),
+    /// imds, metadata-labeler; instance metadata is always asked last.
+    #[arg(long, value_name = "LIST", default_value = "imds,kubernetes", value_parser = metadata_sources)]
+    pub(super) metadata_sources: String,
     /// Log level: up to 3 info, 4 and 5 debug, above trace.
     #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
     pub(super) verbosity: u8,
@@ -152,8 +157,6 @@ pub(super) struct WithoutMeaning {
     logtostderr: Option<bool>,
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<String>,
-    #[arg(long, value_name = "LIST", value_parser = metadata_sources)]
-    metadata_sources: Option<String>,
     #[arg(long, value_name = "PATTERNS")]
     vmodule: Option<String>,
     #[arg(long, value_name = "DURATION")]
@@ -185,11 +188,6 @@ impl WithoutMeaning {
                 "kubeconfig",
                 self.kubeconfig.is_some(),
                 "the controller does not talk to Kubernetes",
-            ),
-            (
-                "metadata-sources",
-                self.metadata_sources.is_some(),
-                "the Region comes from AWS_REGION, the AWS profile or instance metadata",
             ),
             ("vmodule", self.vmodule.is_some(), "use RUST_LOG"),
             (

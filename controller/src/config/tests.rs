@@ -38,7 +38,22 @@ fn the_command_line_of_the_go_drivers_chart_is_understood() {
         .iter()
         .map(|(name, _)| *name)
         .collect();
-    assert_eq!(names, ["batching", "metadata-sources"]);
+    assert_eq!(names, ["batching"]);
+}
+
+#[test]
+fn the_nodes_region_counts_where_kubernetes_is_a_source() {
+    let environment = BTreeMap::from([("NODE_REGION".to_owned(), "eu-west-1".to_owned())]);
+    for (sources, counts) in [
+        (None, true),
+        (Some("imds,Kubernetes"), true),
+        (Some("metadata-labeler"), true),
+        (Some("imds"), false),
+    ] {
+        let flag = sources.map(|sources| OsString::from(format!("--metadata-sources={sources}")));
+        let config = Config::read(flag, &environment).unwrap();
+        assert_eq!(config.region_of_node.is_some(), counts, "{sources:?}");
+    }
 }
 
 /// Every flag of the Go driver's controller mode with a value that it takes, and whether it means nothing here.
@@ -52,7 +67,7 @@ const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
     (
         "metadata-sources",
         &["imds,kubernetes", "metadata-labeler"],
-        true,
+        false,
     ),
     ("user-agent-extra", &["helm"], false),
     ("aws-sdk-debug-log", &["true"], false),

@@ -127,15 +127,15 @@ pub(super) fn rates(text: &str) -> Result<Rates, String> {
 }
 
 pub(super) fn metadata_sources(text: &str) -> Result<String, String> {
-    for source in text.split(',') {
-        let source = source.trim().to_lowercase();
-        if !["imds", "kubernetes", "metadata-labeler"].contains(&source.as_str()) {
+    let text = text.to_lowercase();
+    for source in text.split(',').map(str::trim) {
+        if !["imds", "kubernetes", "metadata-labeler"].contains(&source) {
             return Err(format!(
                 "{source:?} is not one of imds, kubernetes, metadata-labeler"
             ));
         }
     }
-    Ok(text.to_owned())
+    Ok(text)
 }
 
 /// As Go reads it: `:3301` is that port on all addresses, and `localhost` is 127.0.0.1.

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_config::identity::IdentityCache;
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_smithy_http_client::tls::TrustStore;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_runtime_api::client::interceptors::SharedInterceptor;
 use aws_smithy_types::retry::RetryConfig;
@@ -16,6 +19,7 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
 use super::agent::ExecutionEnvironment;
+use super::ca_bundle;
 use super::call::Core;
 use super::connector::ByScheme;
 use super::intact::IntactAnswers;
@@ -35,14 +39,17 @@ pub enum StartError {
     NoRegion,
     /// An endpoint is not a URL.
     Endpoint(String),
+    /// `AWS_CA_BUNDLE` cannot be used, for this reason.
+    CaBundle(String),
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRegion => f.write_str(
-                "no AWS Region: AWS_REGION is not set and neither the AWS profile nor instance metadata names one; set AWS_REGION",
+                "no AWS Region: AWS_REGION is not set, and neither the AWS profile nor the node's label (NODE_REGION) nor instance metadata names one; set AWS_REGION",
             ),
+            Self::CaBundle(why) => write!(f, "AWS_CA_BUNDLE: {why}"),
             Self::Endpoint(given) => {
                 write!(f, "AWS_EC2_ENDPOINT: {given:?} is not an http:// or https:// URL; correct it or leave it out")
             }
@@ -102,11 +109,23 @@ impl Ec2 {
             .time_source(surroundings.clock.clone());
         if let Some(region) = &settings.region {
             loader = loader.region(Region::new(region.clone()));
+        } else if let Some(region) = &settings.region_of_node {
+            // The profile, which somebody wrote for the controller, goes before the node's label.
+            let profile = settings.profile_files.then(ProfileFileRegionProvider::new);
+            let region = Region::new(region.clone());
+            loader = loader.region(match profile {
+                Some(profile) => RegionProviderChain::first_try(profile).or_else(region),
+                None => RegionProviderChain::first_try(region),
+            });
         }
+        let trusted = match &settings.ca_bundle {
+            Some(path) => ca_bundle::read(path).map_err(StartError::CaBundle)?,
+            None => TrustStore::default(),
+        };
         loader = loader.http_client(
             surroundings
                 .http
-                .unwrap_or_else(|| SharedHttpClient::new(ByScheme::default())),
+                .unwrap_or_else(|| SharedHttpClient::new(ByScheme::new(trusted))),
         );
         if let Some(credentials) = surroundings.credentials {
             loader = loader.credentials_provider(credentials);

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use aws_smithy_http_client::proxy::ProxyConfig;
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use aws_smithy_http_client::{Builder, ConnectorBuilder};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
@@ -31,14 +31,17 @@ pub(super) struct ByScheme {
     direct: SharedHttpClient,
     plain: SharedHttpClient,
     tls: Arc<OnceLock<SharedHttpClient>>,
+    trusted: TrustStore,
 }
 
-impl Default for ByScheme {
-    fn default() -> Self {
+impl ByScheme {
+    /// With these certificate authorities for `https`.
+    pub(super) fn new(trusted: TrustStore) -> Self {
         Self {
-            direct: client(false, ProxyConfig::disabled),
-            plain: client(false, ProxyConfig::from_env),
+            direct: client(None, ProxyConfig::disabled),
+            plain: client(None, ProxyConfig::from_env),
             tls: Arc::default(),
+            trusted,
         }
     }
 }
@@ -53,6 +56,7 @@ impl HttpClient for ByScheme {
             direct: self.direct.http_connector(settings, components),
             plain: self.plain.http_connector(settings, components),
             tls: Arc::clone(&self.tls),
+            trusted: self.trusted.clone(),
             settings: settings.clone(),
             components: components.clone(),
         })
@@ -64,6 +68,7 @@ struct Choice {
     direct: SharedHttpConnector,
     plain: SharedHttpConnector,
     tls: Arc<OnceLock<SharedHttpClient>>,
+    trusted: TrustStore,
     settings: HttpConnectorSettings,
     components: RuntimeComponents,
 }
@@ -76,7 +81,10 @@ impl HttpConnector for Choice {
         if request.uri().starts_with("http://") {
             return self.plain.call(request);
         }
-        let tls = self.tls.get_or_init(|| client(true, ProxyConfig::from_env));
+        let tls = self.tls.get_or_init(|| {
+            let trusted = TlsContext::builder().with_trust_store(self.trusted.clone());
+            client(trusted.build().ok(), ProxyConfig::from_env)
+        });
         tls.http_connector(&self.settings, &self.components)
             .call(request)
     }
@@ -92,7 +100,8 @@ fn is_link_local(uri: &str) -> bool {
     })
 }
 
-fn client(tls: bool, proxies: fn() -> ProxyConfig) -> SharedHttpClient {
+/// Without a context it speaks plain HTTP.
+fn client(tls: Option<TlsContext>, proxies: fn() -> ProxyConfig) -> SharedHttpClient {
     Builder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = ConnectorBuilder::default();
         connector.set_connector_settings(settings.cloned());
@@ -100,12 +109,12 @@ fn client(tls: bool, proxies: fn() -> ProxyConfig) -> SharedHttpClient {
         if let Some(components) = components {
             connector.set_sleep_impl(components.sleep_impl());
         }
-        if tls {
-            connector
+        match &tls {
+            Some(context) => connector
                 .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-                .build()
-        } else {
-            connector.build_http()
+                .tls_context(context.clone())
+                .build(),
+            None => connector.build_http(),
         }
     })
 }

@@ -1,6 +1,7 @@
 //! What the EC2 layer takes from outside, so that a test can hand in its own: HTTP, wall clock, randomness, settings.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ use crate::metrics::Metrics;
 pub struct Settings {
     /// The Region; `None` asks the SDK's chain (environment, profile, instance metadata).
     pub region: Option<String>,
+    /// The Region by the node's label, where nothing else but instance metadata names one.
+    pub region_of_node: Option<String>,
+    /// A file of certificate authorities, instead of the system's (PEM).
+    pub ca_bundle: Option<PathBuf>,
     /// EC2's endpoint; `None` is the Region's own.
     pub ec2_endpoint: Option<String>,
     /// STS's endpoint; `None` is the Region's own.
@@ -51,6 +56,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             region: None,
+            region_of_node: None,
+            ca_bundle: None,
             ec2_endpoint: None,
             sts_endpoint: None,
             credentials_from: "the chain of the AWS SDK".to_owned(),

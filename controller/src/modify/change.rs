@@ -118,19 +118,26 @@ impl Change {
         if self.iops_per_gib.is_some() {
             return wanted_iops(None, self.iops_per_gib, size);
         }
-        let raise = self.raise.unwrap_or_else(|| {
-            volume
-                .tags
-                .get(RAISE_IOPS_ON_MODIFY)
-                .is_some_and(|value| value == "true")
-        });
-        let Some(tag) = volume.tags.get(IOPS_PER_GIB).filter(|_| raise) else {
+        let Some(ratio) = volume.tags.get(IOPS_PER_GIB) else {
             return Ok(None);
         };
-        let ratio = tag.parse().map_err(|_| {
+        let raise = match (self.raise, volume.tags.get(RAISE_IOPS_ON_MODIFY)) {
+            (Some(raise), _) => raise,
+            (None, Some(tag)) => go_truth(tag).ok_or_else(|| {
+                Failure::invalid(
+                    &format!("tag {RAISE_IOPS_ON_MODIFY} of {}", volume.id),
+                    format!("{tag:?} is neither true nor false; correct the tag"),
+                )
+            })?,
+            (None, None) => false,
+        };
+        if !raise {
+            return Ok(None);
+        }
+        let ratio = ratio.parse().map_err(|_| {
             Failure::invalid(
                 &format!("tag {IOPS_PER_GIB} of {}", volume.id),
-                format!("{tag:?} is not a whole number; correct the tag"),
+                format!("{ratio:?} is not a whole number; correct the tag"),
             )
         })?;
         wanted_iops(None, Some(ratio), size)
@@ -197,6 +204,15 @@ pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
             .map(|throughput| format!("{throughput} MiB/s")),
     );
     format!("{volume} to {}", words.join(", "))
+}
+
+/// A tag's truth as Go's `strconv.ParseBool` reads it, by which the Go driver does.
+fn go_truth(value: &str) -> Option<bool> {
+    match value {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -305,8 +321,17 @@ mod tests {
         };
         let grow = Change::to_size(GiB(20));
         assert_eq!(grow.wanted_iops(&gp3()), Ok(None));
-        assert_eq!(grow.wanted_iops(&tagged("true", "50")), Ok(Some(1000)));
-        assert_eq!(grow.wanted_iops(&tagged("false", "50")), Ok(None));
+        for (raise, iops) in [
+            ("true", Some(1000)),
+            ("True", Some(1000)),
+            ("1", Some(1000)),
+            ("false", None),
+            ("F", None),
+        ] {
+            let wanted = grow.wanted_iops(&tagged(raise, "50"));
+            assert_eq!(wanted, Ok(iops), "{raise}");
+        }
+        assert!(grow.wanted_iops(&tagged("yes", "50")).is_err());
         assert!(grow.wanted_iops(&tagged("true", "many")).is_err());
         let explicit = Change {
             iops: Some(7),

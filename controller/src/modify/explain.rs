@@ -1,10 +1,15 @@
 //! Why EC2 does not take a modification now, and when it will.
+//!
+//! A refusal after which nothing of the request is under way is final. external-resizer lets the
+//! user go back to another size or class only after a final code; ABORTED, UNAVAILABLE and
+//! RESOURCE_EXHAUSTED mean "may be under way" to it (its `IsFinalError`). It repeats the request
+//! after either.
 
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 
 use crate::ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
-use crate::ec2_failure::failure;
+use crate::ec2_failure::{failure, failure_as};
 
 /// Estimates are told to the next quarter of an hour, so that the text of a repeated answer stays the same for a while.
 const QUARTER_SECONDS: i64 = 15 * 60;
@@ -27,7 +32,7 @@ pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
         .started
         .map_or(String::new(), |begun| format!(", begun {begun}"));
     Failure::new(
-        Condition::Throttled,
+        Condition::Local,
         format!(
             "volume {} is still optimizing after its last modification ({} %{begun}); {end}, and EC2 takes the next one then; the volume is \
              usable meanwhile, and the request is repeated",
@@ -66,11 +71,14 @@ pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failur
                 (None, None) => "does not say when it takes the next one".to_owned(),
             };
             Failure::new(
-                Condition::QuotaExhausted,
+                Condition::Local,
                 format!(
                     "EC2 allows only so many modifications of one volume in 24 hours and {when}; the volume stays usable as it is: {error}"
                 ),
             )
+        }
+        Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota | Ec2ErrorKind::ModificationQuota => {
+            failure_as(Condition::Local, error)
         }
         _ => failure(error),
     }
@@ -118,7 +126,7 @@ mod tests {
             (50, Some("2026-09-25T12:00:00Z"), "does not say yet"),
         ] {
             let told = optimizing(&running(progress, started), now);
-            assert_eq!(told.condition(), Condition::Throttled);
+            assert_eq!(told.condition(), Condition::Local);
             assert!(told.text().contains(end), "{progress}: {told}");
         }
         // A minute later the text is the same.
@@ -151,7 +159,7 @@ mod tests {
             ("", None, "does not say when"),
         ] {
             let told = refused(&refusal(message), latest);
-            assert_eq!(told.condition(), Condition::QuotaExhausted);
+            assert_eq!(told.condition(), Condition::Local);
             assert!(
                 told.text().contains(words) && told.text().contains("r-1"),
                 "{told}"

@@ -97,14 +97,20 @@ fn one_term_decides_and_preferred_ones_come_first() {
 }
 
 #[test]
-fn no_terms_mean_any_zone_and_terms_without_a_zone_are_an_error() {
+fn terms_without_a_zone_mean_any_zone() {
     assert_eq!(choose(None), Ok(None));
     assert_eq!(choose(Some(&requirement(vec![], vec![]))), Ok(None));
+    for other in [term(&[("kubernetes.io/os", "linux")]), term(&[(ZONE, "")])] {
+        let given = requirement(vec![other.clone()], vec![other]);
+        assert_eq!(choose(Some(&given)), Ok(None), "{given:?}");
+    }
+}
+
+#[test]
+fn a_contradicting_term_is_an_error() {
     for bad in [
-        term(&[("kubernetes.io/os", "linux")]),
         term(&[(OUTPOST, "op-0aaaaaaaaaaaaaaa1")]),
         term(&[(ZONE, "a"), (ZONE_ID, "use1-az6")]),
-        term(&[(ZONE, "")]),
     ] {
         let failure = choose(Some(&requirement(vec![], vec![bad]))).unwrap_err();
         assert_eq!(failure.condition(), Condition::InvalidField);
@@ -115,6 +121,7 @@ fn no_terms_mean_any_zone_and_terms_without_a_zone_are_an_error() {
 fn a_copy_must_lie_in_a_requisite_term() {
     let rows = [
         (vec![], true),
+        (vec![term(&[("kubernetes.io/os", "linux")])], true),
         (vec![term(&[(ZONE, "b")]), term(&[(ZONE, "a")])], true),
         (vec![term(&[(LEGACY_ZONE, "a")])], true),
         (vec![term(&[(ZONE_ID, "use1-az6")])], true),

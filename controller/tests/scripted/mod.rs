@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -11,6 +12,17 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+/// A file of `tests/certificates`.
+pub(crate) fn certificate(name: &str) -> PathBuf {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    Path::new(&folder).join("tests/certificates").join(name)
+}
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -80,24 +92,47 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        Self::listen(Arc::new(script), None).await
+    }
+
+    /// A proxy that tunnels every host to itself, and is that host by the certificate of `name`.test.
+    pub(crate) async fn behind_a_proxy(
+        name: &str,
+        script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let chain = CertificateDer::pem_file_iter(certificate(&format!("{name}.crt")))
+            .and_then(Iterator::collect)
+            .expect("certificates");
+        let key = PrivateKeyDer::from_pem_file(certificate(&format!("{name}.key"))).expect("a key");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
+            .expect("a certificate and its key");
+        Self::listen(Arc::new(script), Some(Arc::new(config).into())).await
+    }
+
+    async fn listen(script: Arc<Script>, tunnelled: Option<TlsAcceptor>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let script: Arc<Script> = Arc::new(script);
         let kept = Arc::clone(&asked);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (script, kept) = (Arc::clone(&script), Arc::clone(&kept));
+                let tunnelled = tunnelled.clone();
                 tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        answer(request, Arc::clone(&script), Arc::clone(&kept))
-                    });
                     // A client may break off: that is its business.
-                    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    match tunnelled {
+                        None => serve(stream, script, kept).await,
+                        Some(acceptor) => {
+                            if let Ok(stream) = tunnel(stream, acceptor).await {
+                                serve(stream, script, kept).await;
+                            }
+                        }
+                    }
                 });
             }
         });
@@ -119,6 +154,31 @@ impl Server {
         asked.retain(|asked| asked.parameter("Action").as_deref() == Some(action));
         asked
     }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    script: Arc<Script>,
+    kept: Arc<Mutex<Vec<Asked>>>,
+) {
+    let service =
+        service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&kept)));
+    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// Answers a CONNECT, whatever it names, and begins TLS.
+async fn tunnel(
+    mut stream: TcpStream,
+    acceptor: TlsAcceptor,
+) -> std::io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    acceptor.accept(stream).await
 }
 
 async fn answer(

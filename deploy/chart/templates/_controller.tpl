@@ -6,8 +6,12 @@
 {{- $env = append $env (dict "name" "SAFE_DETACH_GATE" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "gate") $safe))) -}}
 {{- $env = append $env (dict "name" "SAFE_DETACH_MODE" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "mode") $safe))) -}}
 {{- $env = append $env (dict "name" "FAILOVER" "valueFrom" (dict "configMapKeyRef" (merge (dict "key" "failover") $safe))) -}}
-{{- with $controller.region -}}
-  {{- $env = append $env (dict "name" "AWS_REGION" "value" .) -}}
+{{- if $controller.region -}}
+  {{- $env = append $env (dict "name" "AWS_REGION" "value" $controller.region) -}}
+{{- else -}}
+  {{- /* Kubernetes 1.35 and later copy the node's label to the pod; before that it is empty. */ -}}
+  {{- $label := dict "fieldPath" "metadata.labels['topology.kubernetes.io/region']" -}}
+  {{- $env = append $env (dict "name" "NODE_REGION" "valueFrom" (dict "fieldRef" $label)) -}}
 {{- end -}}
 {{- with .Values.awsAccessSecret -}}
   {{- $id := dict "name" .name "key" .keyId "optional" true -}}

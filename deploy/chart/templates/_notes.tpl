@@ -46,7 +46,7 @@
 
 {{- /* As controller/src/confinement.rs has them. */ -}}
 {{- define "ebs.keptVariables" -}}
-AWS_ EC2_ HOME HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy LANG OTEL_ RUST_ SSL_CERT_ TOKIO_ TZ
+AWS_ EC2_ HOME HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy LANG NODE_REGION OTEL_ RUST_ SSL_CERT_ TOKIO_ TZ
 {{- end -}}
 
 {{- /* The notes as comments of a rendered object. */ -}}

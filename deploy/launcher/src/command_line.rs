@@ -94,11 +94,7 @@ fn mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
             Some((name, None)) if flags::find(name).is_some_and(|flag| !flag.switch) => index += 2,
             Some(_) => index += 1,
             None => {
-                let mode = Mode::parse(word).ok_or_else(|| {
-                    UsageError(format!(
-                        "unknown mode {word:?}; give controller, node, all or pre-stop-hook"
-                    ))
-                })?;
+                let mode = Mode::parse(word).ok_or_else(|| UsageError(unknown_mode(word)))?;
                 let mut rest = words.to_vec();
                 rest.remove(index);
                 return Ok((Some(mode), rest));
@@ -106,6 +102,16 @@ fn mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
         }
     }
     Ok((None, words.to_vec()))
+}
+
+fn unknown_mode(word: &str) -> String {
+    match word {
+        "metadataLabeler" => format!(
+            "mode {word} is not offered: node-agent counts a node's interfaces and other volumes by \
+             instance metadata or the node facts file; set sidecars.metadataLabeler.enabled to false"
+        ),
+        _ => format!("unknown mode {word:?}; give controller, node, all or pre-stop-hook"),
+    }
 }
 
 /// `--name`, `-name`, `--name=value`: as Go's flag library takes them.
@@ -279,7 +285,8 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_said_in_one_line() {
         for (text, says) in [
-            ("metadataLabeler", "unknown mode"),
+            ("metadataLabeler", "node facts file"),
+            ("labeler", "unknown mode"),
             ("node --no-such-flag", "unknown flag --no-such-flag"),
             ("node --volume-attach-limit", "needs a value"),
             ("node stray", "neither a flag nor the mode"),

@@ -123,6 +123,34 @@ fn an_attach_that_failed_in_ec2_is_sent_again_so_often_and_no_more() {
 }
 
 #[test]
+fn an_unusable_key_is_named_after_lost_attaches() {
+    let now = Instant::now();
+    for (encrypted, named) in [(true, true), (false, false)] {
+        let mut machine = machine();
+        machine.requests = MOST_REQUESTS;
+        let free = Seen::Present(Volume {
+            state: VolumeState::Available,
+            encrypted,
+            kms_key_id: encrypted.then(|| "arn:aws:kms:us-east-1:111122223333:key/k".to_owned()),
+            ..volume()
+        });
+        let mut step = Step::Wait;
+        for _ in 0..LATE_LOOKS {
+            machine.last_sent = Some(now);
+            step = machine.see(&free, now + LATE);
+        }
+        let Step::Refuse(failure) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(
+            failure.text().contains("key/k is enabled"),
+            named,
+            "{failure}"
+        );
+    }
+}
+
+#[test]
 fn a_request_without_effect_is_repeated_when_looks_cannot_be_late_any_more() {
     let free = with(VolumeState::Available, vec![]);
     let now = Instant::now();

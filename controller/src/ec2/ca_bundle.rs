@@ -1,0 +1,32 @@
+//! The certificate authorities of `AWS_CA_BUNDLE`, which take the place of the system's (AWS SDKs and
+//! Tools Reference Guide, "General configuration settings"). The SDK for Rust does not read it.
+
+use std::fmt;
+use std::path::Path;
+
+use aws_smithy_http_client::tls::TrustStore;
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+/// Reads the file. The SDK's client would panic on a certificate that it cannot read, so each is
+/// tried here.
+///
+/// # Errors
+/// One line that names the file and what is wrong with it.
+pub(super) fn read(path: &Path) -> Result<TrustStore, String> {
+    let unusable = |why: &dyn fmt::Display| {
+        let path = path.display();
+        format!("{path}: {why}; give a PEM file that the controller's user may read")
+    };
+    let text = std::fs::read(path).map_err(|error| unusable(&error))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|error| unusable(&error))?;
+        roots.add(certificate).map_err(|error| unusable(&error))?;
+    }
+    match roots.is_empty() {
+        true => Err(unusable(&"holds no certificate")),
+        false => Ok(TrustStore::empty().with_pem_certificate(text)),
+    }
+}
