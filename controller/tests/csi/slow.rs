@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
@@ -20,6 +21,10 @@ pub(crate) struct Slow {
 
 impl Slow {
     pub(crate) async fn new(over: Value) -> Self {
+        Self::under(Mode::Off, over).await
+    }
+
+    async fn under(safe_detach: Mode, over: Value) -> Self {
         let mut whole = json!({
             "profile": "fast",
             "instances": [{ "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" }],
@@ -29,7 +34,11 @@ impl Slow {
         }
         let world = InProcess::new(whole);
         let access = world.access(1).await;
-        let controller = Controller::new(access, Settings::default(), Arc::default());
+        let settings = Settings {
+            safe_detach,
+            ..Settings::default()
+        };
+        let controller = Controller::new(access, settings, Arc::default());
         Self { world, controller }
     }
 
@@ -97,6 +106,27 @@ async fn an_attach_that_does_not_end_is_taken_back_after_90_seconds_and_begun_af
     slow.publish(&id).await.unwrap();
     assert_eq!(slow.calls("AttachVolume"), 2);
     assert_eq!(slow.live("attachments"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_attach_is_detached_only_when_decided() {
+    for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
+        let slow = Slow::under(
+            mode,
+            json!({ "faults": [
+                { "match": { "action": "AttachVolume" }, "count": 1, "fault": { "kind": "stuck_attach" } },
+            ] }),
+        )
+        .await;
+        let id = slow.create("pvc-1").await.unwrap();
+        let stuck = slow.publish(&id).await.unwrap_err();
+        assert_eq!(stuck.code(), Code::Aborted, "{stuck}");
+        assert!(stuck.message().contains("90 s"), "{stuck}");
+        // The instance runs, and nobody hears its node.
+        let refused = stuck.message().contains("it is not detached: SafeDetachRefused/");
+        assert_eq!(refused, detaches == 0, "{mode}: {stuck}");
+        assert_eq!(slow.calls("DetachVolume"), detaches, "{mode}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ mod growth;
 mod measure;
 mod moves;
 mod narrator;
+mod outage;
 mod raw_block;
 
 use crate::audit::Seen;
@@ -152,6 +153,7 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     raw_block::show(&mut scene).await?;
     deaths::show(&mut scene).await?;
     measure::show(&mut scene).await?;
+    outage::show(&mut scene).await?;
     failover::show(&mut scene).await?;
     closing::show(&mut scene).await
 }

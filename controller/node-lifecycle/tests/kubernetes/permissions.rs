@@ -26,11 +26,12 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// What the scenarios before made node-lifecycle use is exactly what the manifest grants: each verb is needed, and (since the API server asks
-/// RBAC) none is missing.
+/// What the scenarios before made node-lifecycle use is exactly what the manifests grant: each verb
+/// is needed, and (since the API server asks RBAC) none is missing.
 async fn each_is_needed(world: &World<'_>) -> Outcome {
     let mut granted = BTreeSet::new();
-    for object in manifests::read("node-lifecycle-rbac.yaml") {
+    let files = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
+    for object in files.into_iter().flat_map(manifests::read) {
         for rule in object["rules"].as_array().into_iter().flatten() {
             let texts = |key: &str| -> Vec<String> {
                 let all = rule[key].as_array().into_iter().flatten();

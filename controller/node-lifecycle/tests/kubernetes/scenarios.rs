@@ -74,6 +74,7 @@ async fn begin(filter: &[String]) -> Result<Outcomes, String> {
         &[
             "csidriver.yaml",
             "node-lifecycle-rbac.yaml",
+            "failover-rbac.yaml",
             "node-lifecycle-policy.yaml",
         ],
     )

@@ -60,14 +60,18 @@ impl<'a> Ec2<'a> {
     /// # Errors
     /// When the simulator does not answer.
     pub async fn volumes(&self, filter: &str, value: &str) -> io::Result<Vec<Shown>> {
-        let ask = json!({
-            "action": "DescribeVolumes",
-            "parameters": { "Filter.1.Name": filter, "Filter.1.Value.1": value },
-        });
+        let by_filter = json!({ "Filter.1.Name": filter, "Filter.1.Value.1": value });
+        self.describe(by_filter).await
+    }
+
+    async fn describe(&self, parameters: Value) -> io::Result<Vec<Shown>> {
+        let ask = json!({ "action": "DescribeVolumes", "parameters": parameters });
         let answer = self.simulator.post("/v1/as-foreign", &ask).await?;
         let body = answer["body"].as_str().unwrap_or_default();
-        if answer["status"] != 200 {
-            return Err(io::Error::other(format!("DescribeVolumes: {body}")));
+        match text(body, "Code") {
+            _ if answer["status"] == 200 => {}
+            Some("InvalidVolume.NotFound") => return Ok(Vec::new()),
+            _ => return Err(io::Error::other(format!("DescribeVolumes: {body}"))),
         }
         Ok(items(body, "volumeSet").into_iter().map(shown).collect())
     }
@@ -77,7 +81,8 @@ impl<'a> Ec2<'a> {
     /// # Errors
     /// When the simulator does not answer.
     pub async fn volume(&self, id: &str) -> io::Result<Option<Shown>> {
-        Ok(self.volumes("volume-id", id).await?.into_iter().next())
+        let by_id = json!({ "VolumeId.1": id });
+        Ok(self.describe(by_id).await?.into_iter().next())
     }
 
     /// One volume that must exist.

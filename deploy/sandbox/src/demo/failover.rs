@@ -128,7 +128,7 @@ impl Scene<'_> {
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene
         .told
-        .chapter("a node falls silent; its volume moves when EC2 shows it off (enforce)");
+        .chapter("a node falls silent while another zone fails; its volume moves when EC2 shows it off (enforce)");
     let socket = scene
         .world
         .controller_socket()
@@ -157,6 +157,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         ..Node::default()
     };
     observer.says(&instance, node.clone());
+    scene.zone_fails(true).await?;
     scene.is_refused(&volume, 1, "in-use", &writer).await?;
 
     let silent = Node {
@@ -205,6 +206,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         "1 failover; EC2's own detach and attach take 0.5 to 1.5 s of it".to_owned(),
     );
 
+    scene.zone_fails(false).await?;
     let simulator = &scene.world.simulator;
     simulator.post(&power("start"), &at_once).await?;
     scene.world.start_helper(1).await?;

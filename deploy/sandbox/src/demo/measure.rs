@@ -159,7 +159,7 @@ async fn one_life(
 }
 
 /// Runs `work`, and beside it a watcher that is told when the work is done.
-async fn beside<T, W, F>(
+pub(super) async fn beside<T, W, F>(
     work: impl Future<Output = T>,
     watch: impl FnOnce(Rc<Cell<bool>>) -> F,
 ) -> (T, W)
@@ -178,7 +178,7 @@ where
 
 /// How long EC2 itself took: from the arrival of the request that mentions `what` to the end of the transition that it began. `None`
 /// when the transition was over before it could be seen.
-async fn own_time(
+pub(super) async fn own_time(
     scene: &Scene<'_>,
     before: u64,
     action: &str,
@@ -210,12 +210,12 @@ async fn own_time(
 }
 
 /// The time of the last call of `rpc` beyond EC2's own, where both are known.
-fn added(attempts: &Attempts, rpc: &str, own: Option<Duration>) -> Option<Duration> {
+pub(super) fn added(attempts: &Attempts, rpc: &str, own: Option<Duration>) -> Option<Duration> {
     Some(single(attempts, rpc)?.saturating_sub(own?))
 }
 
 /// The time of the last call of `rpc`, if it needed one attempt: the waits between attempts are not the driver's.
-fn single(attempts: &Attempts, rpc: &str) -> Option<Duration> {
+pub(super) fn single(attempts: &Attempts, rpc: &str) -> Option<Duration> {
     attempts
         .last(rpc)
         .filter(|call| call.attempts == 1)

@@ -1,0 +1,150 @@
+//! Another zone fails: volumes of the healthy zone live as before.
+
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::measure::{added, beside, own_time, single};
+use super::{DemoError, Scene, prove};
+use crate::co::{Claim, Co};
+use crate::figures::{median, milliseconds};
+
+/// The zone that fails.
+const ZONE: &str = "us-east-1b";
+/// The instance there, which runs no driver.
+const INSTANCE: &str = "i-0bbbbbbbbbbbbbbb1";
+/// Volumes before the outage, and during it.
+const VOLUMES: usize = 5;
+/// How long the failing zone's volume is asked for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct Times {
+    create: Vec<Duration>,
+    attach: Vec<Duration>,
+    detach: Vec<Duration>,
+}
+
+impl Times {
+    fn text(&self) -> String {
+        let [create, attach, detach] =
+            [&self.create, &self.attach, &self.detach].map(|all| milliseconds(median(all)));
+        format!("create +{create}, attach +{attach}, detach {detach} in all")
+    }
+}
+
+impl Scene<'_> {
+    /// From now on calls that concern zone us-east-1b, or name no id, fail; or they work again.
+    pub(super) async fn zone_fails(&mut self, fails: bool) -> Result<(), DemoError> {
+        let state = match fails {
+            true => "unavailable",
+            false => "available",
+        };
+        let simulator = &self.world.simulator;
+        let path = format!("/v1/zones/{ZONE}");
+        simulator.put(&path, &json!({ "state": state })).await?;
+        let proof = match fails {
+            true => "EC2 refuses listings, and all calls about that zone",
+            false => "EC2 answers all calls",
+        };
+        self.told.done(&format!("zone {ZONE} is {state}"), proof);
+        Ok(())
+    }
+}
+
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene.told.chapter("another zone fails; this one goes on");
+    // What the driver knows of both zones it asks for at once where it can.
+    let there = Co::new(scene.world.controller_socket(), ZONE)?;
+    let claim = Claim::filesystem("pvc-cut-off", "ext4", 1);
+    let cut_off = there.create(&claim).await?;
+    there.attach(&cut_off, INSTANCE).await?;
+    scene.told.done(
+        &format!("create, attach pvc-cut-off in {ZONE}"),
+        &cut_off.id,
+    );
+    let before = lives(scene, "before").await?;
+    scene.told.done(
+        &format!("{VOLUMES} volumes, from create to delete"),
+        &before.text(),
+    );
+    scene.zone_fails(true).await?;
+    let during = lives(scene, "during").await?;
+    scene.told.done(
+        &format!("{VOLUMES} volumes during the outage"),
+        &during.text(),
+    );
+    // Nothing is said of the other zone that is not known.
+    let request = csi::ControllerUnpublishVolumeRequest {
+        volume_id: cut_off.id.clone(),
+        node_id: INSTANCE.to_owned(),
+        ..Default::default()
+    };
+    let mut controller = there.controller();
+    let asked = controller.controller_unpublish_volume(request);
+    let answer = timeout(PATIENCE, asked).await;
+    prove(!matches!(answer, Ok(Ok(_))), || {
+        format!("the detach in {ZONE} ended with {answer:?}")
+    })?;
+    scene
+        .told
+        .done(&format!("detach in {ZONE}"), "is not said to be done");
+    scene.zone_fails(false).await?;
+    there.detach(&cut_off.id, INSTANCE).await?;
+    there.delete(&cut_off.id).await?;
+    scene
+        .told
+        .done("detach, delete pvc-cut-off", "when the zone is back");
+    for (name, before, during) in [
+        ("create", &before.create, &during.create),
+        ("attach", &before.attach, &during.attach),
+    ] {
+        scene.figures.add(
+            &format!("{name} while another zone fails: added latency"),
+            milliseconds(median(during)),
+            format!("{} before", milliseconds(median(before))),
+            "-",
+            format!("median of {}", during.len()),
+        );
+    }
+    Ok(())
+}
+
+/// Volumes of the healthy zone, from create to delete; each call must succeed at once.
+async fn lives(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
+    let mut times = Times::default();
+    for index in 0..VOLUMES {
+        let co = scene.co.clone();
+        let name = format!("pvc-{when}-{index}");
+        let claim = Claim::filesystem(&name, "ext4", 1);
+        let last = scene.ec2().last().await?;
+        let (volume, own) = beside(co.create(&claim), |done| {
+            own_time(scene, last, "CreateVolume", &name, done)
+        })
+        .await;
+        let volume = volume?;
+        times
+            .create
+            .extend(added(&co.attempts, "CreateVolume", own?));
+        let instance = scene.instance(0);
+        let last = scene.ec2().last().await?;
+        let (attachment, own) = beside(co.attach(&volume, &instance), |done| {
+            own_time(scene, last, "AttachVolume", &volume.id, done)
+        })
+        .await;
+        attachment?;
+        let publish = "ControllerPublishVolume";
+        times.attach.extend(added(&co.attempts, publish, own?));
+        co.detach(&volume.id, &instance).await?;
+        let unpublish = "ControllerUnpublishVolume";
+        times.detach.extend(single(&co.attempts, unpublish));
+        co.delete(&volume.id).await?;
+        for rpc in ["CreateVolume", publish, unpublish, "DeleteVolume"] {
+            let attempts = co.attempts.last(rpc).map_or(0, |call| call.attempts);
+            prove(attempts == 1, || format!("{rpc} took {attempts} attempts"))?;
+        }
+    }
+    Ok(times)
+}
