@@ -1,4 +1,5 @@
-//! Who may import whom: the arrows of the design, read from `cargo metadata`.
+//! Who may import whom: the arrows of `deploy/docs/architecture.md`, compared with
+//! `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -236,7 +237,7 @@ fn our_crates_import_only_along_the_arrows_of_the_design() {
             }
             assert!(
                 allowed.contains(&target),
-                "{name} must not depend on {target}: the design has no such arrow"
+                "{name} must not depend on {target}: architecture.md has no such arrow"
             );
         }
     }

@@ -1,4 +1,5 @@
-//! What the live processes may do, as the kernel shows it, beside the design's table.
+//! What the live processes may do, as the kernel shows it, beside the table of
+//! `deploy/docs/architecture.md`.
 
 use std::collections::HashSet;
 use std::path::Path;

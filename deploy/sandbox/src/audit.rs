@@ -1,4 +1,5 @@
-//! What the kernel says of the live processes, beside what the design allows each.
+//! What the kernel says of the live processes, beside what `deploy/docs/architecture.md` allows
+//! each.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +13,7 @@ use crate::world::World;
 
 pub use crate::process_status::pss_kib;
 
-/// The design's kinds of process.
+/// The kinds of process that `deploy/docs/architecture.md` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Speaks to EC2.
@@ -44,7 +45,7 @@ const PARTS: [Tier; 4] = [
 /// The user of the supervisor, of runners and of tools.
 const RUNNERS: u32 = profile::SUPERVISOR.identity.uid;
 
-/// The capabilities that the design gives the broker.
+/// The capabilities that `deploy/docs/architecture.md` gives the broker.
 pub const BROKER: u64 =
     capability::SYS_ADMIN | capability::SYS_RESOURCE | capability::DAC_READ_SEARCH;
 
@@ -122,7 +123,7 @@ pub struct Seen {
     pub pss_kib: u64,
     /// Threads whose confinement differs from the main thread's.
     pub odd_threads: usize,
-    /// In what it differs from the design; empty when it does not.
+    /// In what it differs from `deploy/docs/architecture.md`; empty when it does not.
     pub deviations: Vec<String>,
 }
 
@@ -170,7 +171,7 @@ fn deviations(seen: &Seen) -> Vec<String> {
     ] {
         let extra = has & !allowed.capabilities;
         if extra != 0 {
-            found.push(format!("{set} has {extra:x} beyond the design"));
+            found.push(format!("{set} has {extra:x} beyond architecture.md"));
         }
     }
     if seen.effective & allowed.needed != allowed.needed {
@@ -219,7 +220,8 @@ pub fn names(set: u64) -> String {
 
 /// Looks at every process of the driver in `world`.
 ///
-/// The helper's processes are told apart by their users and groups: the design gives each tier its own.
+/// The helper's processes are told apart by their users and groups: `deploy/docs/architecture.md`
+/// gives each tier its own.
 ///
 /// # Errors
 /// When one ends meanwhile, or a tier that must run does not.

@@ -1,7 +1,8 @@
 //! A real etcd, kube-apiserver, kube-controller-manager and external-attacher; the real controller and node-lifecycle; the simulator.
 //!
-//! Nodes are plain objects with leases that the test renews or lets die. Everything is started once, so this test has no harness: its
-//! scenarios run beside each other on nodes of their own, and each is named by its number in the design's list.
+//! Nodes are plain objects with leases that the test renews or lets die. Everything is started
+//! once, so this test has no harness: its scenarios run beside each other on nodes of their own,
+//! and each is named by its number in `deploy/docs/failure-scenarios.md`.
 
 mod boots;
 mod brake;

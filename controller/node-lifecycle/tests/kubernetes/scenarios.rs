@@ -1,6 +1,7 @@
 //! Which scenarios there are, and how they are run: most beside each other, those that concern every node one after the other.
 //!
-//! A new one is a line in a subject's `scenarios`, on nodes that no other uses. Its name begins with its number, where the design gives it one.
+//! A new one is a line in a subject's `scenarios`, on nodes that no other uses. Its name begins
+//! with its number, where `deploy/docs/failure-scenarios.md` gives it one.
 
 use std::path::PathBuf;
 use std::pin::Pin;
