@@ -30,7 +30,6 @@ use crate::tally::Tally;
 
 use cards::Cards;
 use lately::Lately;
-pub use manner::Manner;
 use manner::Manners;
 
 /// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.

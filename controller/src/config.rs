@@ -13,15 +13,15 @@ use clap::{CommandFactory, Parser};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFormat;
 
-pub use flags::ProbeAws;
 use flags::{Failover, Flags, Format};
 pub(crate) use value::duration;
 use value::socket_address;
 
 use crate::ec2::{Action, Rate};
 use crate::http::CertificateFiles;
+use crate::probe::ProbeAws;
 use crate::safe_detach::{FenceLeave, FenceSettings, Mode};
-use crate::traces;
+use crate::{VERSION, traces};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Config {
     pub warn_on_invalid_tag: bool,
     /// `--modify-volume-request-handler-timeout`.
     pub modify_window: Duration,
-    /// How long after its first request the process looks for snapshots that another one may just have asked for.
+    /// How long after its start the process looks for snapshots that another one may just have asked for.
     pub snapshot_takeover: Duration,
     /// `--enable-node-local-volumes`.
     pub node_local_volumes: bool,
@@ -112,9 +112,6 @@ pub enum Stop {
     /// The command line is wrong (exit 64): one line.
     Usage(String),
 }
-
-/// The version, as `GetPluginInfo` reports it.
-pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// What `--aws-sdk-debug-log` turns on. The SDK keeps secrets out of it, but not the ids of access keys.
 const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=debug,aws_sdk_ec2=debug,aws_sdk_sts=debug";

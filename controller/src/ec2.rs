@@ -15,6 +15,7 @@ mod code;
 mod connector;
 mod describe;
 mod error;
+mod identity;
 mod instance;
 mod instance_status;
 mod intact;

@@ -42,3 +42,6 @@ pub mod token;
 pub mod topology;
 pub mod traces;
 pub mod volume;
+
+/// The version, as `GetPluginInfo` reports it.
+pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

@@ -10,30 +10,8 @@ use ebs_csi_wire::InstanceId;
 use crate::ec2::{AttachmentState, Ec2, Instance};
 use crate::ec2_failure::failure;
 use crate::publish_context::{DEVICE_PATH, VOLUME_ID};
+use crate::request::node_local_handle::PREFIX;
 use crate::request::{confirmed, not_confirmed, present};
-
-pub(crate) const PREFIX: &str = "local-ebs://";
-
-/// Whether a volume handle is of this kind.
-pub fn is_handle(volume: &str) -> bool {
-    volume.starts_with(PREFIX)
-}
-
-/// Refuses such a handle where only a volume of EC2 will do; `what` completes "cannot".
-///
-/// # Errors
-/// [`Condition::Unsupported`] for a handle of this kind.
-pub fn refuse(field: &str, volume: &str, what: &str) -> Result<(), Failure> {
-    if !is_handle(volume) {
-        return Ok(());
-    }
-    Err(Failure::new(
-        Condition::Unsupported,
-        format!(
-            "{field}: a volume of a node itself ({PREFIX}…) cannot {what}; use an EBS volume's id"
-        ),
-    ))
-}
 
 /// Checks a capability: each node has a volume of its own, so that many nodes may write, whatever the access type.
 ///

@@ -33,7 +33,7 @@ impl Known {
         let mut known = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
-            if line.is_empty() || line.starts_with(crate::node_local::PREFIX) {
+            if line.is_empty() || line.starts_with(crate::request::node_local_handle::PREFIX) {
                 continue;
             }
             let id = match line.strip_prefix("aws://") {

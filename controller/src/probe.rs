@@ -6,14 +6,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use ebs_csi_proto::identity::Readiness;
 use ebs_csi_proto::{Condition, Failure};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::config::ProbeAws;
 use crate::ec2::{Ec2, Ec2Error};
 use crate::metrics::Metrics;
+
+/// What Probe says about AWS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProbeAws {
+    /// Not ready until the first successful check; later failures show in /readyz, metric and log.
+    Startup,
+    /// Not ready whenever the last check failed.
+    Always,
+    /// Ready as soon as the process serves.
+    Never,
+}
 
 /// How long a check holds.
 const INTERVAL: Duration = Duration::from_secs(3600);

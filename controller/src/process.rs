@@ -15,7 +15,8 @@ use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
 use tokio::sync::oneshot;
 use tonic::service::Routes;
 
-use crate::config::{Config, VERSION};
+use crate::VERSION;
+use crate::config::Config;
 use crate::ec2::{Ec2, Settings, StartError, Surroundings};
 use crate::http::{self, Pages};
 use crate::metrics::Metrics;

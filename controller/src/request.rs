@@ -1,14 +1,15 @@
 //! CSI requests, parsed once into types that cannot be wrong.
 
+pub(crate) mod node_local_handle;
+
 use std::collections::HashMap;
 
 use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
 use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 
-use crate::attach::Manner;
 use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
-use crate::{node_local, topology};
+use crate::topology;
 
 /// What a new volume is filled from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +143,15 @@ pub struct Pair {
     pub node: InstanceId,
 }
 
+/// What a publish asks for beside the attachment itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// The capability.
+    pub capability: Capability,
+    /// The `readonly` flag.
+    pub read_only: bool,
+}
+
 /// ControllerPublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish {
@@ -244,7 +254,7 @@ impl Expand {
             .capacity_range
             .as_ref()
             .ok_or_else(|| Failure::missing("capacity_range"))?;
-        node_local::refuse("volume_id", volume, "be expanded")?;
+        node_local_handle::refuse("volume_id", volume, "be expanded")?;
         let range = CapacityRange::parse(range)?;
         let block = match &wire.volume_capability {
             Some(capability) => {
@@ -273,7 +283,7 @@ pub fn modify(
     parameters: &HashMap<String, String>,
 ) -> Result<(VolumeId, VolumeAttributes), Failure> {
     let volume = present("volume_id", volume)?;
-    node_local::refuse("volume_id", volume, "be modified")?;
+    node_local_handle::refuse("volume_id", volume, "be modified")?;
     let attributes = VolumeAttributes::parse(parameters)?;
     Ok((volume_id("volume_id", volume)?, attributes))
 }
@@ -297,7 +307,7 @@ impl CreateSnapshot {
     pub fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
         let name = present("name", &wire.name)?.to_owned();
         let volume = present("source_volume_id", &wire.source_volume_id)?;
-        node_local::refuse("source_volume_id", volume, "have snapshots")?;
+        node_local_handle::refuse("source_volume_id", volume, "have snapshots")?;
         Ok(Self {
             name,
             volume: volume_id("source_volume_id", volume)?,

@@ -5,6 +5,7 @@ mod checks;
 mod evidence;
 mod fence;
 mod glass;
+mod instance_fact;
 mod peers;
 pub(crate) mod say;
 mod service;

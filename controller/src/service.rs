@@ -35,7 +35,8 @@ pub struct Settings {
     pub tags: TagSettings,
     /// How long an expansion and a modification of one volume wait for each other.
     pub modify_window: Duration,
-    /// How long after its first request this process looks for snapshots that another one may just have asked EC2 for.
+    /// How long after its start this process looks for snapshots that another one may just have asked EC2
+    /// for.
     pub snapshot_takeover: Duration,
     /// Whether handles that begin with `local-ebs://` may be published.
     pub node_local_volumes: bool,

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod create;
+mod create_failure;
 mod plan;
 mod settle;
 

@@ -6,43 +6,33 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebs_csi_proto::{AccessType, Capability, Condition, Failure};
+use ebs_csi_proto::{AccessType, Condition, Failure};
 
 use super::Key;
 use crate::ec2::Timestamp;
+use crate::request::Manner;
 
 /// Attachments that are remembered; of more, nothing is known.
 const MOST: usize = 20_000;
 
-/// What a publish asks for beside the attachment itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manner {
-    /// The capability.
-    pub capability: Capability,
-    /// The `readonly` flag.
-    pub read_only: bool,
-}
-
-impl Manner {
-    /// In what two publishes contradict each other. Mount flags do not: they are the node's.
-    fn difference(&self, other: &Self) -> Option<&'static str> {
-        let file_systems = match (&self.capability.kind, &other.capability.kind) {
-            (AccessType::Block, AccessType::Block) => None,
-            (AccessType::Mount { fs_type: a, .. }, AccessType::Mount { fs_type: b, .. }) => {
-                Some((a, b))
-            }
-            _ => return Some("volume_capability.access_type"),
-        };
-        if file_systems.is_some_and(|(a, b)| !a.is_empty() && !b.is_empty() && a != b) {
-            return Some("volume_capability.mount.fs_type");
+/// In what two publishes contradict each other. Mount flags do not: they are the node's.
+fn difference(first: &Manner, other: &Manner) -> Option<&'static str> {
+    let file_systems = match (&first.capability.kind, &other.capability.kind) {
+        (AccessType::Block, AccessType::Block) => None,
+        (AccessType::Mount { fs_type: a, .. }, AccessType::Mount { fs_type: b, .. }) => {
+            Some((a, b))
         }
-        if self.capability.needs_multi_attach() != other.capability.needs_multi_attach()
-            || self.capability.is_read_only() != other.capability.is_read_only()
-        {
-            return Some("volume_capability.access_mode");
-        }
-        (self.read_only != other.read_only).then_some("readonly")
+        _ => return Some("volume_capability.access_type"),
+    };
+    if file_systems.is_some_and(|(a, b)| !a.is_empty() && !b.is_empty() && a != b) {
+        return Some("volume_capability.mount.fs_type");
     }
+    if first.capability.needs_multi_attach() != other.capability.needs_multi_attach()
+        || first.capability.is_read_only() != other.capability.is_read_only()
+    {
+        return Some("volume_capability.access_mode");
+    }
+    (first.read_only != other.read_only).then_some("readonly")
 }
 
 /// The manners of the attachments that this process has published.
@@ -71,7 +61,7 @@ impl Manners {
         let mut known = self.lock();
         if let Some((first, before)) = known.get(key)
             && *first == since
-            && let Some(field) = before.difference(manner)
+            && let Some(field) = difference(before, manner)
         {
             return Err(Failure::new(
                 Condition::Incompatible,
@@ -100,7 +90,7 @@ impl Manners {
 mod tests {
     use super::*;
     use crate::attach::tests::{node, volume};
-    use ebs_csi_proto::AccessMode;
+    use ebs_csi_proto::{AccessMode, Capability};
 
     fn manner(kind: AccessType, mode: AccessMode, read_only: bool) -> Manner {
         Manner {

@@ -8,18 +8,8 @@ use ebs_csi_proto::Endpoint;
 use super::value::{
     Gates, Rates, boolean, duration, gates, leaves, metadata_sources, modes, rates,
 };
+use crate::probe::ProbeAws;
 use crate::safe_detach::{FenceLeave, Mode};
-
-/// What Probe says about AWS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ProbeAws {
-    /// Not ready until the first successful check; later failures show in /readyz, metric and log.
-    Startup,
-    /// Not ready whenever the last check failed.
-    Always,
-    /// Ready as soon as the process serves.
-    Never,
-}
 
 /// What node-lifecycle does when a node dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,13 +1,12 @@
 //! What EC2 shows, read after the call began.
 
-use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, Mode, Phase, Power,
-};
+use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
+use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
 use crate::attach::own_volume::{launch_device_of, root_device_of};
 use crate::ec2::{
-    AttachmentState, Ec2, Ec2Error, Hibernation, Instance, InstanceState, Seen, Timestamp, Volume,
+    AttachmentState, Ec2, Ec2Error, Instance, InstanceState, Seen, Timestamp, Volume,
 };
 use crate::request::Pair;
 
@@ -126,34 +125,6 @@ fn weigh(
         root_device,
         is_unseen,
         is_launch_volume,
-    }
-}
-
-/// One look at an instance, as a fact.
-pub(super) fn instance_seen(seen: &Seen<Instance>) -> Fact<InstanceFact> {
-    match seen {
-        Seen::Present(instance) => Fact::Present(instance_fact(instance)),
-        Seen::Absent => Fact::Absent,
-        Seen::Unknown(_) => Fact::Unknown,
-    }
-}
-
-fn instance_fact(instance: &Instance) -> InstanceFact {
-    InstanceFact {
-        power: match instance.state {
-            InstanceState::Pending => Power::Pending,
-            InstanceState::Running => Power::Running,
-            InstanceState::ShuttingDown => Power::ShuttingDown,
-            InstanceState::Terminated => Power::Terminated,
-            InstanceState::Stopping => Power::Stopping,
-            InstanceState::Stopped => Power::Stopped,
-            InstanceState::Other(_) => Power::Strange,
-        },
-        hibernation: match instance.hibernation {
-            Hibernation::No => Fact::Absent,
-            Hibernation::Yes => Fact::Present(()),
-            Hibernation::Unclear => Fact::Unknown,
-        },
     }
 }
 

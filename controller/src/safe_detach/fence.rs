@@ -12,7 +12,7 @@ use ebs_csi_wire::InstanceId;
 use tokio::time::Instant;
 
 use super::checks;
-use super::evidence::instance_seen;
+use super::instance_fact::instance_seen;
 use crate::ec2::{Ec2, Ec2Error, PowerOff, Seen};
 use crate::ec2_failure::failure;
 use crate::metrics::Metrics;

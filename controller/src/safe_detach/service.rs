@@ -22,8 +22,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::evidence::{gather_all, instance_seen};
+use super::evidence::gather_all;
 use super::fence::Fence;
+use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
 use super::{checks, peers, say};
 use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, Seen, Timestamp};

@@ -8,7 +8,7 @@ use super::{Answer, Controller};
 use crate::node_local;
 use crate::patience;
 use crate::publish_context;
-use crate::request::{self, Publish};
+use crate::request::{self, Publish, node_local_handle};
 
 /// ControllerPublishVolume.
 pub(super) async fn publish(
@@ -19,7 +19,7 @@ pub(super) async fn publish(
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     note("node.id", &wire.node_id);
-    if node_local::is_handle(&wire.volume_id) {
+    if node_local_handle::is_handle(&wire.volume_id) {
         let context = node_local::publish(&this.ec2, this.node_local_volumes, wire).await?;
         return Ok(Response::new(csi::ControllerPublishVolumeResponse {
             publish_context: context,

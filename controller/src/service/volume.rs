@@ -11,7 +11,7 @@ use crate::ec2::Volume;
 use crate::ec2_failure::failure;
 use crate::node_local;
 use crate::patience;
-use crate::request::{self, CreateVolume, Expand};
+use crate::request::{self, CreateVolume, Expand, node_local_handle};
 use crate::topology;
 
 /// CreateVolume.
@@ -87,7 +87,7 @@ pub(super) async fn validate(
     let wire = request.into_inner();
     note("volume.id", &wire.volume_id);
     request::present("volume_id", &wire.volume_id)?;
-    if node_local::is_handle(&wire.volume_id) {
+    if node_local_handle::is_handle(&wire.volume_id) {
         return Ok(Response::new(node_local::validate(wire)?));
     }
     let parsed = Capability::parse_all(&wire.volume_capabilities);

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::record::{Export, KeyValue, Record, Resource, ResourceSpans, Scope, ScopeSpans};
 use super::{Protocol, Settings};
-use crate::config::VERSION;
+use crate::VERSION;
 
 /// Records are sent so often, or when so many are there.
 const EVERY: Duration = Duration::from_secs(5);

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Volumes;
 use super::adopt::{Found, difference, judge};
+use super::create_failure::create_failure;
 use super::plan::Plan;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
 use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
@@ -374,14 +375,4 @@ fn incompatible(request: &CreateVolume, text: &str) -> Failure {
             request.name
         ),
     )
-}
-
-/// Errors of a create. The sources of a copy or restore are not found, not wrong.
-pub(super) fn create_failure(error: &Ec2Error) -> Failure {
-    match error.kind {
-        Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => {
-            failure_as(Condition::OperationPending, error)
-        }
-        _ => failure(error),
-    }
 }

@@ -4,7 +4,7 @@ use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::Volumes;
-use super::create::create_failure;
+use super::create_failure::create_failure;
 use crate::ec2::{self, Ec2, Ec2Error, IopsQuestion, Volume, VolumeState, ZoneKind};
 use crate::ec2_failure::failure_as;
 use crate::iops::{IopsLimits, per_gib};

@@ -123,7 +123,9 @@ async fn a_stuck_attach_is_detached_only_when_decided() {
         assert_eq!(stuck.code(), Code::Aborted, "{stuck}");
         assert!(stuck.message().contains("90 s"), "{stuck}");
         // The instance runs, and nobody hears its node.
-        let refused = stuck.message().contains("it is not detached: SafeDetachRefused/");
+        let refused = stuck
+            .message()
+            .contains("it is not detached: SafeDetachRefused/");
         assert_eq!(refused, detaches == 0, "{mode}: {stuck}");
         assert_eq!(slow.calls("DetachVolume"), detaches, "{mode}");
     }

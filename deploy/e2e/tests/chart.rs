@@ -20,13 +20,13 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Helm, where `deploy/chart/prepare` leaves it; without it a line says why the test does nothing.
+/// Helm, where `deploy/kubernetes/rig/prepare` leaves it; without it a line says why the test does nothing.
 fn helm() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let helm = cache.or(home)?.join("ebs-csi/bin/helm");
     if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/chart/prepare builds it");
+        println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
         return None;
     }
     Some(helm)

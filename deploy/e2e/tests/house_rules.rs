@@ -148,3 +148,85 @@ fn no_test_carries_the_folder_it_was_compiled_in() {
         );
     }
 }
+
+#[test]
+fn links_between_pages_lead_to_files() {
+    for page in tracked(&[".md"]) {
+        let text = read(&page);
+        let directory = root().join(page.parent().unwrap_or(Path::new("")));
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', ' ']).next().unwrap_or_default();
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                let shown = page.display();
+                assert!(directory.join(file).exists(), "{shown}: no {file}");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_that_pages_name_exist() {
+    let folders = [
+        "controller",
+        "deploy",
+        "mount-helper",
+        "node-agent",
+        "policy",
+        "proto",
+    ];
+    for page in tracked(&[".md"]) {
+        for quoted in read(&page).split('`').skip(1).step_by(2) {
+            let name = quoted.split("::").next().unwrap_or_default();
+            let is_path = folders.iter().any(|folder| {
+                let rest = name.strip_prefix(folder);
+                rest.is_some_and(|rest| rest.starts_with('/'))
+            });
+            let is_plain = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            if is_path && is_plain && name.ends_with(".rs") {
+                let shown = page.display();
+                assert!(root().join(name).exists(), "{shown} names {name}");
+            }
+        }
+    }
+}
+
+/// Every `F12`, `S3` or `L4` where safe detach is written about has its row.
+#[test]
+fn cited_scenarios_are_defined() {
+    let places = [
+        "controller/safe-detach",
+        "controller/node-lifecycle",
+        "deploy/docs/safe-detach.md",
+        "deploy/docs/node-lifecycle.md",
+    ];
+    let page = read(Path::new("deploy/docs/failure-scenarios.md"));
+    for path in tracked(&[".rs", ".md"]) {
+        if !places.iter().any(|place| path.starts_with(place)) {
+            continue;
+        }
+        let text = read(&path);
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric()) {
+            let number = word.strip_prefix(['F', 'S', 'L']).unwrap_or_default();
+            if matches!(number.len(), 1 | 2) && number.bytes().all(|c| c.is_ascii_digit()) {
+                let row = format!("\n| {word} |");
+                assert!(page.contains(&row), "{}: {word}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_cites_a_document_outside_the_tree() {
+    let phrase = concat!("the ", "design");
+    for path in tracked(&[".rs", ".md", ".toml", ".yaml", ".py"]) {
+        let text = read(&path).to_lowercase();
+        let cites = text
+            .split(phrase)
+            .skip(1)
+            .any(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
+        assert!(!cites, "{} cites {phrase}", path.display());
+    }
+}

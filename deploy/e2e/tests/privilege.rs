@@ -57,7 +57,7 @@ fn environment(pid: i32) -> String {
 }
 
 #[tokio::test]
-async fn each_process_may_do_what_the_design_gives_it_and_no_more() {
+async fn each_process_has_exactly_its_documented_rights() {
     let Some(setting) = Setting::start().await else {
         return;
     };

@@ -32,7 +32,7 @@ enum Act {
     Unstage,
 }
 
-const FORMAT: [&str; 8] = [
+pub(crate) const FORMAT: [&str; 8] = [
     "stage-found",
     "stage-looked",
     "runner-started",
@@ -42,7 +42,7 @@ const FORMAT: [&str; 8] = [
     "stage-formatted",
     "stage-prepared",
 ];
-const EXAMINED: [&str; 5] = [
+pub(crate) const EXAMINED: [&str; 5] = [
     "runner-started",
     "tool-started",
     "runner-finished",
@@ -117,7 +117,7 @@ impl Random {
     }
 }
 
-fn in_a_runner(point: &str) -> bool {
+pub(crate) fn in_a_runner(point: &str) -> bool {
     matches!(point, "runner-started" | "tool-started" | "runner-finished")
 }
 
@@ -163,7 +163,7 @@ fn crash(seed: u64, cells: &[(Act, FsType, &'static str, &'static str)]) -> Cras
     }
 }
 
-fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
         // It may have ended by itself.
         let _ = kill_process(pid, signal);

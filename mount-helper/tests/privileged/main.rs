@@ -18,6 +18,7 @@ mod late_disks;
 mod lifecycle;
 mod partitions;
 mod power_cut;
+mod pulled;
 mod raw_beside_mounted;
 mod refusals;
 mod rig;

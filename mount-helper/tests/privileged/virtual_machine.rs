@@ -199,7 +199,7 @@ fn an_nvme_controller_is_asked_for_the_statistics_page() {
 }
 
 /// Take the machine's NVMe controller out of its slot, as EC2 does when it detaches by force.
-fn pull_the_disk() {
+pub(crate) fn pull_the_disk() {
     fs::write("/sys/block/nvme0n1/device/device/remove", "1").expect("remove");
     let end = Instant::now() + LONG;
     while Path::new("/sys/block/nvme0n1").exists() {
@@ -209,7 +209,7 @@ fn pull_the_disk() {
 }
 
 /// Put it back, and wait for its disk.
-fn plug_the_disk_in() {
+pub(crate) fn plug_the_disk_in() {
     fs::write("/sys/bus/pci/rescan", "1").expect("rescan");
     let end = Instant::now() + LONG;
     while !Path::new("/dev/nvme0n1").exists() {
@@ -274,6 +274,7 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
     let tests = [
         "attacks::upkeep::growth::ext_is_grown_once_it_is_mounted_where_allowed",
         "kills::whoever_is_killed_once_it_grew_is_followed",
+        "pulled::a_disk_pulled_at_any_step_leaves_nothing",
         "lifecycle::ext4_grows_while_it_is_used_where_the_host_allows_it",
         "virtual_machine::an_nvme_controller_is_asked_for_the_statistics_page",
         "virtual_machine::what_is_mounted_of_a_disk_that_left_the_node_is_taken_away",
@@ -287,11 +288,12 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
         println!("skipped: the virtual machine did not end in {limit} s");
         return;
     };
-    assert!(said.contains("test result: ok. 5 passed"), "{said}");
+    assert!(said.contains("test result: ok. 6 passed"), "{said}");
     assert!(said.contains("grown at its stage, mounted: true"), "{said}");
     assert!(
         said.contains("killed once it grew, mounted: true"),
         "{said}"
     );
     assert!(said.contains("grown while it is mounted"), "{said}");
+    assert!(said.contains("pulled at 25 steps"), "{said}");
 }

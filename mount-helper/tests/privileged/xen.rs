@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// XFS has no smaller ones.
 const SIZE: u64 = 320 * MIB;
 
-fn told(volume: &VolumeId, name: &str) -> Disk {
+pub(crate) fn told(volume: &VolumeId, name: &str) -> Disk {
     Disk {
         device_hint: Some(DeviceName::parse(name).expect("a name")),
         ..disk(volume)

@@ -39,7 +39,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         .or(home);
     let helm = cache.unwrap_or_default().join("ebs-csi/bin/helm");
     if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/chart/prepare builds it");
+        println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
         return Ok(());
     }
     let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?;

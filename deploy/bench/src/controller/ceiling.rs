@@ -20,6 +20,7 @@ struct Samples {
     simulator: Vec<f64>,
     client: Vec<f64>,
     requests: Vec<f64>,
+    attaches_beyond: f64,
     retried: f64,
 }
 
@@ -86,6 +87,8 @@ async fn run(
         .filter_map(|(_, of)| of["calls"].as_f64())
         .sum();
     samples.requests.push(requests / (2.0 * volumes));
+    let attaches = &statistics["actions"]["AttachVolume"]["calls"];
+    samples.attaches_beyond += attaches.as_f64().map_or(0.0, |calls| calls - volumes);
     samples.retried += done
         .iter()
         .map(|pair| f64::from(pair.create.attempts + pair.attach.attempts - 2))
@@ -126,6 +129,10 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
         }
         let requests = Summary::of(&samples.requests).median;
         if requests > 0.0 {
+            rate = rate.note(format!(
+                "{name}: {} AttachVolume requests more than attaches: names that EC2 called in use.",
+                samples.attaches_beyond
+            ));
             cost = cost.note(format!(
                 "{name}: {} EC2 requests for each call, polls included.",
                 number(requests)

@@ -58,9 +58,11 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .iter()
         .filter(|process| !process.deviations.is_empty())
         .count();
-    prove(odd == 0, || format!("{odd} processes are not as designed"))?;
+    prove(odd == 0, || {
+        format!("{odd} processes have other rights than are documented")
+    })?;
     scene.told.done(
-        "each process is as the design says",
+        "each process has the rights that are documented",
         &format!("{} looked at", seen.len()),
     );
     Ok(())

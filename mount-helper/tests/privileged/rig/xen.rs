@@ -6,11 +6,27 @@ use std::path::{Path, PathBuf};
 
 /// A disk of Xen.
 pub(crate) struct Xen {
+    // Not shown any more before it is detached.
+    shown: Shown,
     pub(crate) attached: Attached,
-    /// Kernel's name, `xvdba`.
+}
+
+/// A disk of this machine that the made-up `/sys` and `/dev` show as one of Xen.
+pub(crate) struct Shown {
+    /// Kernel's name here, `loop7`.
+    real: String,
+    /// Kernel's name there, `xvdba`.
     name: String,
     sys: PathBuf,
     nodes: Vec<PathBuf>,
+}
+
+impl std::ops::Deref for Xen {
+    type Target = Shown;
+
+    fn deref(&self) -> &Shown {
+        &self.shown
+    }
 }
 
 impl Rig {
@@ -34,17 +50,23 @@ impl Rig {
                 .expect("image");
         }
         let attached = self.attach_image(image);
-        let number = number(&attached.path());
-        let node = self.make_node_called(&attached.name, name);
+        let shown = self.show_xen(&attached.name, name);
+        Xen { shown, attached }
+    }
+
+    /// A disk of this machine, at a name.
+    pub(crate) fn show_xen(&self, real: &str, name: &str) -> Shown {
+        let number = number(&format!("/dev/{real}"));
+        let node = self.make_node_called(real, name);
         make_disk(&self.path("sys"), name, &number);
-        let xen = Xen {
-            attached,
+        let shown = Shown {
+            real: real.to_owned(),
             name: name.to_owned(),
             sys: self.path("sys"),
             nodes: vec![node],
         };
-        xen.look_again();
-        xen
+        shown.look_again();
+        shown
     }
 
     /// A partition that the kernel has found.
@@ -52,7 +74,8 @@ impl Rig {
         self.node_of_part(&disk.attached, part);
         let kernels = format!("{}p{part}", disk.attached.name);
         let name = format!("{}{part}", disk.name);
-        disk.nodes.push(self.make_node_called(&kernels, &name));
+        let node = self.make_node_called(&kernels, &name);
+        disk.shown.nodes.push(node);
         let directory = disk.directory().join(&name);
         fs::create_dir_all(directory.join("holders")).expect("mkdir");
         let number = number(&format!("/dev/{kernels}"));
@@ -67,16 +90,16 @@ impl Rig {
     }
 }
 
-impl Xen {
+impl Shown {
     /// Its directory in the made-up `/sys`.
     pub(crate) fn directory(&self) -> PathBuf {
         self.sys.join("block").join(&self.name)
     }
 
-    /// Take what the kernel says of the loop device now: size and sequence.
+    /// Take what the kernel says of the real disk now: size and sequence.
     pub(crate) fn look_again(&self) {
         for attribute in ["size", "diskseq"] {
-            let from = format!("/sys/block/{}/{attribute}", self.attached.name);
+            let from = format!("/sys/block/{}/{attribute}", self.real);
             fs::copy(from, self.directory().join(attribute)).expect("copy");
         }
     }
@@ -90,7 +113,7 @@ impl Xen {
     }
 }
 
-impl Drop for Xen {
+impl Drop for Shown {
     fn drop(&mut self) {
         let links = fs::read_dir(self.sys.join("dev/block")).expect("dev/block");
         let of_it = format!("/{}", self.name);

@@ -1,0 +1,33 @@
+//! What one look at an instance says, as a fact that detaches are decided on.
+
+use ebs_csi_safe_detach::{Fact, InstanceFact, Power};
+
+use crate::ec2::{Hibernation, Instance, InstanceState, Seen};
+
+/// One look at an instance, as a fact.
+pub(super) fn instance_seen(seen: &Seen<Instance>) -> Fact<InstanceFact> {
+    match seen {
+        Seen::Present(instance) => Fact::Present(instance_fact(instance)),
+        Seen::Absent => Fact::Absent,
+        Seen::Unknown(_) => Fact::Unknown,
+    }
+}
+
+fn instance_fact(instance: &Instance) -> InstanceFact {
+    InstanceFact {
+        power: match instance.state {
+            InstanceState::Pending => Power::Pending,
+            InstanceState::Running => Power::Running,
+            InstanceState::ShuttingDown => Power::ShuttingDown,
+            InstanceState::Terminated => Power::Terminated,
+            InstanceState::Stopping => Power::Stopping,
+            InstanceState::Stopped => Power::Stopped,
+            InstanceState::Other(_) => Power::Strange,
+        },
+        hibernation: match instance.hibernation {
+            Hibernation::No => Fact::Absent,
+            Hibernation::Yes => Fact::Present(()),
+            Hibernation::Unclear => Fact::Unknown,
+        },
+    }
+}

@@ -1,0 +1,77 @@
+//! `deploy/docs/howto`: the pages name files that exist, and count the files of their lists.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+fn root() -> PathBuf {
+    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
+        .join("../..")
+}
+
+/// Name and text of each page.
+fn pages() -> Vec<(String, String)> {
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(root().join("deploy/docs/howto")).expect("the folder of pages") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let text = std::fs::read_to_string(&path).expect("a page");
+        pages.push((name.into_owned(), text));
+    }
+    assert!(pages.len() >= 4, "{} pages", pages.len());
+    pages
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A word with a slash whose last part has an extension.
+fn is_path(word: &str) -> bool {
+    let Some((_, name)) = word.rsplit_once('/') else {
+        return false;
+    };
+    name.rsplit_once('.').is_some_and(|(stem, extension)| {
+        !stem.is_empty()
+            && !extension.is_empty()
+            && extension.chars().all(|c| c.is_ascii_alphanumeric())
+    })
+}
+
+/// The second cell of each numbered row of the page's tables.
+fn listed(text: &str) -> BTreeSet<&str> {
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+        cells.next()?.parse::<u32>().ok()?;
+        cells.next()
+    });
+    rows.flat_map(quoted).collect()
+}
+
+#[test]
+fn every_path_that_a_page_names_exists() {
+    for (name, text) in pages() {
+        // Pieces outside and inside take turns, and the last is outside.
+        assert_eq!(text.split('`').count() & 1, 1, "{name}: odd backticks");
+        let words = quoted(&text).flat_map(str::split_whitespace);
+        let paths: BTreeSet<_> = words.filter(|word| is_path(word)).collect();
+        assert!(!paths.is_empty(), "{name} names no path");
+        for path in paths {
+            assert!(root().join(path).is_file(), "{name} names {path}");
+        }
+    }
+    assert!(!is_path("aws:RequestTag/owner") && !is_path("deploy/e2e/tests/"));
+}
+
+#[test]
+fn the_stated_count_is_that_of_the_list() {
+    for (name, text) in pages() {
+        let stated = text.lines().find_map(|line| line.strip_prefix("Files: "));
+        let stated: Option<usize> = stated.and_then(|count| count.parse().ok());
+        let listed = listed(&text);
+        for path in &listed {
+            assert!(is_path(path), "{name} lists {path}");
+        }
+        assert_eq!(stated, Some(listed.len()), "{name}");
+    }
+}
