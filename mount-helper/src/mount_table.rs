@@ -30,6 +30,16 @@ pub struct Mount {
     pub source: String,
 }
 
+impl Mount {
+    /// The last name of `root`: of a bound device node its name in `/dev`. A node that the kernel
+    /// removed since, because the disk left, has `//deleted` behind its path (Linux, fs/d_path.c).
+    #[must_use]
+    pub fn root_name(&self) -> &str {
+        let root = self.root.strip_suffix("//deleted").unwrap_or(&self.root);
+        root.rsplit('/').next().unwrap_or_default()
+    }
+}
+
 /// The held directory `/proc/self` of the process that reads its own table.
 #[derive(Debug)]
 pub struct MountTable {
@@ -184,12 +194,27 @@ mod tests {
         assert_eq!(mount.id, 36);
         assert_eq!(mount.device, makedev(98, 5));
         assert_eq!(mount.root, "/sub");
+        assert_eq!(mount.root_name(), "sub");
         assert_eq!(mount.path, "/mnt two");
         assert!(!mount.read_only);
         assert!(mount.shared);
         assert!(mount.superblock_read_only);
         assert_eq!(mount.fs_type, "ext4");
         assert_eq!(mount.source, "/dev/ro\\ot");
+    }
+
+    #[test]
+    fn a_removed_node_keeps_its_name() {
+        for (root, name) in [
+            ("/nvme1n1", "nvme1n1"),
+            ("/nvme1n1//deleted", "nvme1n1"),
+            ("/deleted", "deleted"),
+            ("/", ""),
+        ] {
+            let line = format!("1 2 0:5 {root} /x rw - devtmpfs none rw");
+            let mount = parse_line(line.as_bytes()).expect("a mount");
+            assert_eq!(mount.root_name(), name, "{root}");
+        }
     }
 
     #[test]

@@ -94,11 +94,7 @@ impl World {
         Ok(mounts.iter().any(|mount| {
             let named = if block {
                 let bound = || self.root.bound_node(&self.root.relative(mount)?);
-                mount
-                    .root
-                    .rsplit('/')
-                    .next()
-                    .filter(|_| bound() == Some(device))
+                Some(mount.root_name()).filter(|_| bound() == Some(device))
             } else {
                 let ours = FsType::ALL.iter().any(|fs| fs.as_str() == mount.fs_type);
                 mount

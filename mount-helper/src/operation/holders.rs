@@ -91,7 +91,7 @@ fn known(
                 _ => facts[part].mounted_elsewhere = true,
             }
         }
-        let name = mount.root.rsplit('/').next().unwrap_or_default();
+        let name = mount.root_name();
         if let Some(relative) = relative
             && name.starts_with(device.disk())
             && let Some(part) = world.root.bound_node(&relative).and_then(of)

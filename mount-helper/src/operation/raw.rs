@@ -27,7 +27,7 @@ pub(super) fn publications_among(
         .iter()
         .filter_map(|mount| {
             // The table names the node within the file system that holds it.
-            let name = mount.root.rsplit('/').next()?;
+            let name = mount.root_name();
             if !name.starts_with(device.disk()) {
                 return None;
             }

@@ -124,7 +124,10 @@ fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
         }
         Act::Check => {
             done(rig.unstage(volume));
-            stage(rig, volume, Origin::Copy)
+            // As a node that lost its power leaves it.
+            let disk = format!("/dev/{REAL}");
+            shell("debugfs", &["-w", "-R", "ssv state 0", &disk]);
+            stage(rig, volume, Origin::Blank)
         }
         Act::Growth | Act::Format | Act::PublishRaw => stage(rig, volume, Origin::Copy),
     }
@@ -176,7 +179,9 @@ fn pulled(act: Act, point: &str) {
         rig.mountinfo()
     );
 
-    // The disk comes back, and with it what was written.
+    // The disk comes back, and with it what was written. The next runner would be held as well.
+    rig.stop();
+    rig.run(&[]);
     plug_the_disk_in();
     let shown = rig.show_xen(REAL, NAME);
     if act != Act::PublishRaw {

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 /// Emulation without a hypervisor takes some seconds to boot, and more on a busy machine; only a hang reaches this.
 const LIMIT: Duration = Duration::from_secs(400);
 /// What the tests, the helper and its tools start, as this machine has them.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "/usr/bin/chgrp",
     "/usr/bin/mknod",
     "/usr/bin/mount",
     "/usr/bin/nsenter",
     "/usr/bin/sleep",
     "/usr/bin/unshare",
+    "/usr/sbin/debugfs",
     "/usr/sbin/e2fsck",
     "/usr/sbin/losetup",
     "/usr/sbin/mke2fs",
