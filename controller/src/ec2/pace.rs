@@ -11,9 +11,10 @@ use super::action::Rate;
 /// The share of the action's refill that pollers use over time. Saved tokens come on top; share and
 /// saved tokens together stay below half.
 const SHARE: f64 = 0.49;
-/// What a call costs when the budget is full, in seconds by which watchers would see a change late.
+/// The total lateness of watchers, in seconds, that makes a call worthwhile while the budget is
+/// full.
 const LEAST_WORTH: f64 = 0.001;
-/// The part of the budget whose loss doubles that cost.
+/// The part of the budget whose use doubles that lateness.
 const DOUBLING: f64 = 0.1;
 /// Calls of the budget that are kept for looks of new waiters.
 const KEPT_FOR_NEW: f64 = 5.0;
@@ -93,8 +94,8 @@ impl Pace {
         (now + wait).max(self.not_before)
     }
 
-    /// Returns what a call costs at that time, in seconds by which watchers would see a change late
-    /// without it; little while the budget is full.
+    /// Returns the total lateness of watchers, in seconds, that makes a call worthwhile at that
+    /// time: little while the budget is full.
     pub(super) fn worth(&self, at: Instant) -> f64 {
         let left = *self
             .budget
