@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebs_csi_proto::{Condition, Failure};
 
-/// Returns whether somebody still waits for the change that a call makes; asked right before the
+/// A check whether somebody still waits for the change that a call makes; made right before the
 /// call is sent.
 pub(crate) type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
 

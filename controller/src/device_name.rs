@@ -89,8 +89,8 @@ impl Node {
     }
 }
 
-/// A place that is kept for one attach. Dropping it releases the name, once EC2 shows the
-/// attachment or never will.
+/// A place that is kept for one attach. Drop it once EC2 shows the attachment or never will; that
+/// releases the name.
 #[derive(Debug)]
 pub struct Reservation {
     names: DeviceNames,

@@ -36,8 +36,8 @@ impl IopsLimits {
     };
 
     /// Returns the documented limits of a type (EBS volume types page), which are so conservative
-    /// that every zone allows them. A zone may allow more; a look-up of the zone's maximum replaces
-    /// `maximum` then.
+    /// that every zone allows them. A zone may allow more: a look-up may replace `maximum` in what
+    /// [`IopsLimits::of`] returns.
     pub fn of(volume_type: &str) -> Self {
         let (minimum, maximum, per_gib) = match volume_type.to_ascii_lowercase().as_str() {
             "io1" => (100, 64_000, 50),

@@ -1,4 +1,4 @@
-//! Counts the running operations, for the metric and for the end of the last one.
+//! Counts the running operations, for the metric and to notice when none runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

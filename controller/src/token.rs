@@ -5,7 +5,8 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// A client token for CreateVolume or CopyVolumes: 64 lower-case hexadecimal digits (EC2's limit is 64 characters).
+/// A client token for CreateVolume or CopyVolumes: 64 lower-case hexadecimal digits (EC2's limit is
+/// 64 characters).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientToken(String);
 

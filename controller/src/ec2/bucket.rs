@@ -1,9 +1,9 @@
 //! A request token bucket, as EC2 keeps one per action, account and Region.
 //!
 //! This bucket estimates EC2's. It starts from the documented numbers and keeps a small reserve;
-//! [`Refill`] learns the refill rate. A bucket that EC2 has not yet throttled may hold more than is
-//! documented. So while calls wait, a few calls are sent beyond the estimate, more as EC2 accepts
-//! them, until EC2 throttles one. Time is an argument.
+//! [`Refill`] learns the refill rate. A bucket that EC2 has not throttled lately may hold more than
+//! is documented. So while calls wait, a few calls are sent beyond the estimate, more as EC2
+//! accepts them, until EC2 throttles one. Time is an argument.
 
 use std::time::Duration;
 

@@ -39,7 +39,8 @@ struct Left {
 }
 
 impl Budget {
-    /// Creates a budget of a third of the action's bucket at once and half of its refill over time.
+    /// Creates a budget of a third of the action's bucket at once, at least 10 calls, and half of
+    /// its refill over time.
     pub(super) fn new(rate: Rate, now: Instant) -> Self {
         let capacity = (rate.capacity / 3.0).max(2.0 * KEPT_FOR_NEW);
         Self {

@@ -46,7 +46,7 @@ const SLOWEST: u32 = 5;
 /// more than this delay: node-lifecycle asks about volumes and about their instances in two
 /// concurrent calls.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// How many attempts one look makes after transient failures. Throttled attempts are repeated
+/// How many attempts one look makes while failures are transient. A throttled attempt is repeated
 /// without this limit.
 const LOOK_ATTEMPTS: u32 = 4;
 

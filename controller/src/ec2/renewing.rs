@@ -69,8 +69,8 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Renewing {
-    /// Creates an empty cache. `from` describes the source of the credentials; it appears in
-    /// errors.
+    /// Creates an empty cache of the credentials of `source`. `from` describes the source; it
+    /// appears in errors.
     pub(super) fn new(
         source: SharedCredentialsProvider,
         from: String,

@@ -27,7 +27,7 @@ pub(super) struct ById {
 }
 
 impl ById {
-    /// Creates an empty table that shares `zones`, which other callers also teach.
+    /// Creates an empty table that shares `zones`, which is also filled elsewhere.
     pub(super) fn new(zones: Zones) -> Self {
         Self {
             zones,

@@ -30,7 +30,7 @@ pub struct Settings {
     pub sts_endpoint: Option<String>,
     /// Where the credentials come from, as text for errors.
     pub credentials_from: String,
-    /// Whether the AWS profile files are read; looking for files that do not exist costs time and
+    /// Whether the AWS profile files are read; looking for files that cannot be read costs time and
     /// causes warnings.
     pub profile_files: bool,
     /// The value that `AWS_EXECUTION_ENV` would have: `aws-ebs-csi-driver-v1.2.3[-extra]`.

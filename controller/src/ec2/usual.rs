@@ -12,8 +12,8 @@ use std::time::Duration;
 const REMEMBERED: usize = 48;
 /// How much less or more time the next change of the kind may take, as a part of the measured time.
 const SPREAD: f64 = 0.1;
-/// The prior, in seconds: half of the changes that run at some age end within that age plus this
-/// time. It counts as much as one observed change.
+/// The prior, in seconds: of the changes that still run at some age, half end within a further time
+/// of that age plus this constant. The prior counts as much as one observed change.
 const YOUNG: f64 = 0.1;
 /// The part of the time since the start of a watch that must pass between polls: a delay of a
 /// fiftieth is not noticed.

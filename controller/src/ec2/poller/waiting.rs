@@ -141,8 +141,8 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         self.needed().is_some()
     }
 
-    /// Removes the lookers that have gone. Returns when a call must be made for the first of those
-    /// left.
+    /// Removes lookers as [`Waiting::has_lookers`] does. Returns when a call must be made for the
+    /// first of those left.
     pub(super) fn needed(&mut self) -> Option<Instant> {
         let mut first: Option<Instant> = None;
         self.lookers.retain(|_, lookers| {
