@@ -1,35 +1,37 @@
-//! Who waits for the result of an operation.
+//! The callers that wait for the result of an operation.
 //!
-//! The caller that asks next may ask another process, for the opposite: an operation that nobody waits for looks on, and begins nothing
-//! more.
+//! The caller's next request may go to another process and ask for the opposite. An operation that
+//! nobody waits for therefore only observes and begins nothing new.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebs_csi_proto::{Condition, Failure};
 
-/// Whether somebody still waits for what a call would change; asked when the call is about to leave.
+/// A check whether somebody still waits for the change that a call makes; made right before the
+/// call is sent.
 pub(crate) type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The callers of one operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Callers(Arc<AtomicUsize>);
 
-/// One who waits; dropped when the call ends, also when its client goes away.
+/// One caller that waits. It is dropped when the call ends, also when the client goes away.
 #[derive(Debug)]
 pub(crate) struct Caller(Arc<AtomicUsize>);
 
 impl Callers {
-    /// One more waits.
+    /// Counts one more caller.
     pub(crate) fn join(&self) -> Caller {
         self.0.fetch_add(1, Ordering::Relaxed);
         Caller(Arc::clone(&self.0))
     }
 
-    /// Whether somebody waits.
+    /// Succeeds while somebody waits.
     ///
     /// # Errors
-    /// [`Condition::OperationPending`] when nobody does: what an operation ends with that would have to begin something for nobody.
+    /// [`Condition::OperationPending`] when nobody waits: the result of an operation whose next
+    /// step would begin something for nobody.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.any() {
             return Ok(());
@@ -40,7 +42,7 @@ impl Callers {
         ))
     }
 
-    /// Whether somebody waits.
+    /// Returns whether somebody waits.
     pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }

@@ -1,11 +1,11 @@
-//! What the Controller service offers.
+//! The capabilities of the Controller service.
 
 use ebs_csi_proto::csi::{
     ControllerGetCapabilitiesResponse, ControllerServiceCapability,
     controller_service_capability::{Rpc, Type, rpc::Type as Offer},
 };
 
-/// In the Go driver's order.
+/// The capabilities of the Go driver, in the Go driver's order.
 const OFFERS: [Offer; 7] = [
     Offer::CreateDeleteVolume,
     Offer::CloneVolume,
@@ -16,9 +16,10 @@ const OFFERS: [Offer; 7] = [
     Offer::ModifyVolume,
 ];
 
-/// What the Go driver does not offer.
+/// Capabilities that the Go driver does not offer.
 ///
-/// LIST_VOLUMES_PUBLISHED_NODES is missing on purpose: external-attacher would attach again what was detached on purpose.
+/// LIST_VOLUMES_PUBLISHED_NODES is missing on purpose: with it, external-attacher would attach a
+/// volume again that was detached on purpose.
 const MORE: [Offer; 3] = [
     Offer::SingleNodeMultiWriter,
     Offer::GetSnapshot,
@@ -28,7 +29,7 @@ const MORE: [Offer; 3] = [
 /// Offered with `--enable-volume-health`.
 const HEALTH: [Offer; 2] = [Offer::GetVolumeHealth, Offer::ListVolumeHealth];
 
-/// The answer of ControllerGetCapabilities.
+/// Returns the answer of ControllerGetCapabilities.
 pub fn answer(volume_health: bool) -> ControllerGetCapabilitiesResponse {
     let health: &[Offer] = if volume_health { &HEALTH } else { &[] };
     ControllerGetCapabilitiesResponse {

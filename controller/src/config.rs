@@ -1,4 +1,4 @@
-//! Command line and environment, checked.
+//! The command line and the environment, checked.
 
 mod flags;
 mod value;
@@ -30,13 +30,13 @@ pub struct Config {
     pub endpoint: Endpoint,
     /// Where metrics and health are served.
     pub http: Option<SocketAddr>,
-    /// What it is served with, when it is by TLS.
+    /// The certificate and key of the HTTP endpoint, when it is served over TLS.
     pub certificate: Option<CertificateFiles>,
-    /// Whether the older metric names are served, too.
+    /// Whether metrics are served under their older names, too.
     pub deprecated_metrics: bool,
     /// Where traces go, if anywhere.
     pub traces: Option<traces::Settings>,
-    /// Where the AWS credentials come from, in words.
+    /// Where the AWS credentials come from, as text for messages.
     pub credentials_from: String,
     /// What Probe says about AWS.
     pub probe_aws: ProbeAws,
@@ -52,7 +52,8 @@ pub struct Config {
     pub warn_on_invalid_tag: bool,
     /// `--modify-volume-request-handler-timeout`.
     pub modify_window: Duration,
-    /// How long after its start the process looks for snapshots that another one may just have asked for.
+    /// How long after its start the process looks again for a snapshot that the process before it
+    /// may have asked EC2 for.
     pub snapshot_takeover: Duration,
     /// `--enable-node-local-volumes`.
     pub node_local_volumes: bool,
@@ -66,7 +67,7 @@ pub struct Config {
     pub volume_health: bool,
     /// Name in the user agent.
     pub execution_environment: String,
-    /// Levels of the AWS SDK's own events, where they are wanted.
+    /// Log levels of the AWS SDK's own events; empty when they are not wanted.
     pub sdk_levels: &'static str,
     /// Log level.
     pub verbosity: u8,
@@ -78,20 +79,20 @@ pub struct Config {
     pub max_rates: BTreeMap<Action, Rate>,
     /// `AWS_REGION`.
     pub region: Option<String>,
-    /// `NODE_REGION`: the label of the node, as the downward API tells it, unless
-    /// `--metadata-sources` leaves Kubernetes out.
+    /// `NODE_REGION`: the node's Region label, from the downward API, unless `--metadata-sources`
+    /// leaves Kubernetes out.
     pub region_of_node: Option<String>,
     /// `AWS_CA_BUNDLE`.
     pub ca_bundle: Option<PathBuf>,
-    /// `AWS_EC2_ENDPOINT`, else what the SDK takes for EC2 from the environment.
+    /// `AWS_EC2_ENDPOINT`, else the endpoint that the SDK would read from the environment for EC2.
     pub ec2_endpoint: Option<String>,
-    /// What the SDK takes for STS from the environment.
+    /// The endpoint that the SDK would read from the environment for STS.
     pub sts_endpoint: Option<String>,
     /// Whether there are AWS profile files.
     pub profile_files: bool,
-    /// Flags that were given and have no meaning, each with what stands in its place.
+    /// Flags that were given and have no effect, each with what replaces it.
     pub without_meaning: Vec<(&'static str, &'static str)>,
-    /// Variables that are set and have no meaning, likewise.
+    /// Variables that are set and have no effect, each with what replaces it.
     pub variables_without_meaning: Vec<(&'static str, &'static str)>,
 }
 
@@ -104,19 +105,21 @@ pub struct SafeDetachSocket {
     pub peers: Vec<u32>,
 }
 
-/// Why the process ends before it starts.
+/// Why the process ends before it serves.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Print this on standard output and end well.
+    /// Print this on standard output and exit with success.
     Say(String),
-    /// The command line is wrong (exit 64): one line.
+    /// The command line is wrong: print this one line and exit with status 64.
     Usage(String),
 }
 
-/// What `--aws-sdk-debug-log` turns on. The SDK keeps secrets out of it, but not the ids of access keys.
+/// The levels that `--aws-sdk-debug-log` sets. The SDK keeps secrets out of these events, but not
+/// the ids of access keys.
 const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=debug,aws_sdk_ec2=debug,aws_sdk_sts=debug";
 
-/// Variables that the Go driver or the SDK reads and that have no meaning here, each with what stands in its place.
+/// Variables that the Go driver or the SDK reads and that have no effect here, each with the
+/// reason.
 const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
     (
         "AWS_SAGEMAKER_ENDPOINT",
@@ -132,7 +135,8 @@ const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
     ),
 ];
 
-/// Leaves out the word `true` behind a switch: Go takes `--batching true` for the switch and an argument, which the Go driver ignores.
+/// Removes the word `true` after a switch: Go reads `--batching true` as the switch and an
+/// argument, and the Go driver ignores arguments.
 fn without_true(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let is_switch = |word: &OsString| {
         let name = word.to_str().and_then(|word| word.strip_prefix("--"));
@@ -228,7 +232,7 @@ impl Config {
             traces::Settings::read(flags.enable_otel_tracing, environment).map_err(Stop::Usage)?;
         let text = |value: String| (!value.is_empty()).then_some(value);
         let variable = |name: &str| environment.get(name).cloned().and_then(text);
-        // As the SDK reads them (AWS SDKs reference, "Service-specific endpoints").
+        // The SDK's rules (AWS SDKs reference, "Service-specific endpoints").
         let ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
             .is_some_and(|v| v.eq_ignore_ascii_case("true"));
         let sdk_endpoint = |name: &str| {
@@ -256,7 +260,7 @@ impl Config {
             modify_window: flags.modify_volume_request_handler_timeout,
             snapshot_takeover: flags.snapshot_takeover_wait,
             safe_detach: flags.safe_detach,
-            // Whoever takes the mode back leaves the rest of the command line as it is.
+            // Not an error: a user who sets the mode back to off need not change the other flags.
             safe_detach_socket: safe_detach_socket.filter(|_| flags.safe_detach != Mode::Off),
             fence: FenceSettings {
                 leave: flags.safe_detach_fence,
@@ -278,7 +282,7 @@ impl Config {
             rates: flags.ec2_request_rates,
             max_rates: flags.ec2_max_request_rates,
             region: variable("AWS_REGION"),
-            // For the Go driver metadata-labeler is a reader of the same labels.
+            // The Go driver's metadata-labeler reads the same labels.
             region_of_node: variable("NODE_REGION").filter(|_| {
                 let sources = &flags.metadata_sources;
                 sources.contains("kubernetes") || sources.contains("metadata-labeler")
@@ -298,7 +302,7 @@ impl Config {
 }
 
 impl Config {
-    /// Every socket of its own that the process removes when it ends.
+    /// Returns every socket that the process serves and removes when it ends.
     pub fn sockets(&self) -> Vec<&Endpoint> {
         let safe_detach = self.safe_detach_socket.as_ref();
         let safe_detach = safe_detach.map(|socket| &socket.endpoint);
@@ -306,7 +310,7 @@ impl Config {
     }
 }
 
-/// Whether a variable names a profile file or the home directory holds some that can be read.
+/// Returns whether a variable names a profile file, or the home directory has an `.aws` directory.
 fn profile_files(environment: &BTreeMap<String, String>) -> bool {
     ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"]
         .iter()
@@ -316,7 +320,8 @@ fn profile_files(environment: &BTreeMap<String, String>) -> bool {
             .is_some_and(|home| Path::new(home).join(".aws").is_dir())
 }
 
-/// The first source of the SDK's chain that the environment names. The chain itself decides; this is for the reader of an error.
+/// Names the first source of the SDK's credential chain that the environment configures. The SDK's
+/// chain itself decides; the text is for the reader of an error.
 fn credentials_from(environment: &BTreeMap<String, String>) -> String {
     let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
     if variable("AWS_ACCESS_KEY_ID").is_some() {
@@ -340,7 +345,7 @@ fn credentials_from(environment: &BTreeMap<String, String>) -> String {
     "the AWS profile or instance metadata".to_owned()
 }
 
-/// Help goes out whole; an error is cut to its first line.
+/// Converts an error of clap. Help is printed whole; an error is cut to its first line.
 pub(crate) fn stop(error: &clap::Error) -> Stop {
     if !error.use_stderr() {
         return Stop::Say(error.to_string());

@@ -1,4 +1,4 @@
-//! What the controller keeps of the machine, before it serves.
+//! What the controller may still use of the machine once it serves.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use ebs_csi_proto::Endpoint;
 
 use crate::http::CertificateFiles;
 
-/// Variables by these beginnings are kept; all others are removed at the start.
+/// Prefixes of the variables that are kept; all others are removed at the start.
 pub const KEPT_VARIABLES: [&str; 16] = [
     "AWS_",
     "EC2_",
@@ -29,8 +29,8 @@ pub const KEPT_VARIABLES: [&str; 16] = [
     "TZ",
 ];
 
-/// The variables that name a file or directory which the driver, the AWS SDK or its TLS reads after
-/// this, some of them again and again.
+/// The variables that name a file or directory that the driver, the AWS SDK or its TLS library
+/// reads after confinement, some of them repeatedly.
 const CREDENTIAL_FILES: [&str; 7] = [
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
@@ -41,7 +41,8 @@ const CREDENTIAL_FILES: [&str; 7] = [
     "SSL_CERT_DIR",
 ];
 
-/// Gives up everything but these files, the network, and the sockets that are bound already. Irreversible.
+/// Gives up access to everything but these files, the network, and the sockets that are already
+/// bound. Irreversible.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with [`Fault::EXIT`].
@@ -58,7 +59,7 @@ pub fn enter(
             .flat_map(|files| [files.chain.clone(), files.key.clone()]),
     );
     for path in files {
-        // The directory, because a rotated token is a new file in it.
+        // Allow the directory, because a rotated token is a new file in it.
         let place = if path.is_dir() {
             path
         } else {
@@ -87,7 +88,7 @@ fn credential_files(environment: &BTreeMap<String, String>) -> Vec<PathBuf> {
         .map(PathBuf::from)
         .collect();
     if let Some(home) = environment.get("HOME") {
-        // Only that directory: a home holds more than credentials.
+        // Allow `.aws` alone: a home directory holds more than credentials.
         let directory = Path::new(home).join(".aws");
         if directory.is_dir() {
             files.push(directory);

@@ -1,8 +1,9 @@
-//! Device names and EBS cards: what an attach tells EC2.
+//! Device names and EBS cards, which an attach names to EC2.
 //!
-//! EC2 wants a name that no other attachment of the instance has, and does not show all that are taken: an AMI may claim names that
-//! DescribeInstances leaves out. So a name that EC2 refused is avoided for an hour, a name that an attach of this process is about to use is kept
-//! from the others, and one that EC2 was just told is avoided until reads are sure to show it.
+//! EC2 wants a name that no other attachment of the instance has, but does not show all names that
+//! are taken: an AMI may claim names that DescribeInstances leaves out. So three kinds of names are
+//! avoided: a name that EC2 refused, for an hour; a name that another attach of this process is
+//! about to use; and a name that was just sent to EC2, until reads are sure to show it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,21 +15,21 @@ use tokio::time::Instant;
 /// How long a name that EC2 refused is avoided.
 const AVOIDED: Duration = Duration::from_secs(3600);
 
-/// Reads may show an attachment so late, or miss it for so long.
+/// How long after an attach reads may still miss the attachment.
 const SHOWN_AFTER: Duration = Duration::from_secs(60);
 
-/// A device that the instance has, as DescribeInstances shows it.
+/// A device of the instance, as DescribeInstances shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// As EC2 was told it at attach or launch.
+    /// The name that EC2 was given at attach or launch.
     pub device: String,
-    /// The volume behind it, when it is an EBS volume.
+    /// The volume, when the device is an EBS volume.
     pub volume: Option<VolumeId>,
-    /// The EBS card that it hangs on, where EC2 says so.
+    /// The EBS card of the attachment, where EC2 reports one.
     pub card: Option<u32>,
 }
 
-/// What an attach tells EC2 about the place.
+/// The device name and EBS card of an attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The device name.
@@ -37,7 +38,8 @@ pub struct Place {
     pub card: Option<u32>,
 }
 
-/// Every name that is used, in the order in which they are: the double letters first, because a Xen guest takes `sdb` and `xvdb` for one.
+/// Returns every usable name in order of preference. The double letters come first, because a Xen
+/// guest takes `sdb` and `xvdb` for the same device.
 pub fn names() -> impl Iterator<Item = String> {
     let letters = |from: char, to: char| from..=to;
     letters('a', 'z')
@@ -49,7 +51,8 @@ pub fn names() -> impl Iterator<Item = String> {
         .chain(["/dev/sda2".to_owned()])
 }
 
-/// Whether an instance boots from this name (EC2 user guide, "Device names for volumes"): never one of [`names`].
+/// Returns whether instances boot from this name (EC2 user guide, "Device names for volumes"). No
+/// such name is one of [`names`].
 pub fn is_boot_device(device: &str) -> bool {
     matches!(
         device,
@@ -57,7 +60,7 @@ pub fn is_boot_device(device: &str) -> bool {
     )
 }
 
-/// What `sdX` and `xvdX` have in common: EC2 may take the two for one.
+/// Returns the part that `sdX` and `xvdX` have in common: EC2 may take the two for the same device.
 fn alias(device: &str) -> &str {
     ["/dev/xvd", "/dev/sd"]
         .iter()
@@ -65,7 +68,7 @@ fn alias(device: &str) -> &str {
         .unwrap_or(device)
 }
 
-/// The names that this process has in use or knows to be refused, by instance.
+/// The names that this process is using or that EC2 refused, by instance.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceNames {
     nodes: Arc<Mutex<HashMap<InstanceId, Node>>>,
@@ -75,7 +78,7 @@ pub struct DeviceNames {
 struct Node {
     in_flight: HashMap<VolumeId, Place>,
     refused: HashMap<String, Instant>,
-    /// Names that EC2 was told, until reads are sure to show them.
+    /// Names that were sent to EC2, until reads are sure to show them.
     told: HashMap<String, Instant>,
 }
 
@@ -86,7 +89,8 @@ impl Node {
     }
 }
 
-/// A place kept for one attach; dropping it gives the name back, when EC2 shows the attachment or will never.
+/// A place that is kept for one attach. Drop it once EC2 shows the attachment or never will; that
+/// releases the name.
 #[derive(Debug)]
 pub struct Reservation {
     names: DeviceNames,
@@ -97,12 +101,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// EC2 is told the name now.
+    /// Notes that the name is sent to EC2 now.
     pub fn told(&mut self) {
         self.told = true;
     }
 
-    /// The place.
+    /// Returns the place.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -124,19 +128,22 @@ impl Drop for Reservation {
     }
 }
 
-/// Every name of the instance is taken.
+/// The error that every name of the instance is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoNameLeft;
 
 impl DeviceNames {
     fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Node>> {
-        // The map is whole between any two statements under the lock: a panic elsewhere does not spoil it.
+        // Every statement under the lock leaves the map consistent, so a panic elsewhere does not
+        // spoil it.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a place on `node` for `volume`. `mapped` is what DescribeInstances shows; `cards` how many EBS cards the type has.
+    /// Reserves a place on `node` for `volume`. `mapped` is what DescribeInstances shows, `cards`
+    /// the number of EBS cards of the instance type.
     ///
-    /// The choice follows from the arguments alone. Names that EC2 refused lately come last.
+    /// The choice depends only on the arguments and on the names that this process remembers. Names
+    /// that EC2 refused lately come last.
     ///
     /// # Errors
     /// [`NoNameLeft`] when all 127 names are taken.
@@ -149,7 +156,7 @@ impl DeviceNames {
     ) -> Result<Reservation, NoNameLeft> {
         let now = Instant::now();
         let mut nodes = self.lock();
-        // A node that is gone asks no more: what is known of it would stay for ever.
+        // A node that is gone never asks again, so its entry would stay for ever.
         nodes.retain(|_, state| !state.is_idle(now));
         let state = nodes.entry(node.clone()).or_default();
         state.refused.retain(|_, until| *until > now);
@@ -186,7 +193,8 @@ impl DeviceNames {
         })
     }
 
-    /// EC2 said that the name is in use, though it does not show it: avoid it for an hour.
+    /// Notes that EC2 reported the name as in use without showing it; the name is avoided for an
+    /// hour.
     pub fn refused(&self, node: &InstanceId, device: &DeviceName) {
         self.lock()
             .entry(node.clone())
@@ -195,20 +203,21 @@ impl DeviceNames {
             .insert(device.as_str().to_owned(), Instant::now() + AVOIDED);
     }
 
-    /// EC2 attached something under the name: it is good after all.
+    /// Notes that EC2 attached something under the name, so the name is usable again.
     pub fn accepted(&self, node: &InstanceId, device: &DeviceName) {
         if let Some(state) = self.lock().get_mut(node) {
             state.refused.remove(device.as_str());
         }
     }
 
-    /// Names kept for attaches under way, over all instances.
+    /// Returns how many names are kept for running attaches, over all instances.
     pub fn in_flight(&self) -> usize {
         self.lock().values().map(|node| node.in_flight.len()).sum()
     }
 }
 
-/// The best name: of those that may be taken all the same, the one that EC2 was told longest ago.
+/// Returns the best free name. Among names that must be reused early, prefers the one that was sent
+/// to EC2 longest ago.
 fn choose(
     taken: &[&str],
     refused: &HashMap<String, Instant>,
@@ -320,7 +329,7 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
             pick();
         }
-        // When all were told lately, the one that was so longest ago.
+        // When all names were sent lately, the one that was sent longest ago comes first.
         assert_eq!(pick(), "/dev/xvdaa");
         tokio::time::advance(SHOWN_AFTER).await;
         assert_eq!(pick(), "/dev/xvdaa");

@@ -1,8 +1,9 @@
-//! EC2 as the controller sees it: asked little and at once, answered in three ways, changed once.
+//! Access to EC2: few and shared reads, answers that are present, absent or unknown, and changes
+//! that are sent once.
 //!
-//! No type of the AWS SDK leaves this module. Reads go through shared pollers, one per Describe API (`poller.rs`); every call goes
-//! through its action's lane (`lane.rs`), whose bucket keeps EC2's own limits; the SDK sends each request once, and `retry.rs` decides whether
-//! it is sent again.
+//! No type of the AWS SDK leaves this module. Reads go through shared pollers, one per Describe API
+//! (`poller.rs`). Every call goes through its action's lane (`lane.rs`), whose bucket keeps EC2's
+//! own limits. The SDK sends each request once, and `retry.rs` decides whether it is sent again.
 
 mod action;
 mod agent;

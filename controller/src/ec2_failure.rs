@@ -1,12 +1,14 @@
-//! What a failed call to EC2 means for the caller of a CSI RPC, where the RPC has nothing more precise to say.
+//! Maps a failed call to EC2 to the failure of a CSI RPC, where the RPC has no more precise
+//! mapping.
 
 use ebs_csi_proto::{Condition, Failure};
 
 use crate::ec2::{Ec2Error, Ec2ErrorKind as Kind};
 
-/// The condition of an error.
+/// Returns the condition of an error.
 ///
-/// An error after which the effect may exist never maps to a final condition: a sidecar that reads "certainly not done" forgets the volume.
+/// An error after which the effect may exist never maps to a final condition: a sidecar that reads
+/// "certainly not done" forgets the volume.
 pub fn condition(error: &Ec2Error) -> Condition {
     match error.kind {
         Kind::Throttled
@@ -58,12 +60,12 @@ pub fn condition(error: &Ec2Error) -> Condition {
     }
 }
 
-/// The failure of an error, with EC2's own text.
+/// Returns the failure of an error, with EC2's own text.
 pub fn failure(error: &Ec2Error) -> Failure {
     Failure::new(condition(error), error.to_string())
 }
 
-/// The same with another condition, where the RPC knows better.
+/// Returns the failure of an error with another condition, where the RPC knows a better one.
 pub fn failure_as(condition: Condition, error: &Ec2Error) -> Failure {
     Failure::new(condition, error.to_string())
 }

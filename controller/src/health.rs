@@ -1,26 +1,26 @@
-//! What EC2's status of a volume means for who uses it.
+//! Maps EC2's status of a volume to the effect on its users.
 
 use crate::ec2::{Health, Volume, VolumeState, VolumeStatus};
 
-/// How bad it is (CSI specification, `VolumeHealthErrorType`).
+/// The severity of a trouble (CSI specification, `VolumeHealthErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// Usable, and slower than it should be.
     Degraded,
-    /// Reads and writes do not get through.
+    /// Reads and writes do not complete.
     Inaccessible,
-    /// What the volume held is gone.
+    /// The volume's data is lost.
     DataLoss,
 }
 
-/// Something that is wrong with a volume.
+/// A problem of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// How bad it is.
+    /// The severity.
     pub harm: Harm,
-    /// One word, for programs; at most one of each for a volume.
+    /// One word, for programs; a volume has at most one trouble of each word.
     pub reason: &'static str,
-    /// What to do, for people.
+    /// The next step, for people.
     pub message: &'static str,
 }
 
@@ -64,7 +64,7 @@ const CHECKS: [(&str, &str, Trouble); 4] = [
     ),
 ];
 
-/// All that is known to be wrong with the volume. That nothing is known yet is no trouble.
+/// Returns all known troubles of the volume. Missing data is not a trouble.
 pub fn troubles(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Trouble> {
     let mut found = Vec::new();
     if volume.state == VolumeState::Error {
@@ -87,7 +87,7 @@ pub fn troubles(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Trouble> 
             .map(|(_, _, trouble)| *trouble),
     );
     if found.is_empty() {
-        // The sum of the checks says more than those that are known here.
+        // The overall status may cover checks that are unknown here.
         found.extend(match status.health {
             Health::Impaired => Some(Trouble {
                 harm: Harm::Inaccessible,

@@ -25,26 +25,27 @@ use crate::ec2::Ec2;
 use crate::metrics::Metrics;
 use crate::probe::Probe;
 
-/// Requests per second that are answered, and how many at once; more are told to slow down.
+/// Requests per second that are answered, and how many at once; further requests get status 429.
 const RATE: f64 = 5.0;
 const BURST: f64 = 10.0;
-/// A client that does not send its request in time is let go.
+/// How long a client may take for the TLS handshake or for the head of a request before its
+/// connection is closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the pages show.
+/// The pages of the endpoint.
 #[derive(Debug)]
 pub struct Pages {
-    /// For the lanes.
+    /// The EC2 layer, whose lanes `/metrics` shows.
     pub ec2: Ec2,
-    /// For `/metrics`.
+    /// The metrics of `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// For `/readyz`.
+    /// The checks behind `/readyz`.
     pub probe: Arc<Probe>,
     limit: Mutex<Limit>,
 }
 
 impl Pages {
-    /// The pages of these.
+    /// Creates the pages.
     pub fn new(ec2: Ec2, metrics: Arc<Metrics>, probe: Arc<Probe>) -> Self {
         Self {
             ec2,
@@ -118,7 +119,7 @@ impl Pages {
     }
 }
 
-/// How many requests may be answered at a time.
+/// A token bucket of the requests that may be answered.
 #[derive(Debug)]
 struct Limit {
     level: f64,
@@ -145,7 +146,7 @@ impl Limit {
     }
 }
 
-/// The endpoint, bound before the process confined itself.
+/// The endpoint's listener, bound before the process confined itself.
 #[derive(Debug)]
 pub struct Server {
     listener: tokio::net::TcpListener,
@@ -153,10 +154,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// With the certificate of these files, or without TLS. Must run inside a tokio runtime.
+    /// Creates the server, with TLS when certificate files are given. Must run inside a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// A text: the listener or a file cannot be used.
+    /// A text that says why the listener or a file cannot be used.
     pub fn new(
         listener: std::net::TcpListener,
         certificate: Option<CertificateFiles>,
@@ -181,7 +183,8 @@ impl Server {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of descriptors, or a client that left: neither may end the process.
+                    // The process is out of descriptors, or the client left: neither may end the
+                    // process.
                     tracing::warn!(%error, "the HTTP endpoint could not accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;

@@ -1,4 +1,5 @@
-//! How many IOPS to ask for: StorageClasses name rates that not every size allows, and EC2 refuses what it does not allow.
+//! The IOPS to ask EC2 for. StorageClasses name rates that not every size allows, and EC2 refuses
+//! rates that it does not allow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,32 +11,33 @@ use tokio::time::Instant;
 
 use crate::ec2::{Ec2, IopsQuestion, MaxIops};
 
-/// How long an answer about a zone's maximum holds.
+/// How long EC2's answer about a zone's maximum stays valid.
 const ANSWER_HOLDS: Duration = Duration::from_secs(12 * 3600);
-/// How long a question that EC2 did not answer is not asked again.
+/// How long a question without an answer is not asked again.
 const SILENCE_HOLDS: Duration = Duration::from_secs(300);
 
-/// What EC2 allows for one volume type. Zero: no limit of that kind.
+/// The limits of EC2 for one volume type. Zero means no limit of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IopsLimits {
-    /// The least that may be asked for.
+    /// The least IOPS that may be requested.
     pub minimum: u32,
-    /// The most that may be asked for, whatever the size.
+    /// The most IOPS that may be requested, whatever the size.
     pub maximum: u32,
-    /// The most for each GiB.
+    /// The most IOPS for each GiB.
     pub per_gib: u32,
 }
 
 impl IopsLimits {
-    /// No limits: types that take no IOPS, where EC2's own answer is the clearest.
+    /// No limits, for types that take no IOPS: EC2's own error is the clearest there.
     pub const NONE: Self = Self {
         minimum: 0,
         maximum: 0,
         per_gib: 0,
     };
 
-    /// The limits of a type as documented (EBS volume types page), and so conservative that every zone has them. A zone may allow
-    /// more: [`IopsLimits::of`] with a larger `maximum` is what a look-up may put in.
+    /// Returns the documented limits of a type (EBS volume types page), which are so conservative
+    /// that every zone allows them. A zone may allow more: a look-up may replace `maximum` in what
+    /// [`IopsLimits::of`] returns.
     pub fn of(volume_type: &str) -> Self {
         let (minimum, maximum, per_gib) = match volume_type.to_ascii_lowercase().as_str() {
             "io1" => (100, 64_000, 50),
@@ -50,15 +52,16 @@ impl IopsLimits {
         }
     }
 
-    /// Whether a request for `wanted` IOPS depends on a maximum that only the zone knows.
+    /// Returns whether a request for `wanted` IOPS depends on a maximum that differs between zones.
     pub fn needs_the_zones_maximum(self, wanted: u32) -> bool {
         self.maximum > 0 && wanted > self.maximum
     }
 
-    /// The IOPS to ask EC2 for.
+    /// Returns the IOPS to ask EC2 for.
     ///
-    /// A rate below the minimum is raised only when `raise` says so (`allowAutoIOPSPerGBIncrease`); one above a maximum is lowered. The
-    /// limit by size is not applied where it lies below the minimum: gp3 gives its 3,000 to the smallest volume.
+    /// A rate below the minimum is raised only when `raise` is set (`allowAutoIOPSPerGBIncrease`);
+    /// a rate above a maximum is lowered. The limit by size does not apply where it lies below the
+    /// minimum: gp3 gives its 3,000 to the smallest volume.
     pub fn fit(self, wanted: u32, size: GiB, raise: bool) -> u32 {
         let mut iops = wanted;
         if raise && iops < self.minimum {
@@ -75,18 +78,19 @@ impl IopsLimits {
     }
 }
 
-/// The zones' maxima, asked for only when a request lies above what every zone allows, and once for all who want to know.
+/// The zones' maxima. EC2 is asked only when a request exceeds what every zone allows, and once for
+/// all callers.
 #[derive(Clone, Debug, Default)]
 pub struct IopsCeilings(Arc<Mutex<HashMap<IopsQuestion, (MaxIops, Instant)>>>);
 
 impl IopsCeilings {
-    /// The limits for a request of `wanted` IOPS.
+    /// Returns the limits for a request of `wanted` IOPS.
     pub async fn limits(&self, ec2: &Ec2, question: IopsQuestion, wanted: u32) -> IopsLimits {
         let documented = IopsLimits::of(&question.kind);
         if !documented.needs_the_zones_maximum(wanted) {
             return documented;
         }
-        // Held while EC2 is asked: those who come meanwhile find the answer.
+        // Held while EC2 is asked, so that callers that come meanwhile use the answer.
         let mut answers = self.0.lock().await;
         let now = Instant::now();
         answers.retain(|_, (_, until)| *until > now);
@@ -117,7 +121,7 @@ impl IopsCeilings {
     }
 }
 
-/// `iopsPerGB` for a size; `None` beyond what EC2's 32-bit numbers can say.
+/// Returns the IOPS of `iopsPerGB` for a size; `None` beyond EC2's 32-bit numbers.
 pub fn per_gib(rate: u32, size: GiB) -> Option<u32> {
     rate.checked_mul(size.0)
         .filter(|iops| i32::try_from(*iops).is_ok())

@@ -1,7 +1,7 @@
 //! The CSI Controller service; the only crate that links the AWS SDK.
 //!
-//! A library, so that its clock, its randomness and its HTTP connector can be handed in: time is `tokio::time`, the rest stands in
-//! [`ec2::Surroundings`] and [`ec2::Settings`].
+//! The service is a library, so that tests can supply clock, randomness and HTTP client: time is
+//! `tokio::time`, the rest stands in [`ec2::Surroundings`] and [`ec2::Settings`].
 
 pub mod attach;
 mod callers;

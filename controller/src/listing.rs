@@ -1,4 +1,4 @@
-//! Listings in pages of any size, which any replica can go on with.
+//! Listings in pages of any size. Any replica can continue a listing.
 
 mod token;
 
@@ -11,24 +11,24 @@ use crate::ec2_failure::failure;
 
 use token::PageToken;
 
-/// EC2 gives no page of fewer entries.
+/// The fewest entries that EC2 takes as a page size.
 const LEAST_PAGE: usize = 5;
-/// Pages that one listing reads while they are empty: EC2 filters after it has cut the pages.
+/// The most pages that one call reads while they are empty: EC2 filters after it has cut the pages.
 const EMPTY_PAGES: usize = 20;
 
-/// What a caller asks a listing for.
+/// The parameters of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// At most so many entries; 0: as many as EC2 gives at once.
+    /// The most entries; 0 for as many as EC2 returns at once.
     most: usize,
     start: String,
 }
 
 impl Wanted {
-    /// From `max_entries` and `starting_token`.
+    /// Parses `max_entries` and `starting_token`.
     ///
     /// # Errors
-    /// For a negative number.
+    /// A failure of `max_entries` when it is negative.
     pub fn parse(max_entries: i32, starting_token: &str) -> Result<Self, Failure> {
         Ok(Self {
             most: usize::try_from(max_entries)
@@ -37,10 +37,11 @@ impl Wanted {
         })
     }
 
-    /// Reads pages of EC2 until there is something to answer, or nothing more. `fetch` gets the size to ask for and EC2's token.
+    /// Reads pages of EC2 until one has entries or the list ends. `fetch` gets the size to ask for
+    /// and EC2's token.
     ///
     /// # Errors
-    /// [`BadStartingToken`](ebs_csi_proto::Condition::BadStartingToken); and what EC2 says.
+    /// [`BadStartingToken`](ebs_csi_proto::Condition::BadStartingToken), and the failures of EC2.
     pub async fn read<T, F>(
         &self,
         mut fetch: impl FnMut(Option<u32>, Option<String>) -> F,
@@ -81,7 +82,8 @@ impl Wanted {
         Ok((Vec::new(), PageToken { skip, page }.to_string()))
     }
 
-    /// All that a listing sends but the token is the driver's own: a value that EC2 refuses is the token.
+    /// Converts an error of EC2. The token is the only part of a listing's request that the driver
+    /// does not choose, so a value that EC2 refuses is the token.
     fn refused(&self, error: &Ec2Error) -> Failure {
         let of_the_token = matches!(
             error.kind,
@@ -139,13 +141,13 @@ mod tests {
         );
         let passed = vec![page(&[], Some("a")), page(&[], Some("b")), page(&[7], None)];
         assert_eq!(read(3, "", passed).await, Ok((vec![7], String::new())));
-        // What was skipped to is gone by now: the next page follows.
+        // The entries to skip no longer exist; the next page follows.
         let shorter = vec![page(&[1], Some("a")), page(&[2], None)];
         assert_eq!(
             read(2, "skip:3:t", shorter).await,
             Ok((vec![2], String::new()))
         );
-        // An answer in time rather than the end of a long way: the caller goes on.
+        // An answer in time matters more than the end of many empty pages; the caller continues.
         let long = (0..EMPTY_PAGES).map(|_| page(&[], Some("z"))).collect();
         assert_eq!(read(0, "", long).await, Ok((Vec::new(), "z".to_owned())));
         assert_eq!(

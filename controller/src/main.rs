@@ -1,7 +1,8 @@
 //! The CSI Controller service.
 //!
-//! Everything until the runtime starts is synchronous and single-threaded, because the process confines itself before its first thread:
-//! read the command line, bind the sockets, give up what is not needed, serve.
+//! Everything until the runtime starts is synchronous and single-threaded, because the process
+//! confines itself before its first thread. The order is: read the command line, bind the sockets,
+//! confine, serve.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,20 +20,22 @@ use mimalloc::MiMalloc;
 
 mod sys;
 
-/// The SDK makes and drops hundreds of small pieces for each call, on which the C library's allocator spent a fifth to a quarter of the processor
-/// time; this one spends a fraction of that, for half a MiB more at rest (`deploy/bench/results/reasons.md`).
+/// The SDK allocates hundreds of small pieces for each call. The C library's allocator spent a
+/// fifth to a quarter of the processor time on them; this one spends a fraction of that, for half a
+/// MiB more at rest (`deploy/bench/results/reasons.md`).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    // A panic on this thread has said itself; 70 tells it from a failure that was foreseen.
+    // The panic hook has already reported the panic; status 70 distinguishes it from expected
+    // failures.
     let ended = std::panic::catch_unwind(begin)
         .unwrap_or_else(|_| Err(end(70, "a fault of the driver; please report it")));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(end) => {
             let mut stderr = std::io::stderr();
-            // Without a standard error there is nobody to tell.
+            // Without a standard error there is nowhere to report to.
             let _ = writeln!(stderr, "ebs-csi-controller: {}", end.line);
             ExitCode::from(end.status)
         }
@@ -122,12 +125,12 @@ fn begin() -> Result<(), End> {
         },
         sys::give_back_memory,
     ));
-    // What still runs belongs to calls whose grace has ended; their callers retry.
+    // The remaining tasks belong to calls whose grace period has ended; their callers retry.
     runtime.shutdown_background();
     ended.map_err(|ended| end(ended.status(), ended))
 }
 
-/// Help and version go out; a wrong command line is one line.
+/// Prints help or version, or returns the error of a wrong command line, one line.
 fn before_the_start(stop: Stop) -> Result<(), End> {
     match stop {
         Stop::Say(text) => std::io::stdout()
@@ -144,7 +147,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, End> {
         .map_err(|error| end(1, format!("starting the runtime: {error}")))
 }
 
-/// The command that tells what a cluster has left behind, as confined as the service is.
+/// Runs the command that lists what a cluster left behind, as confined as the service.
 fn orphans(
     arguments: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, String>,

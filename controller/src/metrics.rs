@@ -1,4 +1,5 @@
-//! What the controller counts, under the names and labels that dashboards of the Go driver know, and a few of its own.
+//! The metrics of the controller: those of the Go driver under their names and labels, which
+//! dashboards know, and a few more.
 
 mod api_calls;
 mod detaches;
@@ -66,7 +67,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing is counted yet. `older_names`: the API metrics also under the names that they had before.
+    /// Creates the metrics, with nothing counted. `older_names` serves the API metrics under their
+    /// older names, too.
     pub fn new(older_names: bool) -> Self {
         let mut registry = Registry::default();
         let api_calls = ApiCalls::register(&mut registry, older_names);
@@ -166,7 +168,7 @@ impl Metrics {
             scrape_seconds,
             detaches,
         };
-        // Present from the start, so that a rate over them has a first value.
+        // Created at the start, so that a rate over them has a first value.
         for result in ["hit", "miss"] {
             for cache in ["iops_maximum", "instance_type"] {
                 drop(metrics.cache.get_or_create(&ByCache {
@@ -178,22 +180,22 @@ impl Metrics {
         metrics
     }
 
-    /// An EC2 call succeeded.
+    /// Counts an EC2 call that succeeded.
     pub(crate) fn api_call(&self, action: &str, seconds: f64) {
         self.api_calls.succeeded(action, seconds);
     }
 
-    /// An EC2 call failed.
+    /// Counts an EC2 call that failed.
     pub(crate) fn api_error(&self, action: &str, code: &str) {
         self.api_calls.failed(action, code);
     }
 
-    /// An EC2 call was throttled.
+    /// Counts an EC2 call that was throttled.
     pub(crate) fn api_throttle(&self, action: &str) {
         self.api_calls.throttled(action);
     }
 
-    /// What is remembered about EC2 was looked for, and known or not.
+    /// Counts a look-up of a remembered value about EC2; `hit` says whether the value was known.
     pub(crate) fn cache(&self, cache: &str, hit: bool) {
         let result = if hit { "hit" } else { "miss" };
         self.cache
@@ -204,7 +206,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A poller asks for so many resources in one call.
+    /// Notes how many resources one call of a poller asks for.
     pub(crate) fn poll_batch(&self, action: &str, size: usize) {
         self.poll_batch
             .get_or_create(&ByRequest {
@@ -213,7 +215,7 @@ impl Metrics {
             .observe(size as f64);
     }
 
-    /// A CSI call ended.
+    /// Counts a CSI call that ended.
     pub(crate) fn rpc(&self, method: &str, code: &str, seconds: f64) {
         self.rpc_seconds
             .get_or_create(&ByRpc {
@@ -223,61 +225,63 @@ impl Metrics {
             .observe(seconds);
     }
 
-    /// So many operations are running.
+    /// Sets the number of running operations.
     pub fn operations(&self, running: usize) {
         self.operations
             .set(i64::try_from(running).unwrap_or(i64::MAX));
     }
 
-    /// The mode of safe detach that is in force.
+    /// Sets the mode of safe detach that is in force.
     pub(crate) fn safe_detach_mode(&self, mode: impl fmt::Display) {
         self.safe_detach.mode(mode);
     }
 
-    /// Whether a volume may leave a node was decided.
+    /// Counts a decision whether a volume may leave a node.
     pub(crate) fn safe_detach_decided(&self, (verdict, evidence): (&'static str, &'static str)) {
         self.safe_detach.decided(verdict, evidence);
     }
 
-    /// A fence was asked for, and this came of it.
+    /// Counts a requested fence and its result.
     pub(crate) fn fenced(&self, mode: &'static str, result: &'static str) {
         self.safe_detach.fenced(mode, result);
     }
 
-    /// Observers of nodes have come (1) or gone (-1).
+    /// Counts observers of nodes that connected (1) or left (-1).
     pub(crate) fn observer(&self, change: i64) {
         self.safe_detach.observer(change);
     }
 
-    /// A detach was forced by a person's order.
+    /// Counts a detach that an override order forced.
     pub(crate) fn forced_detach(&self) {
         self.safe_detach.forced();
     }
 
-    /// Whether the last check of credentials and permissions succeeded.
+    /// Sets whether the last check of credentials and permissions succeeded.
     pub(crate) fn usable(&self, usable: bool) {
         self.usable.set(i64::from(usable));
     }
 
-    /// A detach that began at `since` is still in this state. It is shown once it has lasted a minute.
+    /// Notes that a detach that began at `since` is still in this state. It is shown once it has
+    /// lasted a minute.
     pub fn detach_pending(&self, volume: &str, instance: &str, state: &str, since: Instant) {
         self.detaches.set(volume, instance, state, since);
     }
 
-    /// A detach's time ended before the detach did: until it is asked for again, it goes on as it is.
+    /// Notes that the deadline of a detach passed before the detach ended. The detach stays shown
+    /// as it is until it is requested again.
     pub fn detach_left(&self, volume: &str, instance: &str) {
         self.detaches.leave(volume, instance);
     }
 
-    /// A detach ended, or is not wanted any more.
+    /// Notes that a detach ended or is not wanted any more.
     pub fn detach_ended(&self, volume: &str, instance: &str) {
         self.detaches.remove(volume, instance);
     }
 
-    /// Everything as text, in the OpenMetrics format, with the lanes as they are now.
+    /// Returns all metrics as text in the OpenMetrics format, with the current state of the lanes.
     ///
     /// # Errors
-    /// When a metric cannot be written, which is a fault of the driver.
+    /// When a metric cannot be written, which is a bug of the driver.
     pub fn encode(&self, lanes: &[(Action, LaneLevel)]) -> Result<String, fmt::Error> {
         let started = Instant::now();
         for (action, level) in lanes {

@@ -1,5 +1,6 @@
-//! Volumes of a node itself: the handle `local-ebs://dev/xvdbz` names, on each node that uses it, the EBS volume that hangs there under
-//! `/dev/xvdbz`. Whoever launches the nodes attaches and detaches it; the controller only says which volume it is.
+//! Node-local volumes. On each node that uses it, the handle `local-ebs://dev/xvdbz` names the EBS
+//! volume that is attached there as `/dev/xvdbz`. Whoever launches the nodes attaches and detaches
+//! that volume; the controller only reports which volume it is.
 
 use std::collections::HashMap;
 
@@ -13,10 +14,11 @@ use crate::publish_context::{DEVICE_PATH, VOLUME_ID};
 use crate::request::node_local_handle::PREFIX;
 use crate::request::{confirmed, not_confirmed, present};
 
-/// Checks a capability: each node has a volume of its own, so that many nodes may write, whatever the access type.
+/// Checks a capability. Each node has a volume of its own, so many nodes may write, whatever the
+/// access type.
 ///
 /// # Errors
-/// As [`Capability::parse`].
+/// Those of [`Capability::parse`].
 pub fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
     let many = wire
         .access_mode
@@ -28,7 +30,8 @@ pub fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
     }
 }
 
-/// ValidateVolumeCapabilities of such a handle: which volume it is differs from node to node, so that only the capabilities are judged.
+/// Answers ValidateVolumeCapabilities for such a handle. The volume differs from node to node, so
+/// only the capabilities are checked.
 ///
 /// # Errors
 /// [`Condition::MissingField`] without capabilities, or for one without type or mode.
@@ -50,11 +53,13 @@ pub fn validate(
     Ok(confirmed(wire))
 }
 
-/// ControllerPublishVolume of such a handle: looks up the volume, attaches nothing, holds nothing.
+/// Answers ControllerPublishVolume for such a handle: looks up the volume, attaches nothing,
+/// reserves nothing.
 ///
 /// # Errors
-/// [`Condition::Unsupported`] unless `enabled`, and for the device that the node boots from; [`Condition::NotFound`] for a node or a device
-/// that does not exist.
+/// [`Condition::Unsupported`] unless `enabled`, and for the device that the node boots from;
+/// [`Condition::NotFound`] for a node or a device that does not exist;
+/// [`Condition::OperationPending`] for a volume that is not attached now.
 pub async fn publish(
     ec2: &Ec2,
     enabled: bool,
@@ -84,7 +89,7 @@ pub async fn publish(
     find(&instance, &device)
 }
 
-/// The device name that a handle stands for.
+/// Returns the device name that a handle stands for.
 fn device(volume: &str) -> Result<String, Failure> {
     match volume.strip_prefix(PREFIX).unwrap_or_default() {
         "" => Err(Failure::invalid(

@@ -1,8 +1,9 @@
 //! Work that outlives the call that began it.
 //!
-//! A sidecar gives a call a deadline and asks again when it has passed; what the call began goes on meanwhile. Each operation is a task of
-//! its own under a key; a call with the same key and the same intent joins it and gets its result. Another intent is refused, or takes
-//! the operation's place: the table decides which ([`Conflict`]).
+//! A sidecar gives a call a deadline and asks again when it has passed; the work of the first call
+//! goes on meanwhile. Each operation is a task of its own under a key. A call with the same key and
+//! the same intent joins the operation and gets its result. A call with another intent is refused,
+//! or its operation replaces the running one, as the table's [`Conflict`] says.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,12 +20,13 @@ use crate::callers::{Caller, Callers, Wanted};
 use crate::signal::{Outcome, Signal, outcome};
 use crate::tally::{Counted, Tally};
 
-/// What happens to a call whose key is taken by an operation with another intent.
+/// What happens to a call whose key is held by an operation with another intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
     /// The call is refused.
     Refuse,
-    /// The running operation is told to give up; the call's own begins when it has ended. The latest intent wins.
+    /// The running operation is told to end; the operation of the call begins after that. The
+    /// latest intent wins.
     Supersede,
 }
 
@@ -60,7 +62,7 @@ struct Running<I, T> {
     mandate: Mandate,
 }
 
-/// What an operation's callers still want of it.
+/// What an operation's callers still want of the operation.
 #[derive(Clone, Debug)]
 pub struct Mandate {
     superseded: Arc<Signal<bool>>,
@@ -68,31 +70,33 @@ pub struct Mandate {
 }
 
 impl Mandate {
-    /// Whether a later intent has taken the place: begin nothing more, and end.
+    /// Returns whether a later intent has replaced this one; the operation must then begin nothing
+    /// more and end.
     pub fn is_superseded(&self) -> bool {
         self.superseded.get()
     }
 
-    /// Checks that somebody waits for the result. To be asked before anything is begun.
+    /// Checks that somebody waits for the result. Call this before anything is begun.
     ///
     /// # Errors
-    /// What the operation ends with when nobody does.
+    /// The failure with which the operation ends when nobody waits.
     pub fn check_wanted(&self) -> Result<(), Failure> {
         self.callers.check()
     }
 
-    /// The same question for a call that is still to be sent: whether somebody waits, and wants no longer something else.
+    /// Returns the same check for a call that is still to be sent: whether somebody waits and no
+    /// later intent has replaced this one.
     pub(crate) fn wanted(&self) -> Wanted {
         let this = self.clone();
         Arc::new(move || !this.is_superseded() && this.callers.any())
     }
 
-    /// Returns when a later intent takes the place; never, when none comes.
+    /// Waits until a later intent replaces this one; never returns when none does.
     pub async fn superseded(&self) {
         self.superseded.until(|superseded| *superseded).await;
     }
 
-    /// What a superseded operation ends with.
+    /// Returns the failure of a superseded operation.
     pub fn superseded_failure() -> Failure {
         Failure::new(
             Condition::OperationPending,
@@ -101,7 +105,7 @@ impl Mandate {
     }
 }
 
-/// Takes the operation out of the table, also when it panics.
+/// Removes the operation from the table when it is dropped, also after a panic.
 struct Leave<K: Eq + Hash, I, T> {
     table: Arc<Mutex<Table<K, I, T>>>,
     key: K,
@@ -123,7 +127,8 @@ impl<K: Eq + Hash, I, T> Drop for Leave<K, I, T> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Between two statements under the lock the table is whole: a panic elsewhere does not spoil it.
+    // Every statement under the lock leaves the table consistent, so a panic elsewhere does not
+    // spoil it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -133,7 +138,7 @@ where
     I: Clone + PartialEq + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(conflict: Conflict, tally: Tally) -> Self {
         Self {
             conflict,
@@ -145,23 +150,26 @@ where
         }
     }
 
-    /// How many are running.
+    /// Returns how many operations are running.
     pub fn len(&self) -> usize {
         lock(&self.table).running.len()
     }
 
-    /// Whether none is running.
+    /// Returns whether no operation is running.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Joins the operation under `key`, or begins `work`, and waits for the result for at most `patience`.
+    /// Joins the operation under `key`, or begins `work`, and waits for the result for at most
+    /// `patience`.
     ///
-    /// The work goes on when the caller is dropped or its patience ends. Must run inside a tokio runtime.
+    /// The work goes on when the caller is dropped or its patience ends. Must run inside a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// What the work ends with; [`Condition::OperationPending`] when another intent holds the key, or took it, and when the work panicked: what
-    /// it had begun by then is not known; [`Condition::DeadlinePassed`] when patience ends first.
+    /// The failure of the work; [`Condition::OperationPending`] when another intent holds the key
+    /// or took it, and when the work panicked, because its effects until then are unknown;
+    /// [`Condition::DeadlinePassed`] when `patience` ends first.
     pub async fn run<W, F>(
         &self,
         key: K,
@@ -183,7 +191,8 @@ where
             })?,
             None => result.wait().await,
         };
-        // It may have come through before it noticed: its result is out of date all the same.
+        // The operation may have succeeded before it noticed; its result is out of date
+        // nevertheless.
         if mandate.is_superseded() {
             return Err(Mandate::superseded_failure());
         }
@@ -256,7 +265,8 @@ where
         let task = async move {
             let leave = leave;
             if let Some(before) = before {
-                // With a result, or without one when its task panicked: both mean that it has ended.
+                // A result, or none when the task panicked, both mean that the former operation has
+                // ended.
                 let _ = before.wait().await;
             }
             let value = if noticed.is_superseded() {

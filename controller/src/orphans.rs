@@ -1,6 +1,8 @@
-//! Volumes and snapshots that the driver made for a cluster and that the cluster does not know any more. They are told, never touched.
+//! Finds volumes and snapshots that the driver made for a cluster and that the cluster no longer
+//! knows. They are listed, never changed.
 //!
-//! EC2 is asked by the cluster's tags, the cluster by a list of handles that the caller gives: no Kubernetes credential is needed here.
+//! The cluster's tags select the resources in EC2, and the caller supplies a list of the handles
+//! that the cluster knows, so no Kubernetes credential is needed.
 
 pub mod command;
 
@@ -15,20 +17,23 @@ use ebs_csi_wire::{SnapshotId, VolumeId};
 use crate::ec2::{Ec2, Ec2Error, ListPage, OwnTags, Page, Timestamp, VolumeState};
 use crate::tags::{SNAPSHOT_NAME, TagSettings, VOLUME_NAME};
 
-/// The handles that a cluster knows of.
+/// The handles that a cluster knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Of its PersistentVolumes.
+    /// The handles of its PersistentVolumes.
     pub volumes: BTreeSet<VolumeId>,
-    /// Of its VolumeSnapshotContents.
+    /// The handles of its VolumeSnapshotContents.
     pub snapshots: BTreeSet<SnapshotId>,
 }
 
 impl Known {
-    /// Reads one handle a line. `aws://ZONE/vol-…`, as volumes of the in-tree plugin are called, is the volume; `local-ebs://…` names nothing of EC2's.
+    /// Parses one handle per line. `aws://ZONE/vol-…`, the form of the in-tree plugin, is that
+    /// volume; `local-ebs://…` names no resource of EC2 and is skipped.
     ///
     /// # Errors
-    /// A line that is none of these, by its number: what is not understood may be in use. No volume at all: then every volume would be one too many.
+    /// Names the number of a line that is none of these, because a handle that is not understood
+    /// may be in use. Refuses a list without any volume, because every volume would then be an
+    /// orphan.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut known = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
@@ -60,18 +65,19 @@ impl Known {
     }
 }
 
-/// Something that the cluster does not know. `Display` is one line of fields with tabs between them.
+/// A resource that the cluster does not know. `Display` is one line of tab-separated fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
     /// EC2's id.
     pub id: String,
-    /// The name that it was made for: of the PersistentVolume, or `snapshot-` and the uid of the VolumeSnapshot.
+    /// The name that it was made for: that of the PersistentVolume, or `snapshot-` and the uid of
+    /// the VolumeSnapshot.
     pub name: String,
-    /// Its size.
+    /// The size.
     pub size: GiB,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// The instances that have it.
+    /// The instances that it is attached to.
     pub attached: Vec<String>,
 }
 
@@ -92,11 +98,12 @@ impl fmt::Display for Orphan {
     }
 }
 
-/// What EC2 has of a cluster's and the cluster does not know, if it was made longer than `older_than` ago: a handle is younger than what it names. Snapshots are
-/// looked at only when one is known, because a cluster may keep none.
+/// Returns the resources of a cluster in EC2 that the cluster does not know and that are older than
+/// `older_than`: a handle is recorded after its resource is made. Snapshots are checked only when a
+/// snapshot's handle is known, because a cluster may keep none.
 ///
 /// # Errors
-/// What EC2 says: an incomplete list is none.
+/// The errors of EC2: no result is better than an incomplete one.
 pub async fn find(
     ec2: &Ec2,
     cluster_id: &str,
@@ -168,7 +175,7 @@ pub async fn find(
     Ok(orphans)
 }
 
-/// Every page of a list.
+/// Reads every page of a list.
 async fn whole<T, F>(page: impl Fn(Option<String>) -> F) -> Result<Vec<T>, Ec2Error>
 where
     F: Future<Output = Result<Page<T>, Ec2Error>>,

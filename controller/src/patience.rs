@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-/// Kept back, so that our answer reaches the caller before its own clock ends the call with less to say.
+/// The time by which the driver answers early, so that the answer arrives before the caller's own
+/// deadline ends the call with a less useful error.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// The time that a gRPC call leaves us, from its `grpc-timeout` header; `None` when the caller waits for ever.
+/// Returns the time that a gRPC call leaves the driver, from its `grpc-timeout` header; `None` when
+/// the caller waits for ever.
 pub fn of<T>(request: &tonic::Request<T>) -> Option<Duration> {
     let header = request.metadata().get("grpc-timeout")?.to_str().ok()?;
     let timeout = parse(header)?;
     Some(timeout.saturating_sub(MARGIN.min(timeout / 10)))
 }
 
-/// A header value: up to 8 digits and a unit (gRPC over HTTP/2, "Timeout").
+/// Parses a header value: up to 8 digits and a unit (gRPC over HTTP/2, "Timeout").
 fn parse(header: &str) -> Option<Duration> {
     let (digits, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
     if digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {

@@ -1,7 +1,9 @@
-//! Whether AWS lets the controller work: checked at the start and once an hour, and what Probe and /readyz say of it.
+//! Checks at the start and once an hour whether AWS lets the controller work, and serves the result
+//! to Probe and /readyz.
 //!
-//! AWS being away must not restart the process: a liveness probe reads Probe, so after the first success Probe stays good and later
-//! failures show in /readyz, in a metric and in the log (`--probe-aws` changes that).
+//! An outage of AWS must not restart the process. A liveness probe reads Probe, so after the first
+//! success Probe stays good, and later failures show in /readyz, in a metric and in the log
+//! (`--probe-aws` changes that).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,22 +28,22 @@ pub enum ProbeAws {
     Never,
 }
 
-/// How long a check holds.
+/// How long the result of a successful check stays valid.
 const INTERVAL: Duration = Duration::from_secs(3600);
-/// How long Probe waits for the first check, which is on its way.
+/// How long Probe waits for the first check, which is under way.
 const FIRST: Duration = Duration::from_secs(10);
-/// After a failure the next check comes after a second, then twice as long, up to this.
+/// The longest pause after a failed check; the pause begins at one second and doubles.
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 struct Outcome {
     /// Whether a check ever succeeded.
     ever: bool,
-    /// Why the last one failed.
+    /// Why the last check failed.
     failure: Option<String>,
 }
 
-/// The check and its last outcome.
+/// The check of AWS and its last outcome.
 #[derive(Debug)]
 pub struct Probe {
     mode: ProbeAws,
@@ -50,7 +52,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Before the first check.
+    /// Creates a probe before its first check.
     pub fn new(mode: ProbeAws) -> Arc<Self> {
         Arc::new(Self {
             mode,
@@ -59,7 +61,7 @@ impl Probe {
         })
     }
 
-    /// What CSI Probe answers.
+    /// Returns the function that answers CSI Probe.
     pub fn readiness(self: &Arc<Self>) -> Readiness {
         let probe = Arc::clone(self);
         Arc::new(move || {
@@ -97,7 +99,7 @@ impl Probe {
         }
     }
 
-    /// Why the controller is not ready now, if it is not; for /readyz.
+    /// Returns why the controller is not ready now, if it is not; for /readyz.
     pub fn unready(&self) -> Option<String> {
         if self.mode == ProbeAws::Never {
             return None;
@@ -108,7 +110,7 @@ impl Probe {
         }
     }
 
-    /// Checks for ever.
+    /// Repeats the check for ever.
     pub async fn run(self: Arc<Self>, ec2: Ec2, metrics: Arc<Metrics>) {
         let mut failures = 0u32;
         loop {
@@ -127,10 +129,11 @@ impl Probe {
                     let pause = Duration::from_secs(1 << failures.min(6)).min(RETRY_MOST);
                     failures = failures.saturating_add(1);
                     tokio::select! {
-                        // In this order, not at random: a seeded history replays exactly.
+                        // A fixed order instead of a random one, so that a seeded history replays
+                        // exactly.
                         biased;
                         () = sleep(pause) => {}
-                        // Somebody asks: look again, but not more than once a second.
+                        // A caller of Probe asks: check again, but at most once a second.
                         () = self.asked.notified() => sleep(Duration::from_secs(1)).await,
                     }
                 }
@@ -138,7 +141,7 @@ impl Probe {
         }
     }
 
-    /// Records an outcome; answers whether it is the first success.
+    /// Records an outcome. Returns whether it is the first success.
     fn note(&self, result: &Result<(), Ec2Error>) -> bool {
         let failure = result.as_ref().err().map(ToString::to_string);
         let mut first = false;
@@ -162,7 +165,7 @@ impl Probe {
     }
 }
 
-/// Asks who AWS takes the controller for, which logs it.
+/// Asks for the identity that AWS sees, which logs it.
 async fn say_who_we_are(ec2: Ec2) {
     if let Err(why) = ec2.caller().await {
         tracing::warn!(

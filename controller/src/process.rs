@@ -1,4 +1,4 @@
-//! The process from its bound sockets to its end.
+//! Runs the process from its bound sockets to its end.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,9 +26,9 @@ use crate::safe_detach::Mode;
 use crate::service::{self, Controller};
 use crate::traces::Exporter;
 
-/// How long the end waits for the collector.
+/// How long the end of the process waits for the collector.
 const LAST_TRACES: Duration = Duration::from_secs(2);
-/// After so long without an operation the process is at rest.
+/// How long no operation must run until the process is at rest.
 const REST: Duration = Duration::from_secs(1);
 
 /// The sockets, bound before the process confined itself.
@@ -40,7 +40,7 @@ pub struct Sockets {
     pub safe_detach: Option<Listener>,
     /// Metrics and health.
     pub http: Option<std::net::TcpListener>,
-    /// Where the log's spans arrive, when they are exported.
+    /// The exporter of the log's spans, when they are exported.
     pub traces: Option<Exporter>,
 }
 
@@ -56,7 +56,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The exit status: 78 for a configuration, 1 otherwise.
+    /// Returns the exit status: 78 for a configuration, 1 otherwise.
     pub fn status(&self) -> u8 {
         match self {
             Self::Configuration(_) | Self::Setting(_) => 78,
@@ -82,8 +82,8 @@ impl From<ServeError> for Ended {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then lets the calls that are running end; calls `at_rest` each time that the last operation has ended. Must run
-/// inside a tokio runtime.
+/// Serves until SIGTERM or SIGINT, then lets the running calls end. Calls `at_rest` each time that
+/// no operation has run for a second after the last one ended. Must run inside a tokio runtime.
 ///
 /// # Errors
 /// [`Ended`].
@@ -124,7 +124,7 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
     let exporting = sockets.traces.map(|exporter| {
         tokio::spawn(async move {
             let told = async {
-                // Told, or the teller is gone: both are the end.
+                // A message and a dropped sender both mean the end.
                 let _ = told.await;
             };
             if let Err(error) = exporter.run(told).await {
@@ -139,7 +139,8 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
         let routes = controller.safe_detach().routes(socket.peers.clone());
         let routes = rpc::guarded(routes, Arc::clone(&metrics));
         tracing::info!(endpoint = %socket.endpoint, "serving SafeDetach");
-        // Its streams have no end of their own: it is served until the last CSI call has ended.
+        // The streams of SafeDetach do not end by themselves, so it is served until the last CSI
+        // call has ended.
         let serving = serve(listener, routes, std::future::pending(), config.drain);
         tokio::spawn(async move {
             if let Err(error) = serving.await {
@@ -152,14 +153,14 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
     serve(sockets.csi, routes, stop, config.drain).await?;
     drop(ended);
     if let Some(exporting) = exporting {
-        // The last spans, for no longer than a moment.
+        // Sends the last spans, with a time limit.
         let _ = tokio::time::timeout(LAST_TRACES, exporting).await;
     }
     tracing::info!("ended");
     Ok(())
 }
 
-/// The EC2 layer's settings.
+/// Returns the settings of the EC2 layer.
 pub(crate) fn ec2_settings(config: &Config) -> Settings {
     Settings {
         region: config.region.clone(),
@@ -177,7 +178,7 @@ pub(crate) fn ec2_settings(config: &Config) -> Settings {
     }
 }
 
-/// All services of the CSI socket.
+/// Returns all services of the CSI socket.
 fn routes(
     config: &Config,
     controller: Controller,
@@ -202,7 +203,7 @@ fn routes(
     rpc::guarded(routes, Arc::clone(metrics))
 }
 
-/// Jitter differs between two replicas that start at once.
+/// Returns a seed, so that the jitter differs between two replicas that start at once.
 fn seed() -> u64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

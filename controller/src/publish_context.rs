@@ -1,24 +1,25 @@
-//! What a publish tells the node: the device name, as the Go driver does, and facts by which the node refuses a wrong or lost disk.
+//! The publish context for the node: the device name, as in the Go driver, and facts by which the
+//! node refuses a wrong or lost disk.
 
 use std::collections::HashMap;
 
 use crate::attach::Attached;
 use crate::source::{Origin, Writer};
 
-/// The device name that EC2 was told; on Nitro a hint.
+/// The device name that EC2 was given; on Nitro only a hint.
 pub const DEVICE_PATH: &str = "devicePath";
-/// The EBS volume that a handle of a node itself stands for; only there.
+/// The EBS volume that a node-local handle stands for; set only for such a handle.
 pub const VOLUME_ID: &str = "volumeID";
-/// The size at attach in bytes: a device that is smaller is another one.
+/// The size at attach in bytes; a smaller device is another disk.
 pub const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
-/// `blank`, or what it is a copy of, which holds data and is never formatted: `snapshot` or
-/// `volume`, with `own-` before it where the source bears the tags of this driver and cluster, and
-/// `unseen-` where EC2 does not show it any more.
+/// `blank`, or the kind of source of a copy, which holds data and is never formatted: `snapshot` or
+/// `volume`, with the prefix `own-` where the source bears the tags of this driver and cluster, and
+/// `unseen-` where EC2 does not show the source any more.
 pub const ORIGIN: &str = "ebs.csi.aws.com/origin";
 /// When the attach was accepted, RFC 3339.
 pub const ATTACHED_AT: &str = "ebs.csi.aws.com/attached-at";
 
-/// The publish context of an attachment. Nodes of the Go driver read the device name alone.
+/// Returns the publish context of an attachment. Nodes of the Go driver read only the device name.
 pub fn of(attached: &Attached, origin: Origin) -> HashMap<String, String> {
     let volume = &attached.volume;
     let origin = match origin {

@@ -1,4 +1,5 @@
-//! What was learnt about a name a while ago. Forgetting costs a call to EC2, never correctness.
+//! Facts about names that were learned earlier. Forgetting a fact costs a call to EC2, never
+//! correctness.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Names that are remembered at most, over all that is known about them.
+/// The most names that one table remembers.
 const MOST_NAMES: usize = 10_000;
 
-/// When it is full, what has ended is looked for so often.
+/// How often a full table is searched for expired values.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// A value for each name, each for its own time. Reading does not prolong it.
+/// A value for each name, each with its own lifetime. Reading does not prolong it.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered<V>(Arc<Mutex<Names<V>>>);
 
@@ -32,7 +33,7 @@ impl<V> Default for Remembered<V> {
 }
 
 impl<V: Clone> Remembered<V> {
-    /// Remembers the value for so long. When too many names are remembered, new ones are not.
+    /// Remembers the value for `span`. When the table is full, new names are not remembered.
     pub(crate) fn put(&self, name: &str, value: V, span: Duration) {
         let now = Instant::now();
         let mut names = self.lock();
@@ -50,7 +51,7 @@ impl<V: Clone> Remembered<V> {
         }
     }
 
-    /// The value, when its time has not passed.
+    /// Returns the value, when it has not expired.
     pub(crate) fn get(&self, name: &str) -> Option<V> {
         let names = self.lock();
         let (value, until) = names.map.get(name)?;
@@ -62,13 +63,14 @@ impl<V: Clone> Remembered<V> {
         self.lock().map.remove(name);
     }
 
-    /// Forgets each name whose value is so.
+    /// Forgets each name whose value satisfies the predicate.
     pub(crate) fn forget_where(&self, is_so: impl Fn(&V) -> bool) {
         self.lock().map.retain(|_, (value, _)| !is_so(value));
     }
 
     fn lock(&self) -> MutexGuard<'_, Names<V>> {
-        // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
+        // Every statement under the lock leaves the map consistent, so a panic elsewhere does not
+        // spoil it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Around each CSI call: its duration is counted, and a panic in it ends it alone.
+//! A layer around each CSI call that measures its duration and confines a panic to the call.
 
 use std::any::Any;
 use std::future::Future;
@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 
 use crate::metrics::Metrics;
 
-/// The same services, guarded and counted.
+/// Adds the guard and the metrics to services.
 pub fn guarded(routes: Routes, metrics: Arc<Metrics>) -> Routes {
     Routes::from(routes.into_axum_router().layer(Guard { metrics }))
 }
@@ -71,7 +71,7 @@ where
         Box::pin(async move {
             let (answer, code) = match answering.await {
                 Ok(Ok(response)) => {
-                    // A unary error is an answer without a body: its status stands in the headers.
+                    // A unary error is an answer without a body; its status is in the headers.
                     let code = Status::from_header_map(response.headers())
                         .map_or(Code::Ok, |status| status.code());
                     (Ok(response), code)
@@ -83,7 +83,8 @@ where
                         panic = said(panic.as_ref()),
                         "a call panicked; the others go on"
                     );
-                    // What the call had begun may exist: no code by which a sidecar would forget it.
+                    // The effect of what the call had begun may exist, so the code must not make a
+                    // sidecar forget it.
                     let failure = Failure::new(
                         Condition::OperationPending,
                         format!(
@@ -95,7 +96,8 @@ where
                     (Ok(status.into_http()), code)
                 }
             };
-            // The name of a method that does not exist is the caller's to choose: it must not fill the metrics.
+            // The caller chooses the name of a method that does not exist, so such names must not
+            // fill the metrics.
             if code != Code::Unimplemented {
                 metrics.rpc(
                     &method,
@@ -108,14 +110,15 @@ where
     }
 }
 
-/// A future whose panic is an answer.
+/// A future that turns a panic into a result.
 struct Caught<F>(Pin<Box<F>>);
 
 impl<F: Future> Future for Caught<F> {
     type Output = Result<F::Output, Box<dyn Any + Send>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // After a panic the future is dropped and never polled again; what it shared with others is behind locks that survive one.
+        // After a panic the future is dropped and never polled again; state that it shares is
+        // behind locks that survive a panic.
         match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
@@ -168,7 +171,7 @@ mod tests {
             .unwrap();
         let response = service.call(request).await.unwrap();
         let status = Status::from_header_map(response.headers()).unwrap();
-        // Not final: what the call had begun may exist.
+        // Not final: the effect of what the call had begun may exist.
         assert_eq!(status.code(), Code::Aborted);
         let text = metrics.encode(&[]).unwrap();
         assert!(

@@ -1,13 +1,14 @@
-//! A value that others wait for, and the outcome of work that several wait for.
+//! A value that tasks wait for, and the outcome of work that several tasks wait for.
 //!
-//! Those who wait are woken in the order in which they began to; tokio's `watch` wakes them at random, and a seeded history must replay exactly.
+//! Waiting tasks are woken in the order in which they began to wait. tokio's `watch` wakes them in
+//! random order, but a seeded history must replay exactly.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A value and those who wait for it.
+/// A value that tasks can wait for.
 #[derive(Debug, Default)]
 pub struct Signal<T> {
     value: Mutex<T>,
@@ -15,7 +16,7 @@ pub struct Signal<T> {
 }
 
 impl<T: Clone> Signal<T> {
-    /// With its first value.
+    /// Creates a signal with its first value.
     pub fn new(value: T) -> Self {
         Self {
             value: Mutex::new(value),
@@ -24,22 +25,22 @@ impl<T: Clone> Signal<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // Only whole values are put in: a panic elsewhere does not spoil it.
+        // The value is only replaced as a whole, so a panic elsewhere does not spoil it.
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value as it is.
+    /// Returns the current value.
     pub fn get(&self) -> T {
         self.lock().clone()
     }
 
-    /// Changes the value and wakes all who wait.
+    /// Changes the value and wakes all waiting tasks.
     pub fn set(&self, value: T) {
         *self.lock() = value;
         self.changed.notify_waiters();
     }
 
-    /// Returns the value as soon as it is so.
+    /// Waits until the predicate holds, and returns the value.
     pub async fn until(&self, so: impl Fn(&T) -> bool) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -60,22 +61,23 @@ enum Course<T> {
     Lost,
 }
 
-/// What work comes to, for all who wait for it.
+/// The outcome of work, for all tasks that wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome<T>(Arc<Signal<Course<T>>>);
 
-/// Says what the work has come to. Dropped before that, the outcome is lost, and those who wait learn that.
+/// Sets the outcome of the work. When it is dropped before, the outcome is lost and the waiting
+/// tasks learn that.
 #[derive(Debug)]
 pub(crate) struct Teller<T: Clone>(Arc<Signal<Course<T>>>);
 
-/// For work that begins.
+/// Creates the two ends for work that begins.
 pub(crate) fn outcome<T: Clone>() -> (Teller<T>, Outcome<T>) {
     let course = Arc::new(Signal::new(Course::UnderWay));
     (Teller(Arc::clone(&course)), Outcome(course))
 }
 
 impl<T: Clone> Outcome<T> {
-    /// Waits until the work has ended; `None` when it ended without a word, by a panic.
+    /// Waits until the work has ended; returns `None` when it panicked and left no result.
     pub(crate) async fn wait(&self) -> Option<T> {
         match self
             .0
@@ -89,7 +91,7 @@ impl<T: Clone> Outcome<T> {
 }
 
 impl<T: Clone> Teller<T> {
-    /// Ends the work.
+    /// Sets the result and ends the work.
     pub(crate) fn tell(self, value: T) {
         self.0.set(Course::Ended(value));
     }

@@ -1,5 +1,6 @@
-//! Who wrote what a volume is a copy of, told by the tags of its snapshot or source volume. EC2
-//! shows an account its own tags alone: a snapshot that another account shares bears none of ours.
+//! The writer of a volume's first content, found by the tags of the snapshot or volume that it is a
+//! copy of. EC2 shows an account only the tags that the account itself set: a snapshot that another
+//! account shares bears none of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::ec2::{Ec2, Seen, Volume};
 use crate::remembered::Remembered;
 use crate::tags::TagSettings;
 
-/// How long the look may hold an attach up.
+/// How long the look may delay an attach.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an answer is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -19,22 +20,22 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Where a volume's first content came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was made empty.
+    /// The volume was made empty.
     Blank,
-    /// It was restored from a snapshot.
+    /// The volume was restored from a snapshot.
     Snapshot(Writer),
-    /// It was copied from a volume.
+    /// The volume was copied from a volume.
     Volume(Writer),
 }
 
 /// Whose the source of a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// It bears the tags of this driver and cluster.
+    /// The source bears the tags of this driver and cluster.
     Own,
-    /// It bears others, or none.
+    /// The source bears other tags, or none.
     Another,
-    /// EC2 does not show it: it is gone, or the look failed.
+    /// EC2 does not show the source: it is gone, or the look failed.
     Unseen,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// With nothing known.
+    /// Creates the table, with nothing known.
     pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
         Self {
             ec2,
@@ -56,7 +57,8 @@ impl Sources {
         }
     }
 
-    /// Where the volume's first content came from. A look that fails does not fail the attach.
+    /// Returns where the volume's first content came from. A look that fails does not fail the
+    /// attach.
     pub(crate) async fn of(&self, volume: &Volume) -> Origin {
         let ec2 = self.ec2.by(Instant::now() + PATIENCE);
         if let Some(snapshot) = &volume.snapshot {
@@ -84,7 +86,7 @@ impl Sources {
     }
 }
 
-/// None when the look failed, which says nothing for the next one.
+/// Returns the writer; `None` when the look failed, so that the next caller looks again.
 fn writer<T>(
     settings: &TagSettings,
     seen: Seen<T>,

@@ -1,4 +1,4 @@
-//! How many operations are running, for the metric.
+//! Counts the running operations, for the metric and to notice when none runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,24 +8,24 @@ use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
 
-/// Counts over all tables. Clones count together.
+/// A count over all tables. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     running: AtomicUsize,
-    /// The last one ended.
+    /// Notified when the last operation ended.
     none: Notify,
     metrics: Arc<Metrics>,
 }
 
-/// One operation that is running; it ends with this.
+/// One running operation, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Tally);
 
 impl Tally {
-    /// Shows the count as a metric.
+    /// Creates a count that is shown as a metric.
     pub fn shown_by(metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner {
             running: AtomicUsize::new(0),
@@ -34,18 +34,18 @@ impl Tally {
         }))
     }
 
-    /// Operations that are running.
+    /// Returns how many operations are running.
     pub fn running(&self) -> usize {
         self.0.running.load(Ordering::Relaxed)
     }
 
-    /// Calls `rest` each time that nothing has run for `pause`.
+    /// Calls `rest` each time that nothing has run for `pause` after an operation.
     pub(crate) async fn at_rest(self, pause: Duration, mut rest: impl FnMut()) {
         loop {
             self.0.none.notified().await;
             loop {
                 match tokio::time::timeout(pause, self.0.none.notified()).await {
-                    // Something ran meanwhile.
+                    // An operation ran meanwhile.
                     Ok(()) => {}
                     Err(_) if self.running() > 0 => break,
                     Err(_) => {

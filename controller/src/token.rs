@@ -1,18 +1,20 @@
-//! Client tokens: what makes a repeated create the same create, for EC2 and across an upgrade from the Go driver.
+//! Client tokens, by which EC2 recognises a repeated create, also across an upgrade from the Go
+//! driver.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// A client token for CreateVolume or CopyVolumes: 64 lower-case hexadecimal digits (EC2's limit is 64 characters).
+/// A client token for CreateVolume or CopyVolumes: 64 lower-case hexadecimal digits (EC2's limit is
+/// 64 characters).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientToken(String);
 
 impl ClientToken {
-    /// The token of the `attempt`-th create under this volume name.
+    /// Returns the token of the `attempt`-th create under this volume name.
     ///
-    /// The first attempt hashes the name, later ones `name-2`, `name-3` …, as the Go driver does: a create that it left half
-    /// finished is continued, not doubled.
+    /// The first attempt hashes the name, later ones `name-2`, `name-3` …, as the Go driver does. A
+    /// create that the Go driver left unfinished is therefore continued, not repeated.
     pub fn of(name: &str, attempt: Attempt) -> Self {
         let digest = match attempt.0 {
             0 | 1 => Sha256::digest(name),
@@ -21,7 +23,7 @@ impl ClientToken {
         Self(digest.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// As EC2 is given it.
+    /// Returns the token as EC2 is given it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,17 +35,19 @@ impl fmt::Display for ClientToken {
     }
 }
 
-/// Which create under one name: an asynchronous failure spends a token for hours, and the next number steps over it.
+/// The number of a create under one name. An asynchronous failure spends a token for hours; the
+/// next number has a new token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attempt(u32);
 
 impl Attempt {
-    /// Where every name begins.
+    /// The first attempt of every name.
     pub const FIRST: Self = Self(1);
-    /// Tokens that one RPC steps over before it answers; the next RPC goes on where it ended.
+    /// The most spent tokens that one RPC steps over before it answers; the next RPC continues
+    /// there.
     pub const STEPS: u32 = 12;
 
-    /// The number after this one.
+    /// Returns the number after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))

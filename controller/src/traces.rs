@@ -1,8 +1,9 @@
-//! Traces by OTLP: a span for each CSI call and one for each EC2 call, with EC2's request id. Off unless the environment or
-//! `--enable-otel-tracing` asks for it.
+//! Traces over OTLP: a span for each CSI call and one for each EC2 call, with EC2's request id. Off
+//! unless the environment or `--enable-otel-tracing` asks for it.
 //!
-//! What is exported is the spans that the log has anyway (`rpc`, `ec2`): [`collect`] turns them into records on a bounded queue, and
-//! [`export`] sends what is there every few seconds. A collector that is away costs records, never a CSI call.
+//! The exported spans are those that the log has anyway (`rpc`, `ec2`): [`collect`] turns them into
+//! records on a bounded queue, and [`export`] sends the queued records every few seconds. When the
+//! collector does not answer, records are lost, but no CSI call fails.
 
 mod collect;
 mod export;
@@ -16,7 +17,7 @@ pub use export::Exporter;
 use record::Record;
 use tokio::sync::mpsc;
 
-/// How the records travel.
+/// The protocol of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC, as the Go driver exports; port 4317 by convention.
@@ -25,23 +26,25 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-/// Where traces go, from the variables of the OpenTelemetry specification ("OTLP Exporter Configuration", "General SDK Configuration").
+/// The destination of traces, from the variables of the OpenTelemetry specification ("OTLP Exporter
+/// Configuration", "General SDK Configuration").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The whole address that requests are sent to.
+    /// The complete address of the requests.
     pub address: String,
     /// Headers of each request; they may hold a secret.
     pub headers: Vec<(String, String)>,
     /// How long a request may take.
     pub timeout: Duration,
-    /// What the spans are about: `service.name` and what the operator adds.
+    /// The attributes of the resource: `service.name` and what the operator adds.
     pub resource: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// `None` when nothing asks for traces. `asked` is `--enable-otel-tracing`.
+    /// Reads the variables; `None` when nothing asks for traces. `asked` is
+    /// `--enable-otel-tracing`.
     ///
     /// # Errors
     /// One line that names the variable.
@@ -92,7 +95,8 @@ impl Settings {
             (Protocol::Grpc, _) => {
                 format!("{base}/opentelemetry.proto.collector.trace.v1.TraceService/Export")
             }
-            // That one is the whole address, the one for all signals the beginning of it.
+            // The variable for traces holds the complete address, the one for all signals its
+            // beginning.
             (Protocol::HttpProtobuf, Some(whole)) => whole.to_owned(),
             (Protocol::HttpProtobuf, None) => format!("{base}/v1/traces"),
         };
@@ -123,7 +127,7 @@ impl Settings {
     }
 }
 
-/// `key=value,key=value`.
+/// Parses `key=value,key=value`.
 fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, String> {
     text.unwrap_or_default()
         .split(',')
@@ -131,17 +135,17 @@ fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, St
         .map(|entry| {
             let (key, value) = entry
                 .split_once('=')
-                // The value may be a secret: it is not said.
+                // The value may be a secret, so the message leaves it out.
                 .ok_or_else(|| format!("{variable}: an entry is not key=value"))?;
             Ok((key.trim().to_owned(), value.trim().to_owned()))
         })
         .collect()
 }
 
-/// Records that wait for the exporter. More are dropped: about 1 MiB.
+/// The most records that wait for the exporter, about 1 MiB. Further ones are dropped.
 const QUEUE: usize = 2048;
 
-/// The two ends of the way that a span takes: into the log's layers, and into the process.
+/// Creates the layer that collects spans and the exporter that sends them.
 pub fn channel(settings: Settings) -> (Collect, Exporter) {
     let (records, queue) = mpsc::channel::<Record>(QUEUE);
     (Collect::new(records), Exporter::new(settings, queue))

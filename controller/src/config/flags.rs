@@ -1,4 +1,4 @@
-//! The command line as it is written.
+//! The command line as clap parses it.
 
 use std::time::Duration;
 
@@ -25,11 +25,12 @@ pub(super) enum Format {
     Json,
 }
 
-/// The CSI Controller service for Amazon EBS. Serves CSI Controller and Identity on a socket and holds the AWS credentials.
+/// The CSI Controller service for Amazon EBS. Serves CSI Controller and Identity on a socket and
+/// holds the AWS credentials.
 ///
 /// Environment: AWS_REGION, AWS_EC2_ENDPOINT, AWS_CA_BUNDLE, what the AWS SDK reads (credentials,
-/// AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies), NODE_REGION (the node's label), and OTEL_* for
-/// traces.
+/// AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies), NODE_REGION (the node's label), and OTEL_*
+/// for traces.
 #[derive(Debug, Parser)]
 #[command(
     name = "ebs-csi-controller",
@@ -43,7 +44,8 @@ pub(super) struct Flags {
     /// Serve /metrics, /healthz and /readyz here (":3301"); empty: not at all.
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     pub(super) http_endpoint: String,
-    /// Serve the HTTP endpoint over TLS with this certificate chain (PEM); read again when it changes.
+    /// Serve the HTTP endpoint over TLS with this certificate chain (PEM); read again when it
+    /// changes.
     #[arg(long, value_name = "FILE", default_value = "")]
     pub(super) metrics_cert_file: String,
     /// The certificate's key (PEM).
@@ -70,14 +72,15 @@ pub(super) struct Flags {
     /// How long a resize and a modification of one volume wait for each other.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub(super) modify_volume_request_handler_timeout: Duration,
-    /// How long after its start this process looks again for a snapshot that the process before it may have asked EC2 for: longer than EC2's
-    /// look-ups by tag lag.
+    /// How long after its start this process looks again for a snapshot that the process before it
+    /// may have asked EC2 for: longer than EC2's look-ups by tag lag.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub(super) snapshot_takeover_wait: Duration,
     /// Accept volume handles that begin with local-ebs://.
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) enable_node_local_volumes: bool,
-    /// How much must be proved before a volume leaves a node. Counts only with --feature-gates=NonGracefulFailover=true.
+    /// How much must be proved before a volume leaves a node. Counts only with
+    /// --feature-gates=NonGracefulFailover=true.
     #[arg(long, value_parser = modes(), value_name = "MODE", default_value = "off")]
     pub(super) safe_detach: Mode,
     /// Serve SafeDetach for node-lifecycle here: unix:///path. Not served with --safe-detach=off.
@@ -92,7 +95,8 @@ pub(super) struct Flags {
     /// Instances that are fenced within ten minutes, at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) safe_detach_fence_limit: u32,
-    /// What node-lifecycle does beside this process when a node dies: its --failover. Kep needs --safe-detach=enforce.
+    /// What node-lifecycle does beside this process when a node dies: its --failover. Kep needs
+    /// --safe-detach=enforce.
     #[arg(long, value_enum, value_name = "MODE", default_value = "off")]
     pub(super) safe_detach_failover: Failover,
     /// Feature gates: NonGracefulFailover=true|false (alpha, default false).
@@ -104,7 +108,8 @@ pub(super) struct Flags {
     /// Serve the API metrics under their older names, too.
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) deprecated_metrics: bool,
-    /// Export traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT or localhost; setting that variable does the same.
+    /// Export traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT or localhost; setting that variable
+    /// does the same.
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) enable_otel_tracing: bool,
     /// Log the AWS SDK's own events, too (without secrets, with the ids of access keys).
@@ -113,15 +118,16 @@ pub(super) struct Flags {
     /// Added to the user agent.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(super) user_agent_extra: String,
-    /// Request rates to begin with, where they differ from EC2's documented ones: ACTION=CAPACITY/REFILL, separated by commas; "all" for
-    /// every action. The controller learns from there what EC2 accepts.
+    /// Request rates to begin with, where they differ from EC2's documented ones:
+    /// ACTION=CAPACITY/REFILL, separated by commas; "all" for every action. The controller learns
+    /// from there what EC2 accepts.
     #[arg(long, value_name = "RATES", default_value = "", value_parser = rates)]
     pub(super) ec2_request_rates: Rates,
     /// Request rates that are never exceeded, written likewise, for an account that others use too.
     #[arg(long, value_name = "RATES", default_value = "", value_parser = rates)]
     pub(super) ec2_max_request_rates: Rates,
-    /// Where the Region may come from besides AWS_REGION and the AWS profile: kubernetes (NODE_REGION),
-    /// imds, metadata-labeler; instance metadata is always asked last.
+    /// Where the Region may come from besides AWS_REGION and the AWS profile: kubernetes
+    /// (NODE_REGION), imds, metadata-labeler; instance metadata is always asked last.
     #[arg(long, value_name = "LIST", default_value = "imds,kubernetes", value_parser = metadata_sources)]
     pub(super) metadata_sources: String,
     /// Log level: up to 3 info, 4 and 5 debug, above trace.
@@ -137,7 +143,8 @@ pub(super) struct Flags {
     pub(super) without_meaning: WithoutMeaning,
 }
 
-/// Flags of the Go driver that are accepted so that its manifests keep working, and that have no meaning here.
+/// Flags of the Go driver that are accepted so that its manifests keep working, and that have no
+/// meaning here.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Accepted, without a meaning here")]
 pub(super) struct WithoutMeaning {

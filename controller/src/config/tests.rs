@@ -56,7 +56,8 @@ fn the_nodes_region_counts_where_kubernetes_is_a_source() {
     }
 }
 
-/// Every flag of the Go driver's controller mode with a value that it takes, and whether it means nothing here.
+/// Every flag of the Go driver's controller mode, with values that it accepts, and whether the flag
+/// has no effect here.
 const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
     ("endpoint", &["unix:///csi/csi.sock"], false),
     ("http-endpoint", &["0.0.0.0:3301", ":3301"], false),
@@ -98,7 +99,7 @@ const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
 #[test]
 fn every_flag_of_the_go_drivers_controller_mode_is_taken() {
     for (name, values, nothing) in OF_THE_GO_DRIVER {
-        // These need each other.
+        // These flags need each other.
         let beside: &[&str] = match *name {
             "metrics-cert-file" => &["--http-endpoint=:1", "--metrics-key-file=k"],
             "metrics-key-file" => &["--http-endpoint=:1", "--metrics-cert-file=c"],
@@ -258,7 +259,8 @@ fn a_bad_flag_is_one_line_that_names_it() {
 fn a_switch_may_be_followed_by_true() {
     let config = read(&["--batching", "true", "--warn-on-invalid-tag", "true"]).unwrap();
     assert!(config.warn_on_invalid_tag);
-    // Go reads this as true and ignores the word: whoever wrote it meant something else.
+    // Go reads this as true and ignores the word; the author of such a command line meant something
+    // else.
     assert!(read(&["--batching", "false"]).is_err());
     assert!(read(&["true"]).is_err());
 }
@@ -306,7 +308,7 @@ fn the_socket_of_safe_detach_needs_its_mode_its_peers_and_a_unix_path() {
     assert_eq!(config.sockets().len(), 2);
     assert_eq!(config.fence.leave, FenceLeave::Stop);
     assert_eq!(config.fence.limit, 1);
-    // Who takes the mode back leaves the rest as it is.
+    // A user who sets the mode back to off need not change the other flags.
     assert_eq!(
         read(&[off, socket, peers]).unwrap().safe_detach_socket,
         None

@@ -1,4 +1,4 @@
-//! The forms in which flags are written, most of them Go's.
+//! Parsers of flag values. Most of the forms are Go's.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use crate::safe_detach::{FenceLeave, Mode};
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
-/// The words that Go's flag package takes for booleans.
+/// Parses a boolean as Go's flag package does.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -20,12 +20,12 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// How much must be proved before a detach, by its word.
+/// Parses the mode of safe detach by its label.
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
 }
 
-/// What a fence may do, by its word.
+/// Parses what a fence may do by its label.
 pub(super) fn leaves() -> impl TypedValueParser<Value = FenceLeave> {
     PossibleValuesParser::new(FenceLeave::ALL.map(FenceLeave::label))
         .try_map(|text| text.parse::<FenceLeave>())
@@ -38,7 +38,7 @@ pub(super) struct Gates {
     pub(super) non_graceful_failover: bool,
 }
 
-/// `NonGracefulFailover=true`, as Kubernetes components write their gates.
+/// Parses feature gates as Kubernetes components write them: `NonGracefulFailover=true`.
 pub(super) fn gates(text: &str) -> Result<Gates, String> {
     let mut gates = Gates::default();
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -57,7 +57,7 @@ pub(super) fn gates(text: &str) -> Result<Gates, String> {
     Ok(gates)
 }
 
-/// A duration as Go writes it: `2s`, `1m30s`, `500ms`.
+/// Parses a duration as Go writes it: `2s`, `1m30s`, `500ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || "give a duration such as 2s, 500ms or 1m30s".to_owned();
     if text == "0" {
@@ -92,7 +92,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }
 
-/// `AttachVolume=50/5,all=100/20`; a later entry wins over an earlier one.
+/// Parses request rates: `AttachVolume=50/5,all=100/20`. A later entry wins over an earlier one.
 pub(super) fn rates(text: &str) -> Result<Rates, String> {
     let mut rates = BTreeMap::new();
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -138,7 +138,8 @@ pub(super) fn metadata_sources(text: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// As Go reads it: `:3301` is that port on all addresses, and `localhost` is 127.0.0.1.
+/// Parses an address as Go does: `:3301` is that port on all addresses, and `localhost` is
+/// 127.0.0.1.
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let bad = || format!("{text:?} is not an address; give :PORT, 127.0.0.1:PORT or [::1]:PORT");
     match text.strip_prefix(':') {

@@ -1,8 +1,8 @@
-//! The EC2 actions that the controller calls: a closed list, with the rate that EC2 grants each.
+//! The EC2 actions that the controller calls, a closed list, each with the rate that EC2 grants.
 
 use std::fmt;
 
-/// An EC2 action. The list is what `policy/iam` must allow, no more.
+/// An EC2 action. `policy/iam` must allow exactly these actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Action {
@@ -32,12 +32,12 @@ pub enum Action {
     DescribeAvailabilityZones,
 }
 
-/// A request token bucket: so many calls at once, so many per second for long.
+/// The numbers of a request token bucket: the size of a burst, and the sustained calls per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Calls that a full bucket allows at once.
     pub capacity: f64,
-    /// Calls per second that flow back.
+    /// Calls per second by which the bucket refills.
     pub refill: f64,
 }
 
@@ -70,7 +70,7 @@ impl Action {
         Self::DescribeAvailabilityZones,
     ];
 
-    /// The action's name, as in the API and in IAM.
+    /// Returns the action's name, as in the API and in IAM.
     pub fn name(self) -> &'static str {
         match self {
             Self::CreateVolume => "CreateVolume",
@@ -100,16 +100,18 @@ impl Action {
         }
     }
 
-    /// Whether the action changes nothing.
+    /// Returns whether the action changes nothing.
     pub fn is_read(self) -> bool {
         self.name().starts_with("Describe")
     }
 
-    /// Whether sending the same request twice has the effect of sending it once.
+    /// Returns whether sending the same request twice has the effect of sending it once.
     ///
-    /// CreateVolume and CopyVolumes by their client token (EC2 API reference, "Ensuring idempotency"); tags because they state the wanted
-    /// end; deletions because EC2 never issues an id twice (the second answer is "not found"). A second DetachVolume could end a newer
-    /// attachment, and a second AttachVolume is answered with an error.
+    /// CreateVolume and CopyVolumes are idempotent by their client token (EC2 API reference,
+    /// "Ensuring idempotency"), tag changes because they state the wanted result, and deletions
+    /// because EC2 never issues an id twice (the second answer is "not found"). A second
+    /// DetachVolume could end a newer attachment, and a second AttachVolume is answered with an
+    /// error.
     pub fn is_idempotent(self) -> bool {
         self.is_read()
             || matches!(
@@ -123,7 +125,8 @@ impl Action {
             )
     }
 
-    /// The documented request bucket per account and Region (EC2 API reference, "Request throttling": capacity and refill rate).
+    /// Returns the documented request bucket per account and Region (EC2 API reference, "Request
+    /// throttling": capacity and refill rate).
     pub fn documented_rate(self) -> Rate {
         let (capacity, refill) = match self {
             Self::CreateVolume
@@ -139,7 +142,8 @@ impl Action {
             | Self::EnableFastSnapshotRestores
             | Self::LockSnapshot
             | Self::StopInstances => (50.0, 5.0),
-            // Non-mutating, filtered or paginated: the only way in which this crate asks.
+            // The rate of non-mutating actions that are filtered or paginated, as all reads of this
+            // crate are.
             Self::DescribeVolumes
             | Self::DescribeVolumesModifications
             | Self::DescribeVolumeStatus

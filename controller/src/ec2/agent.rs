@@ -6,12 +6,13 @@ use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterce
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-/// Adds `exec-env/NAME`, which the SDK would write for the variable `AWS_EXECUTION_ENV`. The driver does not change its own environment.
+/// Adds `exec-env/NAME`, which the SDK would add for the variable `AWS_EXECUTION_ENV`. The driver
+/// does not change its own environment.
 #[derive(Debug)]
 pub(super) struct ExecutionEnvironment(String);
 
 impl ExecutionEnvironment {
-    /// Characters that a header cannot hold become `-`.
+    /// Replaces each character that a header cannot hold with `-`.
     pub(super) fn new(name: &str) -> Self {
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c) {

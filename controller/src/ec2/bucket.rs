@@ -1,8 +1,9 @@
 //! A request token bucket, as EC2 keeps one per action, account and Region.
 //!
-//! Ours is an estimate of EC2's. It starts from the documented numbers and keeps a little in reserve; [`Refill`] learns what flows back. A bucket
-//! that EC2 has not been seen to empty may hold more than is documented: while calls wait, a few at a time go beyond it, more as EC2 accepts them,
-//! until EC2 throttles one. Time is an argument.
+//! This bucket estimates EC2's. It starts from the documented numbers and keeps a small reserve;
+//! [`Refill`] learns the refill rate. A bucket that EC2 has not throttled lately may hold more than
+//! is documented. So while calls wait, a few calls are sent beyond the estimate, more as EC2
+//! accepts them, until EC2 throttles one. Time is an argument.
 
 use std::time::Duration;
 
@@ -11,50 +12,52 @@ use tokio::time::Instant;
 use super::action::Rate;
 use super::refill::{Given, Refill};
 
-/// After a throttled call no call goes beyond the estimate for so long.
+/// How long after a throttled call no call goes beyond the estimate.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Beyond the estimate so many calls may be under way, once twice as many were accepted;
+/// The number of calls beyond the estimate that may be under way at first; the window reaches it
+/// after about twice as many were accepted.
 const BEYOND: f64 = 8.0;
-/// and one more for each hundred accepted: those under way when EC2 throttles are in vain.
+/// The part of the calls accepted beyond the estimate that is added to [`BEYOND`]: one for each
+/// hundred. The calls under way when EC2 throttles are wasted.
 const BEYOND_PART: f64 = 0.01;
 
-/// Of those who may go beyond the estimate soon, so many times as many as may be under way.
+/// Calls that may go beyond the estimate soon, as a multiple of those that may be under way.
 const BEYOND_SOON: f64 = 8.0;
 
-/// How far a bucket may learn upwards.
+/// How far a bucket's estimate may rise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ceiling {
-    /// Not at all.
+    /// Not above the start.
     Start,
-    /// To this.
+    /// Up to this rate.
     Rate(Rate),
-    /// To what EC2 accepts.
+    /// Up to what EC2 accepts.
     Open,
 }
 
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// Of those that are thought to be there.
+    /// A token of the estimate.
     Own,
-    /// One more.
+    /// A token beyond the estimate.
     Beyond,
 }
 
 /// How a call ended, for its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// EC2 let it through, whatever EC2 then said of it.
+    /// EC2's rate limit let the call through, whatever EC2 then answered.
     Accepted,
     /// EC2's bucket was empty.
     Throttled,
     /// EC2 did not answer.
     Unknown,
-    /// It was not sent after all.
+    /// The call was not sent after all.
     NotSent,
 }
 
-/// Tokens that flow.
+/// A level of tokens that rises with time.
 #[derive(Clone, Debug)]
 struct Tokens {
     capacity: f64,
@@ -87,23 +90,23 @@ impl Tokens {
     }
 
     fn one_at(&self, refill: f64, now: Instant) -> Instant {
-        // Rounded up to the next millisecond, so that the sleeper does not wake a moment too early.
+        // Rounded up to the next millisecond, so that the sleeper does not wake too early.
         let wait = ((1.0 - self.level) / refill * 1000.0).ceil() / 1000.0;
         now + Duration::from_secs_f64(wait.max(0.001))
     }
 }
 
-/// A bucket.
+/// An estimate of one of EC2's buckets.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     start: Rate,
     tokens: Tokens,
     refill: Refill,
-    /// What may be taken in all.
+    /// The limit on all tokens, within the estimate and beyond it.
     ceiling: Option<(Rate, Tokens)>,
     may_go_beyond: bool,
     beyond_under_way: u32,
-    /// Accepted beyond the estimate since it was last half full.
+    /// Calls accepted beyond the estimate since the estimate was last half full.
     beyond_accepted: u32,
     full_at: Instant,
     accepted_since_full: u32,
@@ -112,7 +115,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(super) fn new(start: Rate, ceiling: Ceiling, now: Instant) -> Self {
         let (start, most) = match ceiling {
             Ceiling::Start => (start, start.refill),
@@ -125,7 +128,8 @@ impl Bucket {
                 most.refill,
             ),
         };
-        // What we hold back: a second's worth, because EC2 may refill in steps and calls do not arrive evenly.
+        // The reserve is one second's refill, because EC2 may refill in steps and calls do not
+        // arrive evenly.
         let reserve = start.refill.min(start.capacity / 4.0);
         Self {
             start,
@@ -144,7 +148,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a token, or says when one will be there.
+    /// Takes a token, or returns when one will be there.
     pub(super) fn take(&mut self, now: Instant) -> Result<Token, Instant> {
         self.count(now);
         if self.tokens.level >= self.start.capacity / 2.0 {
@@ -177,7 +181,7 @@ impl Bucket {
         f64::from(self.beyond_under_way) + 1.0 <= self.window(now)
     }
 
-    /// How many calls may be under way beyond the estimate.
+    /// Returns how many calls may be under way beyond the estimate.
     fn window(&self, now: Instant) -> f64 {
         let lesson = self.refill.lesson();
         let is_unknown = lesson.is_none_or(|at| now.duration_since(at) >= REMEMBERED);
@@ -188,7 +192,7 @@ impl Bucket {
         (1.0 + accepted / 2.0).min(BEYOND + accepted * BEYOND_PART)
     }
 
-    /// How long it takes until so many tokens are there, if nobody takes one meanwhile.
+    /// Returns how long it takes until so many tokens are there, if nobody takes one meanwhile.
     pub(super) fn until(&mut self, tokens: usize, now: Instant) -> Duration {
         self.count(now);
         let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX));
@@ -199,7 +203,7 @@ impl Bucket {
         Duration::from_secs_f64(lacking.max(0.0) / self.refill.per_second())
     }
 
-    /// A call that was sent at `sent` with this token has ended.
+    /// Notes that the call that was sent at `sent` with this token has ended.
     pub(super) fn ended(&mut self, now: Instant, sent: Instant, token: Token, ended: Ended) {
         if token == Token::Beyond {
             self.beyond_under_way -= 1;
@@ -235,13 +239,13 @@ impl Bucket {
         }
     }
 
-    /// Tokens now.
+    /// Returns the tokens at `now`.
     pub(super) fn level(&mut self, now: Instant) -> f64 {
         self.count(now);
         self.tokens.level
     }
 
-    /// Tokens per second that are thought to flow back.
+    /// Returns the estimated refill in tokens per second.
     pub(super) fn refill(&self) -> f64 {
         self.refill.per_second()
     }

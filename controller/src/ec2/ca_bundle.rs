@@ -1,5 +1,5 @@
-//! The certificate authorities of `AWS_CA_BUNDLE`, which take the place of the system's (AWS SDKs and
-//! Tools Reference Guide, "General configuration settings"). The SDK for Rust does not read it.
+//! The certificate authorities of `AWS_CA_BUNDLE`, which replace the system's (AWS SDKs and Tools
+//! Reference Guide, "General configuration settings"). The SDK for Rust does not read the variable.
 
 use std::fmt;
 use std::path::Path;
@@ -9,8 +9,8 @@ use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-/// Reads the file. The SDK's client would panic on a certificate that it cannot read, so each is
-/// tried here.
+/// Reads the file. The SDK's client would panic on a certificate that it cannot parse, so each
+/// certificate is parsed here first.
 ///
 /// # Errors
 /// One line that names the file and what is wrong with it.

@@ -1,4 +1,4 @@
-//! One call of an action: its turn, its sending, its being sent again, and what is counted of it.
+//! One call of an action: the wait for its turn, the sending, the retries, and the metrics.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,23 +22,23 @@ use super::surroundings::Settings;
 use super::trail;
 use crate::metrics::Metrics;
 
-/// Whether a failed call is made again here.
+/// Whether a failed call is sent again here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tries {
-    /// As [`retry`] says.
+    /// As often as [`retry`] allows.
     Several,
-    /// Once; the caller has its own way to repeat.
+    /// Not at all; the caller repeats in its own way.
     One,
 }
 
-/// What all calls share.
+/// The state that all calls share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) client: aws_sdk_ec2::Client,
     pub(super) random: Random,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
-    /// Who AWS takes us for, once it has said.
+    /// The identity that AWS sees, once AWS has told it.
     pub(super) caller: OnceCell<Caller>,
     credentials: Option<Renewing>,
     lanes: BTreeMap<Action, Arc<Lane>>,
@@ -82,18 +82,20 @@ impl Core {
             .collect()
     }
 
-    /// A place in the queue of the action.
+    /// Returns a place in the queue of the action.
     pub(super) fn place(&self, action: Action) -> Option<Place> {
-        // Action::ALL is what the lanes were made from.
+        // Never `None`: the lanes were made from `Action::ALL`.
         self.lanes.get(&action).map(Lane::place)
     }
 
     /// Makes a call. `send` sends it once.
     ///
-    /// A call that was sent is waited for beyond the deadline, up to the call timeout: its outcome is worth more than the time.
+    /// A call that was sent is awaited beyond the deadline, up to the call timeout: knowing the
+    /// outcome is worth more than the time.
     ///
     /// # Errors
-    /// The last failure; it may have happened when an earlier attempt may have.
+    /// The last failure. It counts as one that may have happened when an earlier attempt may have
+    /// happened.
     pub(super) async fn call<T, F>(
         &self,
         action: Action,
@@ -110,7 +112,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::call`], at a place that was taken before.
+    /// Makes a call as [`Core::call`] does, from a place that was taken before.
     ///
     /// # Errors
     /// As [`Core::call`].
@@ -127,7 +129,8 @@ impl Core {
         let action = place.action();
         let mut made = 0;
         let mut renewed = false;
-        // Whether an attempt before had no clear answer: what the last one is told does not undo it.
+        // Whether an earlier attempt had no clear answer; a later error does not show that the
+        // earlier attempt had no effect.
         let mut unclear = false;
         loop {
             let turn = place.turn(deadline).await;
@@ -158,7 +161,8 @@ impl Core {
                 (Ec2ErrorKind::Unwanted, _) => Ended::NotSent,
                 _ => Ended::Unknown,
             });
-            // AWS refused the credential and did nothing: with a new one the call may be made once more.
+            // AWS refused the credential and did nothing, so the call may be made once more with a
+            // new one.
             if !renewed && self.renew(&error) {
                 renewed = true;
                 continue;
@@ -174,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Sends once, outside any lane. Answers the outcome and EC2's id of the request.
+    /// Sends once, outside any lane. Returns the outcome and EC2's id of the request.
     pub(super) async fn send<T, F>(
         &self,
         action: Action,
@@ -206,7 +210,7 @@ impl Core {
         (result, seen.request_id)
     }
 
-    /// Forgets credentials that AWS refused; answers whether others may come.
+    /// Forgets credentials that AWS refused. Returns whether others may come.
     pub(super) fn renew(&self, error: &Ec2Error) -> bool {
         error.refuses_the_session()
             && self
@@ -216,7 +220,7 @@ impl Core {
     }
 
     fn count(&self, error: &Ec2Error) {
-        // EC2's way to say that a dry run would have succeeded.
+        // EC2 reports a dry run that would have succeeded as this error.
         if error.kind == Ec2ErrorKind::DryRun {
             return;
         }
@@ -224,7 +228,8 @@ impl Core {
         match (&error.code, error.kind) {
             (_, Ec2ErrorKind::Throttled) => self.metrics.api_throttle(action),
             (Some(code), _) => self.metrics.api_error(action, code),
-            // The Go driver counts only failures with a code of EC2's; ours have a name of their own.
+            // The Go driver counts only failures that have an EC2 error code; the other failures
+            // get a name of their own here.
             (None, kind) => self.metrics.api_error(action, &format!("{kind:?}")),
         }
     }

@@ -1,4 +1,4 @@
-//! Who AWS takes the controller for.
+//! The identity under which AWS sees the controller.
 
 /// The answer of sts:GetCallerIdentity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,6 +7,6 @@ pub struct Caller {
     pub account: String,
     /// The role or user.
     pub arn: String,
-    /// `aws`, `aws-us-gov`, `aws-cn`: what ARNs of the account begin with.
+    /// `aws`, `aws-us-gov` or `aws-cn`: the partition in ARNs of the account.
     pub partition: String,
 }

@@ -1,4 +1,4 @@
-//! Building the client: Region, endpoint, credentials, timeouts, user agent.
+//! Builds the client: Region, endpoint, credentials, timeouts, user agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,18 +59,19 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Access to EC2. Clones share everything but the deadline, and who waits.
+/// Access to EC2. Clones share everything but the settings of one piece of work: the deadline, the
+/// predicate of waiting callers, the beginning and the place.
 #[derive(Clone)]
 pub struct Ec2 {
     pub(super) core: Arc<Core>,
     pub(super) pollers: Arc<Pollers>,
     deadline: Option<Instant>,
     wanted: Option<Wanted>,
-    /// When the work began that this is for.
+    /// When the work that this clone serves began.
     began: Option<Instant>,
-    /// When answers to looks are needed, if not at once.
+    /// When the answers to looks are needed, if not at once.
     pub(super) answers_by: Option<Instant>,
-    /// Where a change of that place's action is sent from.
+    /// The place from which a change of that place's action is sent.
     pub(super) place: Option<Arc<Place>>,
     sdk: Arc<SdkConfig>,
     region: Arc<str>,
@@ -86,8 +87,8 @@ impl fmt::Debug for Ec2 {
 }
 
 impl Ec2 {
-    /// Reads the environment and builds the client. Nothing is sent to EC2 or STS; instance metadata is asked only when nothing else
-    /// names a Region.
+    /// Reads the environment and builds the client. Sends nothing to EC2 or STS; asks instance
+    /// metadata only when nothing else names a Region.
     ///
     /// # Errors
     /// [`StartError`].
@@ -98,19 +99,22 @@ impl Ec2 {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(settings.connect_timeout)
             .read_timeout(settings.call_timeout)
-            // From credentials to the end of the answer. There is one attempt, so that a bound of the operation would be the same.
+            // Covers everything from the credentials to the end of the answer. There is one
+            // attempt, so a timeout of the whole operation would be the same.
             .operation_attempt_timeout(settings.call_timeout)
             .build();
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts)
-            // The attempt's timeout bounds each body too, and EC2's are read whole: to watch over their rate as well only costs processor time.
+            // The attempt's timeout bounds each body too, and EC2's bodies are read whole, so
+            // watching their rate would only cost processor time.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .time_source(surroundings.clock.clone());
         if let Some(region) = &settings.region {
             loader = loader.region(Region::new(region.clone()));
         } else if let Some(region) = &settings.region_of_node {
-            // The profile, which somebody wrote for the controller, goes before the node's label.
+            // The profile goes before the node's label, because somebody wrote the profile for the
+            // controller.
             let profile = settings.profile_files.then(ProfileFileRegionProvider::new);
             let region = Region::new(region.clone());
             loader = loader.region(match profile {
@@ -146,7 +150,8 @@ impl Ec2 {
         });
         let mut sdk = sdk.into_builder();
         if let Some(credentials) = &credentials {
-            // It is the cache: the SDK's own would hide from it that AWS refuses what is held.
+            // `Renewing` is the cache. The SDK's own cache would hide from `Renewing` that AWS
+            // refuses the cached credentials.
             sdk = sdk
                 .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
                 .identity_cache(IdentityCache::no_cache());
@@ -158,7 +163,8 @@ impl Ec2 {
             .filter(|region| !region.is_empty());
         let region = region.ok_or(StartError::NoRegion)?;
         let mut config = aws_sdk_ec2::config::Builder::from(&sdk);
-        // Permanent: nobody disables them, and whether somebody does is not looked up before each of their hooks.
+        // Permanent interceptors are never disabled, so the SDK does not check before each hook
+        // whether they are.
         config.push_interceptor(SharedInterceptor::permanent(IntactAnswers));
         config.push_interceptor(SharedInterceptor::permanent(LeaveTrail));
         config.push_interceptor(SharedInterceptor::permanent(ExecutionEnvironment::new(
@@ -191,7 +197,8 @@ impl Ec2 {
         })
     }
 
-    /// The same, for work that begins now and must be answered by `deadline`: calls that have not had their turn by then fail.
+    /// Returns a clone for work that begins now and must be answered by `deadline`: calls that have
+    /// not had their turn by then fail.
     #[must_use]
     pub fn by(&self, deadline: Instant) -> Self {
         Self {
@@ -201,8 +208,9 @@ impl Ec2 {
         }
     }
 
-    /// The same, for changes that are sent only while `wanted` holds: a call may wait long for its turn, or to be made again, and meanwhile
-    /// the caller may have asked another process for the opposite.
+    /// Returns a clone whose changes are sent only while `wanted` holds: a call may wait long for
+    /// its turn or its retry, and meanwhile the caller may have asked another process for the
+    /// opposite.
     #[must_use]
     pub(crate) fn while_wanted(&self, wanted: Wanted) -> Self {
         Self {
@@ -215,17 +223,17 @@ impl Ec2 {
         self.wanted.as_ref().is_none_or(|wanted| wanted())
     }
 
-    /// Whether a test has put this mistake in.
+    /// Returns whether a test has switched this bug on.
     pub(crate) fn has(&self, bug: KnownBug) -> bool {
         self.core.settings.known_bug == Some(bug)
     }
 
-    /// The Region (`us-east-1`).
+    /// Returns the Region (`us-east-1`).
     pub fn region(&self) -> &str {
         &self.region
     }
 
-    /// What the wall clock shows.
+    /// Returns the wall clock's time.
     pub fn now(&self) -> Timestamp {
         self.sdk
             .time_source()
@@ -237,7 +245,7 @@ impl Ec2 {
         &self.sdk
     }
 
-    /// How long the work has gone on.
+    /// Returns how long the work has gone on.
     pub(super) fn waited(&self) -> Duration {
         self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }

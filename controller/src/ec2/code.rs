@@ -1,17 +1,19 @@
-//! The one table from EC2's error codes to what they mean.
+//! The one table from EC2's error codes to their meanings.
 //!
-//! Each row cites where the code is documented: E is "Error codes for the Amazon EC2 API", T "Request throttling for the Amazon EC2 API",
-//! A the API reference page of the action, X "Request modifications to your EBS volumes", S the AWS STS API reference ("Common
-//! errors"), K the AWS KMS key states page as EBS reports them. `text` narrows a row to messages that hold it, in lower case.
+//! Each row cites where the code is documented: E is "Error codes for the Amazon EC2 API", T
+//! "Request throttling for the Amazon EC2 API", A the API reference page of the action, X "Request
+//! modifications to your EBS volumes", S the AWS STS API reference ("Common errors"), K the AWS KMS
+//! key states page as EBS reports them. `text` narrows a row to messages that, in lower case,
+//! contain it.
 
-/// What an answer of EC2, or the lack of one, means.
+/// The meaning of an answer of EC2, or of the lack of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ec2ErrorKind {
-    /// Slow down; nothing was done.
+    /// EC2's rate limit refused the call; nothing was done.
     Throttled,
     /// The driver's role lacks a permission.
     Unauthorized,
-    /// The credential is missing, wrong, expired, or the clock is off.
+    /// The credential is missing, wrong or expired, or the clock is off.
     Credential,
     /// The account may not use this Region or is blocked.
     AccountBlocked,
@@ -47,7 +49,7 @@ pub enum Ec2ErrorKind {
     TokenMismatch,
     /// The client token belongs to a resource that is deleted.
     TokenSpent,
-    /// A pagination token that is not valid (any more).
+    /// A pagination token that is not valid, or not any more.
     BadPageToken,
     /// The volume is attached.
     VolumeInUse,
@@ -79,31 +81,32 @@ pub enum Ec2ErrorKind {
     TagRefused,
     /// Too many snapshots of this volume, or of this account, at once.
     SnapshotsPending,
-    /// Snapshots of this volume follow each other too fast.
+    /// Snapshots of this volume were requested too quickly one after the other.
     SnapshotRate,
-    /// The zone has no capacity for it.
+    /// The zone has no capacity for the volume.
     NoCapacity,
     /// The zone does not offer this volume type.
     TypeNotInZone,
     /// The encryption key cannot be used.
     Key,
-    /// EC2 forbids it for this resource, whatever the permissions (a root volume, a managed attachment).
+    /// EC2 forbids the action for this resource, whatever the permissions (a root volume, a managed
+    /// attachment).
     NotPermitted,
-    /// Somebody else changes the tags at this moment.
+    /// Another request is changing the tags at this moment.
     TagConflict,
     /// EC2 failed.
     ServerError,
     /// No connection to EC2.
     Unreachable,
-    /// No answer in time, or the connection broke before it was complete.
+    /// No answer in time, or the connection broke before the answer was complete.
     NoAnswer,
     /// An answer that cannot be understood.
     Unreadable,
-    /// The time that the caller gave ended while the call waited for its turn.
+    /// The caller's deadline passed while the call waited for its turn.
     Deadline,
     /// Nobody waited for the change any more when its turn came.
     Unwanted,
-    /// What the change was decided on was too old when its turn came.
+    /// The facts that the change was decided on were too old when its turn came.
     Stale,
     /// Any other code.
     Other,
@@ -129,9 +132,9 @@ const fn row_with(code: &'static str, text: &'static str, kind: Ec2ErrorKind) ->
 
 use Ec2ErrorKind as Kind;
 
-/// First match wins.
+/// The first row that matches wins.
 static TABLE: &[Row] = &[
-    // T, and the codes by which other AWS front ends say the same.
+    // T, and the codes with which other AWS front ends report the same.
     row("RequestLimitExceeded", Kind::Throttled),
     row("Throttling", Kind::Throttled),
     row("ThrottlingException", Kind::Throttled),
@@ -192,14 +195,14 @@ static TABLE: &[Row] = &[
         Kind::MalformedId,
     ),
     row_with("InvalidParameterValue", "expected: 'i-", Kind::MalformedId),
-    // A (AttachVolume): the message is the only thing that tells this from other bad values.
+    // A (AttachVolume): only the message distinguishes this from other bad values.
     row_with("InvalidParameterValue", "already in use", Kind::DeviceInUse),
     row_with(
         "InvalidParameterValue",
         "pagination token",
         Kind::BadPageToken,
     ),
-    // The limits of each type grow from time to time: EC2's own word is the one that counts.
+    // The limits of each type grow from time to time, so EC2's answer decides, not a table here.
     row_with(
         "InvalidParameterValue",
         "too large for volume type",
@@ -281,7 +284,7 @@ static TABLE: &[Row] = &[
 ];
 
 impl Ec2ErrorKind {
-    /// What a code and its message mean.
+    /// Returns what a code and its message mean.
     pub fn of(code: &str, message: &str) -> Self {
         let lower = message.to_lowercase();
         TABLE
@@ -291,7 +294,7 @@ impl Ec2ErrorKind {
     }
 
     fn unlisted(code: &str) -> Self {
-        // EC2 passes KMS's own codes on (`KMSInvalidStateException`, `KMS.NotFoundException`): K.
+        // EC2 passes on the codes of KMS (`KMSInvalidStateException`, `KMS.NotFoundException`): K.
         if code.starts_with("KMS") {
             Self::Key
         } else {
@@ -299,7 +302,7 @@ impl Ec2ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed when it is made again a little later, without anybody changing anything.
+    /// Returns whether the same call may succeed a little later, although nobody changes anything.
     pub fn is_transient(self) -> bool {
         matches!(
             self,

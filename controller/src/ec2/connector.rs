@@ -1,7 +1,7 @@
-//! The HTTP client: TLS is set up when the first `https` request needs it.
+//! The HTTP client, which sets up TLS when the first `https` request needs it.
 //!
-//! The SDK's own client reads all root certificates before the first request, also when the endpoint is plain HTTP. Reading them takes
-//! longer than everything else before the first answer.
+//! The SDK's own client reads all root certificates before the first request, also when the
+//! endpoint is plain HTTP. Reading them takes longer than everything else before the first answer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,8 +15,9 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 
-/// Where instance metadata and the credentials of containers are served (EC2 User Guide, "Instance metadata service"; EKS User Guide, "Pod
-/// Identity"; ECS Developer Guide, "Task IAM role"). No proxy can reach them for this host.
+/// The hosts that serve instance metadata and the credentials of containers (EC2 User Guide,
+/// "Instance metadata service"; EKS User Guide, "Pod Identity"; ECS Developer Guide, "Task IAM
+/// role"). They are link-local, so no proxy can reach them for this host.
 const LINK_LOCAL: [&str; 5] = [
     "169.254.169.254",
     "169.254.170.2",
@@ -25,7 +26,7 @@ const LINK_LOCAL: [&str; 5] = [
     "[fd00:ec2::23]",
 ];
 
-/// Chooses by the scheme of each request.
+/// Chooses the client by the scheme and host of each request.
 #[derive(Debug)]
 pub(super) struct ByScheme {
     direct: SharedHttpClient,
@@ -35,7 +36,7 @@ pub(super) struct ByScheme {
 }
 
 impl ByScheme {
-    /// With these certificate authorities for `https`.
+    /// Creates the client with these certificate authorities for `https`.
     pub(super) fn new(trusted: TrustStore) -> Self {
         Self {
             direct: client(None, ProxyConfig::disabled),
@@ -100,7 +101,7 @@ fn is_link_local(uri: &str) -> bool {
     })
 }
 
-/// Without a context it speaks plain HTTP.
+/// Builds a client; without a TLS context, one of plain HTTP.
 fn client(tls: Option<TlsContext>, proxies: fn() -> ProxyConfig) -> SharedHttpClient {
     Builder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = ConnectorBuilder::default();

@@ -1,4 +1,4 @@
-//! What each poller asks EC2, and how the answer is read.
+//! The request of each poller to EC2, and the parsing of the answer.
 
 mod modifications;
 
@@ -38,7 +38,7 @@ fn strings<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
-/// What EC2 shows under an id.
+/// A value that EC2 shows under an id.
 trait Identified {
     type Id;
     fn id(&self) -> &Self::Id;
@@ -71,7 +71,8 @@ identified! {
     Snapshot, SnapshotId, id;
 }
 
-/// Asks by id alone, without filter and page: EC2 refuses a page size with ids, and answers for all of them at once.
+/// Asks by id alone, without filters and pages: EC2 refuses a page size together with ids, and
+/// answers for all ids at once.
 async fn by_ids<V, F>(
     (core, by_id): (&Core, &ById),
     action: Action,
@@ -100,7 +101,7 @@ where
         .await
 }
 
-/// Every page of an answer, each a call of its own.
+/// Reads every page of an answer; each page is a call of its own.
 async fn every_page<T, F>(
     core: &Core,
     action: Action,
@@ -119,8 +120,9 @@ where
     .await
 }
 
-/// Volumes by filter, page by page. EC2 may cut a page before it applies the filters: this may cost a call for every 500 volumes of the account, and
-/// is for what has no id.
+/// Reads volumes by filter, page by page. EC2 may cut a page before it applies the filters, so a
+/// read may cost a call for every 500 volumes of the account. Use this only for questions without
+/// an id.
 async fn describe_volumes(
     core: &Core,
     filters: Vec<Filter>,
@@ -177,7 +179,7 @@ impl Source for Volumes {
     }
 }
 
-/// Volumes by the name that the CO gave them. Several may bear one name.
+/// Volumes by the name that the CO gave them. Several volumes may bear one name.
 pub(super) struct VolumesByName(pub(super) Arc<Core>);
 
 impl Source for VolumesByName {
@@ -197,7 +199,7 @@ impl Source for VolumesByName {
     }
 }
 
-/// Instances, whatever reservation they belong to.
+/// Reads instances by filter, from all reservations.
 pub(super) async fn describe_instances(
     core: &Core,
     filters: Vec<Filter>,
@@ -244,7 +246,7 @@ impl Source for Instances {
     }
 }
 
-/// One page of snapshots.
+/// Reads one page of snapshots.
 pub(super) async fn snapshot_page(
     core: &Core,
     request: aws_sdk_ec2::operation::describe_snapshots::builders::DescribeSnapshotsFluentBuilder,
@@ -272,7 +274,7 @@ async fn own_snapshots(
     deadline: Instant,
 ) -> Result<Vec<Snapshot>, Ec2Error> {
     all_pages(Action::DescribeSnapshots, |token| {
-        // Without an owner EC2 walks through every public snapshot of the Region.
+        // Without an owner EC2 would search every public snapshot of the Region.
         let request = core
             .client
             .describe_snapshots()
@@ -285,7 +287,7 @@ async fn own_snapshots(
     .await
 }
 
-/// Snapshots by id: our own, and those that another account shares.
+/// Snapshots by id: those of this account, and those that another account shares with it.
 pub(super) struct Snapshots(pub(super) Arc<Core>, pub(super) ById);
 
 impl Source for Snapshots {
@@ -310,7 +312,7 @@ impl Source for Snapshots {
     }
 }
 
-/// Our own snapshots by the name that the CO gave them. Several may bear one name.
+/// This account's snapshots by the name that the CO gave them. Several snapshots may bear one name.
 pub(super) struct SnapshotsByName(pub(super) Arc<Core>);
 
 impl Source for SnapshotsByName {
@@ -358,10 +360,11 @@ impl Source for Statuses {
     }
 }
 
-/// EC2 takes at most so many instances in one DescribeInstanceStatus (EC2 API reference, `DescribeInstanceStatus`, `InstanceId.N`).
+/// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
+/// `DescribeInstanceStatus`, `InstanceId.N`).
 const MOST_STATUSES: usize = 100;
 
-/// Status checks of instances that run.
+/// Status checks of running instances.
 #[derive(Clone)]
 pub(super) struct InstanceStatuses(pub(super) Arc<Core>, pub(super) ById);
 

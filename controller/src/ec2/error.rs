@@ -1,4 +1,4 @@
-//! A call to EC2 that did not do what was asked, in our words.
+//! A failed call to EC2, in the driver's terms.
 
 mod next_step;
 mod sdk;
@@ -14,24 +14,25 @@ pub(crate) use sdk::innermost;
 /// Whether the request may have had its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It never left, or was refused before it was looked at: nothing happened.
+    /// The request never left, or was refused before it was processed: nothing happened.
     Not,
-    /// It left and no usable answer came: it may have happened, or may still happen.
+    /// The request left and no usable answer came: the effect may have happened, or may still
+    /// happen.
     Maybe,
-    /// EC2 answered that it did not do it.
+    /// EC2 answered that the request had no effect.
     Answered,
 }
 
-/// A failed call. `Display` says what, why, and the next step, with EC2's request id.
+/// A failed call. `Display` names what failed, why, the next step, and EC2's request id.
 #[derive(Clone, Debug)]
 pub struct Ec2Error {
-    /// What it means.
+    /// The meaning of the failure.
     pub kind: Ec2ErrorKind,
     /// The action that was called.
     pub action: Action,
     /// EC2's error code, when it gave one.
     pub code: Option<String>,
-    /// EC2's message, or ours where EC2 gave none.
+    /// EC2's message, or the driver's where EC2 gave none.
     pub message: String,
     /// EC2's id of the request, for AWS support.
     pub request_id: Option<String>,
@@ -40,12 +41,14 @@ pub struct Ec2Error {
 }
 
 impl Ec2Error {
-    /// Whether the effect of the call may have happened: look before doing it again.
+    /// Returns whether the call may have had its effect, so that the caller must look before
+    /// repeating it.
     pub fn may_have_happened(&self) -> bool {
         self.sent == Sent::Maybe
     }
 
-    /// The error of an attempt that followed others. `unclear`: of one of them it is not known whether it happened.
+    /// Returns the error of an attempt that followed others. `unclear` says that an earlier attempt
+    /// may have had its effect.
     pub(crate) fn after(mut self, unclear: bool) -> Self {
         if unclear && !self.action.is_read() {
             self.sent = Sent::Maybe;
@@ -53,14 +56,14 @@ impl Ec2Error {
         self
     }
 
-    /// Whether the same call may succeed a little later.
+    /// Returns whether the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
         self.kind.is_transient()
     }
 
-    /// Whether AWS refused who asks, and may not when the credentials are fetched anew.
+    /// Returns whether AWS refused the credentials and may accept newly fetched ones.
     pub(crate) fn refuses_the_session(&self) -> bool {
-        // EC2 has RequestExpired for a session that has ended, too.
+        // EC2 also returns RequestExpired for a session that has ended.
         self.code.as_deref().is_some_and(|code| {
             [
                 "ExpiredToken",
@@ -73,7 +76,7 @@ impl Ec2Error {
         })
     }
 
-    /// Names the endpoint where there was no answer from it.
+    /// Adds the endpoint to the message where the endpoint did not answer.
     pub(crate) fn at(mut self, endpoint: &str) -> Self {
         if matches!(
             self.kind,
@@ -84,7 +87,7 @@ impl Ec2Error {
         self
     }
 
-    /// The caller's time ended before the call had its turn.
+    /// Creates the error for a caller's deadline that passed before the call had its turn.
     pub(crate) fn deadline(action: Action, waited_for: &str) -> Self {
         Self {
             kind: Ec2ErrorKind::Deadline,
@@ -96,7 +99,7 @@ impl Ec2Error {
         }
     }
 
-    /// When the call's turn came, nobody waited for it any more.
+    /// Creates the error for a call that nobody waited for when its turn came.
     pub(crate) fn unwanted(action: Action) -> Self {
         Self {
             kind: Ec2ErrorKind::Unwanted,
@@ -110,7 +113,7 @@ impl Ec2Error {
         }
     }
 
-    /// When the call's turn came, what was decided on was too old.
+    /// Creates the error for a call whose facts were too old when its turn came.
     pub(crate) fn stale(action: Action) -> Self {
         Self {
             kind: Ec2ErrorKind::Stale,
@@ -122,7 +125,7 @@ impl Ec2Error {
         }
     }
 
-    /// EC2 answered with success, but not with what the action must answer.
+    /// Creates the error for a success of EC2 whose body lacks what the action must answer.
     pub(crate) fn unreadable(
         action: Action,
         what: impl Into<String>,
@@ -151,7 +154,7 @@ impl fmt::Display for Ec2Error {
         }
         let message = bounded(self.message.trim());
         match next_step::of(self.kind, self.code.as_deref()) {
-            // EC2 ends its sentences.
+            // EC2's messages end in a full stop.
             Some(step) => write!(f, "{}; {step}", message.trim_end_matches('.'))?,
             None => f.write_str(message)?,
         }
@@ -164,7 +167,8 @@ impl fmt::Display for Ec2Error {
 
 impl StdError for Ec2Error {}
 
-/// An authorization failure carries kilobytes of encoded detail, which no event or status should hold.
+/// Cuts the message to a usable length. An authorization failure carries kilobytes of encoded
+/// detail, which no event or status should hold.
 fn bounded(message: &str) -> &str {
     let cut = message
         .find(" Encoded authorization failure message")

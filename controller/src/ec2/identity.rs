@@ -1,4 +1,4 @@
-//! Asks STS who AWS takes the controller for.
+//! Asks STS under which identity AWS sees the controller.
 
 use std::error::Error as _;
 
@@ -10,11 +10,11 @@ use super::client::Ec2;
 use super::error::innermost;
 
 impl Ec2 {
-    /// Asks STS, once; later calls get the same answer. A failure is not remembered: whoever asks next
-    /// asks STS again. The first answer is logged, account and role, never a key.
+    /// Asks STS once; later calls get the same answer. A failure is not remembered: the next caller
+    /// asks STS again. The first answer is logged with account and role, never with a key.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason, as text.
     pub async fn caller(&self) -> Result<Caller, String> {
         self.core
             .caller

@@ -1,4 +1,4 @@
-//! Instances and instance types, as far as attaching needs them.
+//! Instances and instance types, as far as an attach needs them.
 
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::{InstanceId, VolumeId};
@@ -10,25 +10,26 @@ use super::volume::AttachmentState;
 /// An instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its id, the CSI node id.
+    /// The instance's id, which is the CSI node id.
     pub id: InstanceId,
-    /// Its type (`m5.large`).
+    /// The instance's type (`m5.large`).
     pub kind: String,
-    /// Whether it runs.
+    /// The state.
     pub state: InstanceState,
-    /// When it was last launched; a stop and a start change it, a reboot does not.
+    /// When the instance was last launched; a stop and a start change it, a reboot does not.
     pub launched: Option<Timestamp>,
-    /// Whether its memory was saved when it was stopped.
+    /// Whether the last stop saved the instance's memory.
     pub hibernation: Hibernation,
-    /// The name of its zone.
+    /// The name of the instance's zone.
     pub zone: String,
-    /// The id of its zone.
+    /// The id of the instance's zone.
     pub zone_id: Option<String>,
-    /// The ARN of the Outpost that it is on.
+    /// The ARN of the instance's Outpost.
     pub outpost_arn: Option<String>,
-    /// The device name of its root volume.
+    /// The device name of the root volume.
     pub root_device: Option<String>,
-    /// The device names that are taken. This view may run ahead of, or behind, what the volumes themselves show.
+    /// The device names that are taken. This list may be newer or older than what the volumes
+    /// themselves show.
     pub devices: Vec<BlockMapping>,
 }
 
@@ -41,7 +42,7 @@ pub enum InstanceState {
     Running,
     /// Being terminated.
     ShuttingDown,
-    /// Terminated; it is shown for up to an hour.
+    /// Terminated; EC2 shows the instance for up to an hour.
     Terminated,
     /// Being stopped.
     Stopping,
@@ -51,14 +52,15 @@ pub enum InstanceState {
     Other(String),
 }
 
-/// Whether the stop of an instance saved its memory (EC2 user guide, "Hibernate your instance"): its guest then goes on, mounts included.
+/// Whether the stop of an instance saved its memory (EC2 user guide, "Hibernate your instance").
+/// The guest then resumes with its mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hibernation {
-    /// It was not launched for hibernation, or was stopped in another way.
+    /// The instance was not launched for hibernation, or was stopped in another way.
     No,
-    /// It was.
+    /// The instance hibernated.
     Yes,
-    /// It was launched for hibernation, and EC2 does not say how it was stopped.
+    /// The instance was launched for hibernation, and EC2 does not say how it was stopped.
     Unclear,
 }
 
@@ -85,9 +87,9 @@ impl Hibernation {
 pub struct BlockMapping {
     /// The name (`/dev/xvdba`).
     pub device: String,
-    /// The volume; `None` for what is not an EBS volume.
+    /// The volume; `None` for a device that is not an EBS volume.
     pub volume: Option<VolumeId>,
-    /// Where the attachment is.
+    /// The state of the attachment.
     pub state: AttachmentState,
     /// When the attach was accepted.
     pub attached: Option<Timestamp>,
@@ -98,14 +100,14 @@ pub struct BlockMapping {
     pub delete_on_termination: bool,
 }
 
-/// What an instance type can attach.
+/// The attachment limits of an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceType {
-    /// Its name.
+    /// The type's name.
     pub name: String,
     /// EBS cards; 1 unless EC2 says more.
     pub cards: u32,
-    /// The most EBS attachments, root volume included, when EC2 says.
+    /// The most EBS attachments, root volume included, where EC2 reports it.
     pub max_attachments: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Instance status: what EC2's own checks say of an instance that runs.
+//! Instance status: the results of EC2's own checks of a running instance.
 
 use std::fmt;
 
@@ -7,27 +7,29 @@ use ebs_csi_wire::InstanceId;
 
 use super::read::{self, Incomplete};
 
-/// The status checks of an instance (EC2 API reference, `InstanceStatus`). EC2 makes them once a minute: they may be as old.
+/// The status checks of an instance (EC2 API reference, `InstanceStatus`). EC2 makes them once a
+/// minute, so they may be a minute old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceStatus {
     /// The instance.
     pub id: InstanceId,
-    /// Of its host: power, network, hardware.
+    /// The check of the host: power, network, hardware.
     pub system: Check,
-    /// Of itself: whether its operating system answers.
+    /// The check of the instance: whether its operating system answers.
     pub instance: Check,
-    /// Of its volumes: whether they complete I/O.
+    /// The check of the attached EBS volumes: whether they complete I/O.
     pub attached_ebs: Check,
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// It passes.
+    /// The check passes.
     Ok,
-    /// It fails.
+    /// The check fails.
     Impaired,
-    /// It has not been made, could not be made, or EC2 uses a word that this version does not know (`initializing`, `insufficient-data`).
+    /// The check has not been made or could not be made, or EC2 uses a word that this version does
+    /// not know (`initializing`, `insufficient-data`).
     Unclear(String),
 }
 
@@ -92,7 +94,7 @@ mod tests {
                 .build();
             let read = InstanceStatus::read(&given).unwrap();
             assert_eq!(read.system, want, "{word}");
-            // What EC2 leaves out is not ok.
+            // A check that EC2 leaves out is not ok.
             assert_eq!(read.instance, unclear("not shown"));
         }
         assert!(InstanceStatus::read(&sdk::InstanceStatus::builder().build()).is_err());

@@ -1,7 +1,8 @@
 //! Refuses an answer that is cut off.
 //!
-//! The SDK's reader takes an XML document that ends early as a shorter one: a list of volumes loses its end, and the lost ones look
-//! absent. EC2 ends every success with the closing tag of its root element, so a body without it is not an answer.
+//! The SDK's parser takes an XML document that ends early for a shorter one: a list of volumes
+//! loses its end, and the lost volumes look absent. EC2 ends every success with the closing tag of
+//! its root element, so a body without that tag is not an answer.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use aws_smithy_runtime_api::client::interceptors::context::AfterDeserializationI
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-/// The body ends before its root element does.
+/// The error that the body ends before its root element does.
 #[derive(Debug)]
 pub(super) struct Truncated;
 
@@ -23,7 +24,7 @@ impl fmt::Display for Truncated {
 
 impl std::error::Error for Truncated {}
 
-/// The interceptor of every EC2 client here.
+/// The interceptor that refuses truncated answers, in every EC2 client of the controller.
 #[derive(Debug)]
 pub(super) struct IntactAnswers;
 
@@ -48,7 +49,8 @@ impl Intercept for IntactAnswers {
     }
 }
 
-/// Whether the last thing in the document closes a response element (`</DescribeVolumesResponse>`).
+/// Returns whether the document ends with the closing tag of a response element
+/// (`</DescribeVolumesResponse>`).
 fn ends_with_its_root(body: &[u8]) -> bool {
     let body = body.trim_ascii_end();
     let Some(start) = body.iter().rposition(|byte| *byte == b'<') else {

@@ -1,7 +1,8 @@
-//! The queue of one action: first come, first served, behind its bucket.
+//! The queue of one action: first come, first served, behind the action's bucket.
 //!
-//! Each action has a lane of its own, with its own tokens and its own limit of calls under way, so that five hundred detaches that wait
-//! do not hold up one attach. A call that EC2 throttled goes back to the place that it had. [`Line`] is the pure rule; [`Lane`] lets tasks wait for it.
+//! Each action has its own lane, with its own tokens and its own limit of calls under way, so that
+//! five hundred waiting detaches do not hold up one attach. A call that EC2 throttled returns to
+//! its former place. [`Line`] is the pure rule; [`Lane`] lets tasks wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,36 +15,36 @@ use super::action::{Action, Rate};
 use super::bucket::{Bucket, Ceiling, Ended, Token};
 use super::error::Ec2Error;
 
-/// Whoever reads before it changes something does so when its turn is this near: what was read is fresh when the change is sent, and those who
-/// come one after another read together.
+/// How near a turn must be before the caller reads the facts for its change: the facts are then
+/// fresh when the change is sent, and callers whose turns follow each other share one read.
 pub(super) const NEAR: Duration = Duration::from_secs(2);
 
-/// What one who waits learns.
+/// The result of asking for the turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     /// Send now, with this token.
     Go(Token),
-    /// At the head, but the bucket is empty until then.
+    /// At the head, but the bucket is empty until this time.
     At(Instant),
-    /// Others are before, or too many calls are under way.
+    /// Other callers are before this one, or too many calls are under way.
     Behind,
 }
 
-/// One who waits.
+/// A caller that waits for its turn.
 #[derive(Debug)]
 struct Waiter {
     wake: Arc<Notify>,
     since: Instant,
 }
 
-/// The rule: who may send when.
+/// The rule that decides who may send, and when.
 #[derive(Debug)]
 struct Line {
     bucket: Bucket,
     waiting: BTreeMap<u64, Waiter>,
-    /// Those whose turn is not near yet.
+    /// Places whose turn is not near yet.
     coming: BTreeMap<u64, Arc<Notify>>,
-    /// Those whose turn is near and has not come.
+    /// Places whose turn is near and has not come.
     near: BTreeSet<u64>,
     under_way: usize,
     most_under_way: usize,
@@ -74,7 +75,8 @@ impl Line {
         }
     }
 
-    /// When the turn is to come, if that is near; otherwise when to ask again, if nothing else happens.
+    /// Returns when the turn will come, if that is near. Otherwise returns when to ask again, if
+    /// nothing else happens before; `None` while another place is ahead.
     fn near(&mut self, now: Instant, ticket: u64) -> Result<Instant, Option<Instant>> {
         let head = self.coming.first_key_value();
         if head.is_some_and(|(head, _)| *head < ticket) {
@@ -91,7 +93,7 @@ impl Line {
         Ok(now + wait)
     }
 
-    /// How long somebody who joins now waits for the turn, if nobody leaves the queue.
+    /// Returns how long a caller that joins now waits for its turn, if nobody leaves the queue.
     fn estimate(&mut self, now: Instant) -> Duration {
         let before = self.coming.len() + self.near.len().max(self.waiting.len());
         self.bucket.until(before + 1, now)
@@ -109,7 +111,7 @@ impl Line {
         }
     }
 
-    /// The turn has come, or is not waited for any more.
+    /// Removes a place whose turn has come or is not waited for any more.
     fn leave(&mut self, ticket: u64) {
         let was_coming = self.coming.remove(&ticket).is_some();
         if self.near.remove(&ticket) || was_coming {
@@ -130,11 +132,11 @@ pub(super) struct Lane {
 pub struct LaneLevel {
     /// Tokens in the bucket.
     pub tokens: f64,
-    /// Tokens per second that are thought to flow back.
+    /// The estimated refill in tokens per second.
     pub refill: f64,
     /// Calls that wait.
     pub waiting: usize,
-    /// How long the one at the head has waited since it joined.
+    /// How long the caller at the head has waited since it joined.
     pub oldest: Duration,
     /// Calls under way.
     pub under_way: usize,
@@ -163,11 +165,12 @@ impl Lane {
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
-        // Nothing panics while it holds the lock; if something did, the numbers are still good.
+        // Nothing panics while it holds the lock; if something did, the numbers would still be
+        // good.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place in the queue, kept until it is dropped.
+    /// Takes a place in the queue, which is kept until the place is dropped.
     pub(super) fn place(self: &Arc<Self>) -> Place {
         let ticket = self.line().join();
         Place {
@@ -201,17 +204,17 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The action whose queue it is in.
+    /// Returns the action whose queue this is.
     pub(super) fn action(&self) -> Action {
         self.lane.action
     }
 
-    /// How long the turn is away, for somebody who has just joined.
+    /// Returns how long the turn is away for a caller that has just joined.
     pub(super) fn estimate(&self) -> Duration {
         self.lane.line().estimate(Instant::now())
     }
 
-    /// Waits until the turn is near. Answers when it is to come.
+    /// Waits until the turn is near. Returns when the turn will come.
     ///
     /// # Errors
     /// As [`Place::turn`].
@@ -235,7 +238,7 @@ impl Place {
         }
     }
 
-    /// Sleeps until it is woken, or until then.
+    /// Sleeps until a wake-up or the time `until`.
     ///
     /// # Errors
     /// As [`Place::turn`].
@@ -251,7 +254,7 @@ impl Place {
             return Err(Ec2Error::deadline(self.lane.action, what));
         }
         tokio::select! {
-            // In this order, not at random: a seeded history replays exactly.
+            // A fixed order instead of a random one, so that a seeded history replays exactly.
             biased;
             () = wake.notified() => {}
             () = tokio::time::sleep_until(until) => {}
@@ -262,7 +265,8 @@ impl Place {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// [`Ec2ErrorKind::Deadline`](super::Ec2ErrorKind::Deadline) when it does not come by then.
+    /// [`Ec2ErrorKind::Deadline`](super::Ec2ErrorKind::Deadline) when the turn does not come before
+    /// the deadline.
     pub(super) async fn turn(&self, deadline: Instant) -> Result<Pass, Ec2Error> {
         let wake = Arc::new(Notify::new());
         let mut waiting = Waiting {
@@ -320,7 +324,7 @@ impl Drop for Place {
     }
 }
 
-/// Leaves the queue when the waiting task gives up.
+/// Removes the waiter from the queue when the waiting task gives up.
 struct Waiting<'p> {
     place: &'p Place,
     listed: bool,
@@ -336,7 +340,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The right to have one call under way; dropped when the call has ended.
+/// The right to have one call under way. Drop it when the call has ended.
 #[derive(Debug)]
 pub(super) struct Pass {
     lane: Arc<Lane>,
@@ -346,7 +350,7 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// How the call ended; a pass that is only dropped had no answer.
+    /// Notes how the call ended. A pass that is only dropped counts as a call without an answer.
     pub(super) fn end(mut self, ended: Ended) {
         self.ended = ended;
     }

@@ -1,4 +1,4 @@
-//! Reading EC2.
+//! Reads of EC2's state.
 
 use std::ops::ControlFlow;
 
@@ -25,59 +25,63 @@ use super::volume::Volume;
 use super::zone::Zone;
 
 impl Ec2 {
-    /// The volume, from one answer that began after this call.
+    /// Looks at the volume: one answer from a call that began after this one.
     pub async fn look_volume(&self, id: &VolumeId) -> Seen<Volume> {
         let volumes = &self.pollers.volumes;
         volumes.look(id, self.answers_by, self.until()).await
     }
 
-    /// The instance, from one answer that began after this call.
+    /// Looks at the instance: one answer from a call that began after this one.
     pub async fn look_instance(&self, id: &InstanceId) -> Seen<Instance> {
         let instances = &self.pollers.instances;
         instances.look(id, self.answers_by, self.until()).await
     }
 
-    /// Each of the volumes, in their order, together in as few calls as EC2 takes. Not asked for again where EC2 fails.
+    /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
+    /// `ids`. Does not ask again where EC2 fails.
     pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<Seen<Volume>> {
         self.pollers.volumes.look_all(ids, self.until()).await
     }
 
-    /// As [`Ec2::look_volumes`], of instances.
+    /// Does for instances what [`Ec2::look_volumes`] does for volumes.
     pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<Seen<Instance>> {
         self.pollers.instances.look_all(ids, self.until()).await
     }
 
-    /// The status checks of the instance; absent when it does not run, or does not exist.
+    /// Looks at the status checks of the instance; absent when the instance does not run or does
+    /// not exist.
     pub async fn look_instance_status(&self, id: &InstanceId) -> Seen<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
         statuses.look(id, None, self.until()).await
     }
 
-    /// As [`Ec2::look_volumes`], of the status checks of instances.
+    /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
     pub async fn look_instance_statuses(&self, ids: &[InstanceId]) -> Vec<Seen<InstanceStatus>> {
         let statuses = &self.pollers.instance_statuses;
         statuses.look_all(ids, self.until()).await
     }
 
-    /// The latest modification of the volume; absent when it was never modified, or does not exist.
+    /// Looks at the latest modification of the volume; absent when the volume was never modified or
+    /// does not exist.
     pub async fn look_modification(&self, id: &VolumeId) -> Seen<Modification> {
         let modifications = &self.pollers.modifications;
         modifications.look(id, None, self.until()).await
     }
 
-    /// The snapshot: one of this account, or one that another account shares with it.
+    /// Looks at the snapshot: one of this account, or one that another account shares with it.
     pub async fn look_snapshot(&self, id: &SnapshotId) -> Seen<Snapshot> {
         let snapshots = &self.pollers.snapshots;
         snapshots.look(id, None, self.until()).await
     }
 
-    /// The status of the volume. EC2's own data may be minutes old.
+    /// Looks at the status of the volume. EC2's own data may be minutes old.
     pub async fn look_volume_status(&self, id: &VolumeId) -> Seen<VolumeStatus> {
         self.pollers.statuses.look(id, None, self.until()).await
     }
 
-    /// Hands each fresh answer about the volume to `judge` until it breaks; `None` when `deadline` comes first. `watched` is what was just
-    /// asked for: when it is looked for follows from how long such changes took.
+    /// Passes each fresh answer about the volume to `judge` until it breaks; returns `None` when
+    /// `deadline` comes first. `watched` is the change that was just requested; the times of the
+    /// reads follow from how long such changes took before.
     pub async fn watch_volume<R>(
         &self,
         id: &VolumeId,
@@ -93,7 +97,7 @@ impl Ec2 {
             .await
     }
 
-    /// As [`Ec2::watch_volume`], of an instance.
+    /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
     pub async fn watch_instance<R>(
         &self,
         id: &InstanceId,
@@ -106,7 +110,7 @@ impl Ec2 {
             .await
     }
 
-    /// As [`Ec2::watch_volume`], of the volume's latest modification.
+    /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
     pub async fn watch_modification<R>(
         &self,
         id: &VolumeId,
@@ -119,7 +123,7 @@ impl Ec2 {
             .await
     }
 
-    /// As [`Ec2::watch_volume`], of a snapshot.
+    /// Does for a snapshot what [`Ec2::watch_volume`] does for a volume.
     pub async fn watch_snapshot<R>(
         &self,
         id: &SnapshotId,
@@ -132,7 +136,7 @@ impl Ec2 {
             .await
     }
 
-    /// As [`Ec2::watch_volume`], of the volume's status.
+    /// Does for the volume's status what [`Ec2::watch_volume`] does for a volume.
     pub async fn watch_volume_status<R>(
         &self,
         id: &VolumeId,
@@ -145,7 +149,8 @@ impl Ec2 {
             .await
     }
 
-    /// The volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind creation by seconds.
+    /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
+    /// creation by seconds.
     ///
     /// # Errors
     /// When no complete answer came.
@@ -158,7 +163,8 @@ impl Ec2 {
         Ok(seen.known()?.unwrap_or_default())
     }
 
-    /// This account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups by tag lag behind creation by seconds.
+    /// Returns this account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups
+    /// by tag lag behind creation by seconds.
     ///
     /// # Errors
     /// When no complete answer came.
@@ -171,10 +177,12 @@ impl Ec2 {
         Ok(seen.known()?.unwrap_or_default())
     }
 
-    /// One page of this account's snapshots, those of one volume when the page says so.
+    /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
+    /// names a volume.
     ///
     /// # Errors
-    /// [`Ec2ErrorKind::BadPageToken`] for a token that EC2 does not know, and as every call.
+    /// [`Ec2ErrorKind::BadPageToken`] for a token that EC2 does not know, and the errors of every
+    /// call.
     pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
         let filters = page
             .volume
@@ -192,10 +200,10 @@ impl Ec2 {
         Ok(Page::new(entries, next.as_deref()))
     }
 
-    /// One page of this account's volumes that bear these tags.
+    /// Returns one page of this account's volumes that bear these tags.
     ///
     /// # Errors
-    /// As [`Ec2::list_snapshots`].
+    /// Those of [`Ec2::list_snapshots`].
     pub async fn list_volumes(
         &self,
         max: Option<u32>,
@@ -227,10 +235,11 @@ impl Ec2 {
             .await
     }
 
-    /// One page of the volumes, of whoever in this account, that EC2 calls impaired or warns about.
+    /// Returns one page of the volumes that EC2 reports as impaired or with a warning, whoever in
+    /// this account owns them.
     ///
     /// # Errors
-    /// As [`Ec2::list_snapshots`].
+    /// Those of [`Ec2::list_snapshots`].
     pub async fn list_unwell_volumes(
         &self,
         max: Option<u32>,
@@ -257,10 +266,10 @@ impl Ec2 {
             .await
     }
 
-    /// The zones of the Region that this account may use.
+    /// Returns the zones of the Region that this account may use.
     ///
     /// # Errors
-    /// As every call.
+    /// Those of every call.
     pub async fn availability_zones(&self) -> Result<Vec<Zone>, Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
         self.core
@@ -277,10 +286,11 @@ impl Ec2 {
             .await
     }
 
-    /// The zone of an Outpost, as any instance on it shows it; `None` when no instance of this account is on it.
+    /// Returns the zone of an Outpost, as any instance on it shows; `None` when no instance of this
+    /// account is on it.
     ///
     /// # Errors
-    /// As every call.
+    /// Those of every call.
     pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
         let filters = vec![filter("outpost-arn", [literal(arn)])];
         let instances =
@@ -289,10 +299,11 @@ impl Ec2 {
         Ok(zones.find(|zone| !zone.is_empty()))
     }
 
-    /// What an instance type can attach, asked for by name: a page that is filtered may come without it.
+    /// Returns what an instance type can attach. Asks by name, because a page of a filtered list
+    /// may lack the type.
     ///
     /// # Errors
-    /// As every call; EC2 refuses a name that it does not know.
+    /// Those of every call; EC2 refuses a name that it does not know.
     pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
         let action = Action::DescribeInstanceTypes;
         self.core
@@ -311,10 +322,12 @@ impl Ec2 {
             .await
     }
 
-    /// Whether the controller may use EC2: a dry run of DescribeAvailabilityZones, sent once. It changes nothing and reads nothing.
+    /// Checks whether the controller may use EC2, by a dry run of DescribeAvailabilityZones. The
+    /// dry run is sent once, and once more after AWS refused the cached credentials; it changes
+    /// nothing and reads nothing.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub async fn check(&self) -> Result<(), Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
         let send = || async {
@@ -339,18 +352,19 @@ impl Ec2 {
         }
     }
 
-    /// A value that is remembered about EC2 was looked for: `cache` names what about, `hit` whether no call was needed.
+    /// Counts a look-up of a remembered value about EC2: `cache` names the kind of value, `hit`
+    /// tells whether no call was needed.
     pub(crate) fn remembered(&self, cache: &str, hit: bool) {
         self.core.metrics.cache(cache, hit);
     }
 
-    /// How full each action's lane is.
+    /// Returns how full each action's lane is.
     pub fn levels(&self) -> Vec<(Action, LaneLevel)> {
         self.core.levels()
     }
 }
 
-/// EC2 takes 5 or more, and its own most.
+/// Returns the page size for a request: EC2 takes 5 or more, up to its own maximum.
 fn page_size(asked: Option<u32>, most: i32) -> i32 {
     asked
         .filter(|n| *n > 0)

@@ -1,4 +1,4 @@
-//! Reading what else EC2 keeps about a snapshot: fast restores and the lock.
+//! Reads of what else EC2 keeps about a snapshot: fast restores and the lock.
 
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
@@ -12,19 +12,19 @@ use super::page::filter;
 /// The lock of a snapshot (EC2 API reference, `LockState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locked {
-    /// Can be lifted by who may.
+    /// Principals with the permission can lift the lock.
     Governance,
-    /// Cannot be lifted, or will not be liftable when the cooling-off period ends.
+    /// Nobody can lift the lock, or nobody can once the cooling-off period ends.
     Compliance,
-    /// Its time is over.
+    /// The lock has expired.
     Expired,
 }
 
 impl Ec2 {
-    /// The zones in which fast restores of the snapshot are enabled or being enabled.
+    /// Returns the zones in which fast restores of the snapshot are enabled or being enabled.
     ///
     /// # Errors
-    /// As every call.
+    /// Those of every call.
     pub async fn fast_restore_zones(&self, id: &SnapshotId) -> Result<Vec<String>, Ec2Error> {
         use sdk::FastSnapshotRestoreStateCode as State;
         let action = Action::DescribeFastSnapshotRestores;
@@ -54,10 +54,11 @@ impl Ec2 {
             .await
     }
 
-    /// The lock of the snapshot, when it has or had one.
+    /// Returns the lock of the snapshot, when it has or had one.
     ///
     /// # Errors
-    /// As every call; an answer that does not say how it is locked is unreadable.
+    /// Those of every call; [`Ec2ErrorKind::Unreadable`](super::Ec2ErrorKind::Unreadable) for an
+    /// answer that lacks the lock's state.
     pub async fn snapshot_lock(&self, id: &SnapshotId) -> Result<Option<Locked>, Ec2Error> {
         let action = Action::DescribeLockedSnapshots;
         self.core

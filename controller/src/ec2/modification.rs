@@ -12,15 +12,15 @@ use super::timestamp::Timestamp;
 pub struct Modification {
     /// The volume.
     pub volume: VolumeId,
-    /// How far it is.
+    /// How far the modification is.
     pub state: ModificationState,
-    /// What the volume was.
+    /// The volume before.
     pub original: Performance,
-    /// What it becomes.
+    /// The volume after.
     pub target: Performance,
-    /// Percent; 0 when EC2 did not say.
+    /// Percent; 0 when EC2 does not report it.
     pub progress: i64,
-    /// Why it failed, or what else EC2 says about it.
+    /// The reason of a failure, or what else EC2 reports.
     pub message: Option<String>,
     /// When it began.
     pub started: Option<Timestamp>,
@@ -28,12 +28,12 @@ pub struct Modification {
     pub ended: Option<Timestamp>,
 }
 
-/// Size and speed of a volume; `None` where EC2 did not say (gp2 has no throughput).
+/// Size and speed of a volume; `None` where EC2 does not report them (gp2 has no throughput).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Performance {
     /// Size.
     pub size: Option<GiB>,
-    /// Type as EC2 writes it.
+    /// The type, as EC2 writes it.
     pub kind: Option<String>,
     /// IOPS.
     pub iops: Option<u32>,
@@ -44,13 +44,14 @@ pub struct Performance {
 /// The states of a modification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModificationState {
-    /// Accepted; the new size is not there yet.
+    /// Accepted; the new size is not usable yet.
     Modifying,
-    /// The new size is there; the performance is between old and new. The next modification must wait.
+    /// The new size is usable; the performance is between old and new. The next modification must
+    /// wait.
     Optimizing,
     /// Done.
     Completed,
-    /// Not done; the volume is as it was.
+    /// Failed; the volume is as it was.
     Failed,
     /// A state that this version does not know.
     Other(String),

@@ -1,4 +1,5 @@
-//! Changing volumes and tags. Each call is sent once by the SDK; [`retry`](super::retry) says when it is sent again.
+//! Changes of volumes and tags. The SDK sends each call once; [`retry`](super::retry) decides when
+//! it is sent again.
 
 use std::time::Duration;
 
@@ -16,14 +17,14 @@ use super::read::Incomplete;
 use super::request::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
 use super::volume::{Attachment, Volume};
 
-/// A detach is sent on facts that EC2 gave so long ago, or later.
+/// The most age that EC2's facts may have when a detach is sent on them.
 const FACTS_HOLD: Duration = Duration::from_secs(2);
 
 mod iops;
 mod power;
 mod snapshot;
 
-/// Sends one request within `Ec2::change`, turning the SDK's failure into ours.
+/// Sends one request within `Ec2::change` and converts the SDK's failure to an [`Ec2Error`].
 macro_rules! sending {
     ($action:expr, $request:expr) => {
         $request
@@ -36,7 +37,7 @@ macro_rules! sending {
 use sending;
 
 fn number(value: u32) -> i32 {
-    // EC2's numbers end at i32::MAX; what lies beyond is refused there with a clear text.
+    // EC2's numbers end at i32::MAX. EC2 refuses a value that high with a clear message.
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
@@ -79,10 +80,11 @@ impl Ec2 {
         }
     }
 
-    /// Makes a volume. It answers as soon as EC2 accepts; the volume is then `creating`.
+    /// Creates a volume. Returns as soon as EC2 accepts; the volume is then `creating`.
     ///
     /// # Errors
-    /// As [`Ec2Error`] says. A failed creation may also show later, as a volume in state `error` or none at all.
+    /// Any [`Ec2Error`]. A failed creation may also show later, as a volume in state `error` or
+    /// none at all.
     pub async fn create_volume(&self, given: &CreateVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CreateVolume;
         let made = self
@@ -121,7 +123,7 @@ impl Ec2 {
     /// Copies a volume within its zone.
     ///
     /// # Errors
-    /// As [`Ec2::create_volume`].
+    /// Those of [`Ec2::create_volume`].
     pub async fn copy_volumes(&self, given: &CopyVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CopyVolumes;
         let made = self.change(action, || async {
@@ -156,10 +158,12 @@ impl Ec2 {
         Ok(made)
     }
 
-    /// Deletes a volume. It answers as soon as EC2 accepts.
+    /// Deletes a volume. Returns as soon as EC2 accepts.
     ///
     /// # Errors
-    /// [`VolumeNotFound`](super::Ec2ErrorKind::VolumeNotFound) when it does not exist (any more), [`VolumeInUse`](super::Ec2ErrorKind::VolumeInUse) while attached, and as every call.
+    /// [`VolumeNotFound`](super::Ec2ErrorKind::VolumeNotFound) when the volume does not exist, or
+    /// not any more; [`VolumeInUse`](super::Ec2ErrorKind::VolumeInUse) while it is attached; and
+    /// the errors of every call.
     pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
         let action = Action::DeleteVolume;
         self.change(action, || async {
@@ -172,10 +176,10 @@ impl Ec2 {
         .await
     }
 
-    /// Attaches a volume. It answers as soon as EC2 accepts; the attachment is then `attaching`.
+    /// Attaches a volume. Returns as soon as EC2 accepts; the attachment is then `attaching`.
     ///
     /// # Errors
-    /// As [`Ec2Error`] says; after one that may have happened, look at the volume.
+    /// Any [`Ec2Error`]; after one that may have happened, look at the volume.
     pub async fn attach_volume(
         &self,
         volume: &VolumeId,
@@ -200,12 +204,13 @@ impl Ec2 {
         .await
     }
 
-    /// Detaches a volume from one instance, on facts that EC2 gave at `decided`. It answers as soon as EC2 accepts; the attachment is then
-    /// `detaching`.
+    /// Detaches a volume from one instance, on facts that EC2 gave at `decided`. Returns as soon as
+    /// EC2 accepts; the attachment is then `detaching`.
     ///
     /// # Errors
-    /// [`Stale`](Ec2ErrorKind::Stale) when the turn, or a retry, comes so late that an instance may have been stopped and started since: decide
-    /// anew. As [`Ec2Error`] says; after one that may have happened, look at the volume.
+    /// [`Stale`](Ec2ErrorKind::Stale) when the turn, or a retry, comes so late that an instance may
+    /// have been stopped and started since: decide anew. Any other [`Ec2Error`]; after one that may
+    /// have happened, look at the volume.
     pub async fn detach_volume(
         &self,
         volume: &VolumeId,
@@ -232,10 +237,11 @@ impl Ec2 {
         .await
     }
 
-    /// Changes size, type or performance. EC2 counts each accepted call against the volume's daily number, also one that changes nothing.
+    /// Changes size, type or performance. EC2 counts each accepted call against the volume's daily
+    /// limit, including a call that changes nothing.
     ///
     /// # Errors
-    /// As [`Ec2Error`] says; after one that may have happened, look at the modification.
+    /// Any [`Ec2Error`]; after one that may have happened, look at the modification.
     pub async fn modify_volume(&self, given: &ModifyVolume) -> Result<Modification, Ec2Error> {
         let action = Action::ModifyVolume;
         self.change(action, || async {
@@ -258,10 +264,12 @@ impl Ec2 {
         .await
     }
 
-    /// Whether tags of a volume or snapshot may be set and deleted: dry runs, which change nothing.
+    /// Checks by dry runs, which change nothing, whether tags of a volume or snapshot may be set
+    /// and deleted.
     ///
     /// # Errors
-    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when not, and as every call.
+    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when they may not, and the errors of every
+    /// call.
     pub async fn may_change_tags(
         &self,
         resource: &str,
@@ -284,7 +292,7 @@ impl Ec2 {
     /// Sets tags of a volume or snapshot; other tags stay.
     ///
     /// # Errors
-    /// As every call.
+    /// Those of every call.
     pub async fn create_tags(&self, resource: &str, tags: &Tags) -> Result<(), Ec2Error> {
         match tags.is_empty() {
             true => Ok(()),
@@ -314,10 +322,10 @@ impl Ec2 {
         .await
     }
 
-    /// Removes tags of a volume or snapshot, whatever their values; absent ones are no error.
+    /// Removes tags of a volume or snapshot, whatever their values; a missing tag is not an error.
     ///
     /// # Errors
-    /// As every call.
+    /// Those of every call.
     pub async fn delete_tags(&self, resource: &str, keys: &[String]) -> Result<(), Ec2Error> {
         match keys.is_empty() {
             true => Ok(()),

@@ -1,4 +1,5 @@
-//! How fast a poller may send: bursts at once, half of the Describe refill for long, slower while EC2 fails.
+//! How fast a poller may send: bursts immediately, half of the Describe refill over time, and more
+//! slowly while EC2 fails.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,18 +8,20 @@ use tokio::time::Instant;
 
 use super::action::Rate;
 
-/// Of the action's refill, for long. What is saved up and then spent comes on top: together they stay below half.
+/// The share of the action's refill that pollers use over time. Saved tokens come on top; share and
+/// saved tokens together stay below half.
 const SHARE: f64 = 0.49;
-/// With a full budget a call is worth so many seconds by which somebody would be late,
+/// The total lateness of watchers, in seconds, that makes a call worthwhile while the budget is
+/// full.
 const LEAST_WORTH: f64 = 0.001;
-/// and twice as many for each time that so much of the budget is gone.
+/// The part of the budget whose use doubles that lateness.
 const DOUBLING: f64 = 0.1;
-/// Looks for new waiters find so many calls of the budget kept for them.
+/// Calls of the budget that are kept for looks of new waiters.
 const KEPT_FOR_NEW: f64 = 5.0;
-/// Calls closer than this would ask for the same news.
+/// Calls closer together than this would bring the same answers.
 const LEAST_GAP: Duration = Duration::from_millis(10);
 
-/// Failures further apart than this are not of one outage.
+/// Failures further apart than this do not belong to one outage.
 const MEMORY: Duration = Duration::from_secs(30);
 
 /// What the pollers of one action may send together.
@@ -36,7 +39,8 @@ struct Left {
 }
 
 impl Budget {
-    /// A third of the action's bucket at once, half of its refill for long.
+    /// Creates a budget of a third of the action's bucket at once, at least 10 calls, and half of
+    /// its refill over time.
     pub(super) fn new(rate: Rate, now: Instant) -> Self {
         let capacity = (rate.capacity / 3.0).max(2.0 * KEPT_FOR_NEW);
         Self {
@@ -62,7 +66,7 @@ impl Budget {
     }
 }
 
-/// When one poller may send: its share of the budget, and its own failures.
+/// When one poller may send, from the shared budget and the poller's own failures.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     budget: Arc<Budget>,
@@ -72,7 +76,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// With nothing sent.
+    /// Creates the pace of a poller that has sent nothing.
     pub(super) fn new(budget: Arc<Budget>, now: Instant) -> Self {
         Self {
             budget,
@@ -82,7 +86,8 @@ impl Pace {
         }
     }
 
-    /// When the next call may be sent; `urgent` when it is for somebody who has had no answer yet.
+    /// Returns when the next call may be sent. `urgent` says that the call is for a caller that has
+    /// had no answer yet.
     pub(super) fn next(&self, now: Instant, urgent: bool) -> Instant {
         let needed = if urgent { 1.0 } else { 1.0 + KEPT_FOR_NEW };
         let lacking = (needed - self.budget.left(now).level).max(0.0);
@@ -90,7 +95,8 @@ impl Pace {
         (now + wait).max(self.not_before)
     }
 
-    /// What a call is worth then, in seconds by which somebody would be late without it: little while there are plenty.
+    /// Returns the total lateness of watchers, in seconds, that makes a call worthwhile at that
+    /// time: little while the budget is full.
     pub(super) fn worth(&self, at: Instant) -> f64 {
         let left = *self
             .budget
@@ -101,18 +107,18 @@ impl Pace {
         LEAST_WORTH * ((1.0 - level / self.budget.capacity) / DOUBLING).exp2()
     }
 
-    /// A call is sent; the next is to come so long after it, or more.
+    /// Notes that a call is sent. The next call follows after `apart` at the earliest.
     pub(super) fn sent(&mut self, now: Instant, apart: Duration) {
         self.budget.left(now).level -= 1.0;
         self.not_before = self.not_before.max(now + apart.max(LEAST_GAP));
     }
 
-    /// A call was answered.
+    /// Notes that a call was answered.
     pub(super) fn answered(&mut self) {
         self.failures = 0;
     }
 
-    /// A call failed; answers how many have failed in a row.
+    /// Notes that a call failed. Returns how many have failed in a row.
     pub(super) fn failed(&mut self, now: Instant) -> u32 {
         if now.duration_since(self.failed) > MEMORY {
             self.failures = 0;
@@ -122,7 +128,7 @@ impl Pace {
         self.failures
     }
 
-    /// Nothing is sent before.
+    /// Holds back all calls until `at`.
     pub(super) fn hold_until(&mut self, at: Instant) {
         self.not_before = self.not_before.max(at);
     }

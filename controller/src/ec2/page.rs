@@ -8,10 +8,10 @@ use super::action::Action;
 use super::error::Ec2Error;
 use super::read::Incomplete;
 
-/// Pages of one answer beyond which EC2 is taken to repeat itself.
+/// The number of pages in one answer beyond which EC2 is assumed to repeat itself.
 const MOST_PAGES: usize = 2000;
 
-/// A page of EC2's answer: entries, and where the next begins.
+/// A page of EC2's answer: its entries, and the token of the next page.
 pub(super) type SdkPage<T> = (Vec<T>, Option<String>);
 
 /// Reads pages until EC2 names no next one. A page may be empty and have a next one.
@@ -39,7 +39,8 @@ where
     ))
 }
 
-/// Reads every entry, or none: one that is not understood makes the answer unreadable.
+/// Reads every entry or none: one entry that cannot be understood makes the whole answer
+/// unreadable.
 pub(super) fn read_all<'a, G: 'a, T>(
     action: Action,
     given: impl IntoIterator<Item = &'a G>,
@@ -59,7 +60,8 @@ pub(super) fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Fi
         .build()
 }
 
-/// Filter values know wildcards; a name is meant as it stands (EC2 API reference, "Filter": escape with a backslash).
+/// Escapes a filter value, so that it matches literally. Filter values may hold wildcards, escaped
+/// with a backslash (EC2 API reference, "Filter").
 pub(super) fn literal(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for c in value.chars() {

@@ -1,8 +1,9 @@
-//! One poller per Describe API: whoever wants to know about a resource rides the same calls.
+//! One poller per Describe API: all callers that ask about a resource share its calls.
 //!
-//! A poller sends nothing while nobody waits. A look is sent at once. Watches are asked for when their changes are likely to have ended
-//! (`usual.rs`), and ride along with every other call. An answer counts only for those who waited before its call began, so that nobody decides on
-//! what was true before they asked.
+//! A poller sends nothing while nobody waits. A look is sent immediately. A watch causes a call
+//! when its change is likely to have ended (`usual.rs`), and takes part in every other call. An
+//! answer counts only for callers that waited before its call began, so that nobody decides on a
+//! state from before the question.
 
 mod news;
 mod waiting;
@@ -29,26 +30,31 @@ use news::{Answer, News};
 use waiting::{Recipients, Waiting, Watcher};
 pub(super) use zoned::Zoned;
 
-/// EC2 takes at most so many values in one filter (EC2 API reference, "List and filter your resources"), and more ids in each Describe call that is
-/// made here but one.
+/// The most keys in one call. EC2 takes at most so many values in one filter (EC2 API reference,
+/// "List and filter your resources"), and more ids in each Describe call that is made here except
+/// one.
 pub(super) const MOST_VALUES: usize = 200;
-/// Calls of one poller that may be under way at once: a slow answer must not hold up those who came after it was asked.
+/// The most calls of one poller that may be under way at once: a slow answer must not hold up
+/// callers that came after its call began.
 const MOST_FLIGHTS: u32 = 4;
-/// Whoever lines up does not move a call that comes so soon anyway.
+/// A new caller does not wake the poller when the next call is this near anyway.
 const SOON: Duration = Duration::from_millis(5);
-/// While EC2 fails, calls come at most this many doublings apart (about 1.6 s): they are few, and its return is noticed soon.
+/// The most doublings of the pause between calls while EC2 fails (about 1.6 s): few calls are made,
+/// and EC2's return is noticed soon.
 const SLOWEST: u32 = 5;
-/// Whoever asks about many waits so long for others who do, because a call more costs more than a moment: node-lifecycle asks about volumes and
-/// about their instances in two calls at once.
+/// How long a question about many keys waits for other such questions, because one more call costs
+/// more than this delay: node-lifecycle asks about volumes and about their instances in two
+/// concurrent calls.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// How long one look asks again after failures that may pass.
+/// How many attempts one look makes while failures are transient. A throttled attempt is repeated
+/// without this limit.
 const LOOK_ATTEMPTS: u32 = 4;
 
-/// What a poller asks for.
+/// A Describe API that a poller calls.
 pub(super) trait Source: Send + Sync + 'static {
-    /// What is asked for.
+    /// The identifier of a resource.
     type Key: Ord + Clone + Send + Sync + 'static;
-    /// What is answered.
+    /// The resource.
     type Value: Clone + Send + 'static;
     /// The Describe action.
     const ACTION: Action;
@@ -66,11 +72,12 @@ struct State<S: Source> {
     pace: Pace,
     running: bool,
     flights: u32,
-    /// Calls so far.
+    /// The number of calls so far.
     calls: u64,
-    /// Whether the next call is worth it is to be seen then, unless somebody wants an answer at once.
+    /// When to check whether the next call is worth it, unless a caller needs an answer
+    /// immediately.
     next: Instant,
-    /// The pace allows none before, whoever wants it.
+    /// The pace allows no call before this, whoever needs it.
     earliest: Instant,
 }
 
@@ -79,7 +86,7 @@ struct Inner<S: Source> {
     core: Arc<Core>,
     state: Mutex<State<S>>,
     changed: Notify,
-    /// Of those who name no kind of change.
+    /// The statistics of watches that name no kind of change.
     usual: Arc<Usual>,
 }
 
@@ -93,7 +100,7 @@ impl<S: Source> Clone for Poller<S> {
 }
 
 impl<S: Source> Poller<S> {
-    /// With what its action may send in sum, shared with the action's other pollers.
+    /// Creates the poller. `budget` is what the pollers of its action may send together.
     pub(super) fn new(source: S, core: Arc<Core>, budget: Arc<Budget>) -> Self {
         Self(Arc::new(Inner {
             source,
@@ -112,8 +119,9 @@ impl<S: Source> Poller<S> {
         }))
     }
 
-    /// One answer from a call that begins after this one, asked for again while failures may pass and time is left. `needed` is when the answer
-    /// is needed, if not at once: until then it comes with a call for somebody else, if there is one.
+    /// Returns one answer from a call that begins after this one. Asks again while failures are
+    /// transient and time is left. `needed` is when the answer is needed, if not at once: until
+    /// then the look waits for a call that is made for another caller.
     pub(super) async fn look(
         &self,
         key: &S::Key,
@@ -143,7 +151,8 @@ impl<S: Source> Poller<S> {
         }
     }
 
-    /// Lines up for all keys together, so that as many as EC2 takes share a call that begins after this one.
+    /// Queues a look for each of the keys together, so that as many as EC2 takes share a call. Only
+    /// calls that start afterwards answer them.
     fn line_up(&self, keys: &[S::Key]) -> Vec<Answered<S>> {
         let since = Instant::now();
         {
@@ -158,10 +167,12 @@ impl<S: Source> Poller<S> {
         })
     }
 
-    /// Hands each fresh answer to `judge` until it breaks; `None` when the deadline comes first.
+    /// Passes each fresh answer to `judge` until it breaks; returns `None` when the deadline comes
+    /// first.
     ///
-    /// Whoever watches rides along with every call from now on. When a call is made for them alone follows from how long such changes
-    /// took: what is watched for began a moment ago. Whoever has `waited` long before does not mind to wait a little longer.
+    /// A watch takes part in every call from now on. When a call is made for watches alone follows
+    /// from how long such changes took before; the watched change is taken to have begun just now.
+    /// A caller that has `waited` long already can wait a little longer.
     pub(super) async fn watch<R>(
         &self,
         key: &S::Key,
@@ -210,7 +221,7 @@ impl<S: Source> Poller<S> {
         answered.await.unwrap_or_else(|_| abandoned::<S>())
     }
 
-    /// Lines up for calls that have not begun yet.
+    /// Queues a caller for calls that have not begun yet.
     fn register<T>(
         &self,
         now: Instant,
@@ -228,7 +239,7 @@ impl<S: Source> Poller<S> {
     }
 }
 
-/// The answer of somebody who lined up.
+/// The pending answer of a queued look.
 type Answered<S> = oneshot::Receiver<Seen<<S as Source>::Value>>;
 
 async fn answers<S: Source>(asked: Vec<Answered<S>>, deadline: Instant) -> Vec<Seen<S::Value>> {
@@ -242,7 +253,7 @@ async fn answers<S: Source>(asked: Vec<Answered<S>>, deadline: Instant) -> Vec<S
     answers
 }
 
-/// Who watches, until dropped.
+/// A running watch, which ends when it is dropped.
 struct Watch<'a, S: Source> {
     number: u64,
     inner: &'a Inner<S>,
@@ -254,7 +265,7 @@ impl<S: Source> Drop for Watch<'_, S> {
     }
 }
 
-/// The call panicked or the runtime is ending.
+/// Returns the answer for a call that panicked, or that the end of the runtime dropped.
 fn abandoned<S: Source>() -> Seen<S::Value> {
     Seen::Unknown(Ec2Error {
         kind: Ec2ErrorKind::Other,
@@ -266,7 +277,7 @@ fn abandoned<S: Source>() -> Seen<S::Value> {
     })
 }
 
-/// What to do next.
+/// The next step of the poller's task.
 enum Step<S: Source> {
     Send(u64, BTreeMap<S::Key, Recipients<S::Value>>),
     Until(Instant),
@@ -276,7 +287,7 @@ enum Step<S: Source> {
 
 impl<S: Source> Inner<S> {
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        // Between two statements under the lock the table of those who wait is whole.
+        // Every statement under the lock leaves the table of waiting callers consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -290,7 +301,8 @@ impl<S: Source> Inner<S> {
                 }
                 Step::Until(at) => {
                     tokio::select! {
-                        // In this order, not at random: a seeded history replays exactly.
+                        // A fixed order instead of a random one, so that a seeded history replays
+                        // exactly.
                         biased;
                         () = tokio::time::sleep_until(at) => {}
                         () = self.changed.notified() => {}
@@ -310,7 +322,7 @@ impl<S: Source> Inner<S> {
             return Step::End;
         }
         if state.flights >= MOST_FLIGHTS {
-            // Its end wakes whoever waits for it; nobody else need.
+            // The end of a flight wakes the task; no new caller needs to.
             state.next = now;
             return Step::AfterAnswer;
         }
@@ -319,7 +331,8 @@ impl<S: Source> Inner<S> {
             true => state.earliest,
             false => state.pace.next(now, false),
         };
-        // Before the pace allows a call, what one is worth is not looked at: until then many more may have come.
+        // While the pace forbids a call, its worth is not computed: many more callers may come
+        // before.
         if !urgent && at <= now {
             at = state.waiting.worth_it(now, |at| state.pace.worth(at));
         }
@@ -330,7 +343,8 @@ impl<S: Source> Inner<S> {
         if at > now {
             return Step::Until(at);
         }
-        // Evenly over the time that an answer takes: closer together they would bring the same news.
+        // Spread evenly over the time that an answer takes: calls closer together would bring the
+        // same answers.
         let apart = state.waiting.takes() / MOST_FLIGHTS;
         state.pace.sent(now, apart);
         state.flights += 1;
@@ -373,7 +387,7 @@ impl<S: Source> Inner<S> {
             };
             let number = recipients.lookers.len() + recipients.watchers.len();
             let mut seen = std::iter::repeat_n(seen, number);
-            // Whoever stopped waiting does not want it.
+            // A caller that stopped waiting has dropped the receiver.
             for (looker, seen) in recipients.lookers.into_iter().zip(&mut seen) {
                 let _ = looker.answer.send(seen);
             }
@@ -385,7 +399,7 @@ impl<S: Source> Inner<S> {
     }
 }
 
-/// The flight's place is free again, also when it panicked.
+/// Frees the flight's place when it is dropped, also after a panic.
 struct Landing<S: Source> {
     inner: Arc<Inner<S>>,
     call: u64,

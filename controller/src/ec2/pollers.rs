@@ -1,4 +1,4 @@
-//! The pollers, one for each Describe API and way of asking.
+//! The pollers, one for each Describe API and kind of key.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Pollers {
         let (volume_zones, instance_zones) = (Zones::default(), Zones::default());
         let of_volumes = || (volume_zones.clone(), ById::new(volume_zones.clone()));
         let of_instances = || (instance_zones.clone(), ById::new(instance_zones.clone()));
-        // Both ways of asking draw on what EC2 gives to the one action.
+        // Both pollers of an action, by id and by name, share what EC2 grants the action.
         let volumes = budget(Action::DescribeVolumes);
         let snapshots = budget(Action::DescribeSnapshots);
         Self {
@@ -87,7 +87,7 @@ impl Pollers {
         }
     }
 
-    /// EC2 showed the volume in the answer to a change.
+    /// Learns the zone of a volume that EC2 showed in the answer to a change.
     pub(super) fn made(&self, volume: &Volume) {
         self.volume_zones.learn(&volume.id, &volume.zone);
     }

@@ -1,18 +1,18 @@
-//! Seeded randomness for jitter: not for secrets.
+//! Seeded randomness for jitter; not suitable for secrets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A sequence that its seed decides (SplitMix64, Steele et al. 2014).
+/// A pseudo-random sequence, determined by its seed (SplitMix64, Steele et al. 2014).
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -21,7 +21,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// The next fraction, at least 0 and below 1.
+    /// Returns the next fraction, at least 0 and below 1.
     pub fn fraction(&self) -> f64 {
         (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }

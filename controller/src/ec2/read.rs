@@ -1,4 +1,4 @@
-//! From the SDK's all-optional fields to values that must be there.
+//! Conversion from the SDK's fields, which are all optional, to values that must be there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use aws_sdk_ec2::types::Tag;
 use ebs_csi_wire::ids::IdError;
 
-/// A field that EC2 always sends is missing or has the wrong shape: the answer was not understood.
+/// The error that a field that EC2 always sends is missing or has the wrong shape.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Incomplete(&'static str);
 
@@ -28,12 +28,12 @@ pub(super) fn id<T>(
     value.and_then(|id| parse(id).ok()).ok_or(Incomplete(field))
 }
 
-/// A count; EC2 sends no negative ones.
+/// Converts a count; EC2 sends no negative ones.
 pub(super) fn number(value: Option<i32>) -> Option<u32> {
     value.and_then(|n| u32::try_from(n).ok())
 }
 
-/// A text; EC2 sends some members empty rather than not at all.
+/// Converts a text; EC2 sends some members empty instead of leaving them out.
 pub(super) fn text(value: Option<&str>) -> Option<String> {
     value.filter(|t| !t.is_empty()).map(str::to_owned)
 }

@@ -1,8 +1,10 @@
 //! How fast a bucket of EC2's refills, learned from what EC2 accepts and what it throttles.
 //!
-//! Accounts have raised limits, and others use the same bucket, so no configured number is true for long. The estimate begins at the documented
-//! one. Between two throttled calls the bucket was empty twice: what EC2 accepted in between is what flowed back. After a throttled call the
-//! estimate is held for a while, then it rises while calls wait, until EC2 throttles again. ADR 23 compares this with TCP's CUBIC.
+//! Accounts have raised limits, and other clients use the same bucket, so no configured number
+//! stays right. The estimate begins at the documented rate. At each of two throttled calls the
+//! bucket was empty, so the calls that EC2 accepted in between are what was refilled. After a
+//! throttled call the estimate is held for a while, then it rises while calls wait, until EC2
+//! throttles again. ADR 23 compares this with TCP's CUBIC.
 
 use std::time::Duration;
 
@@ -10,38 +12,40 @@ use tokio::time::Instant;
 
 use super::action::Rate;
 
-/// The estimate is never less than this part of the first one, so that it rises again by itself.
+/// The least estimate, as a part of the first one, so that the estimate can always rise again.
 const LEAST_PART: f64 = 0.05;
-/// After a throttled call the estimate is held so long,
+/// How long the estimate is held after a throttled call.
 const HOLD: Duration = Duration::from_secs(15);
-/// twice as long each time that rising has found nothing, up to this.
+/// The longest hold. The hold doubles each time that a rise ended without a gain.
 const LONGEST_HOLD: Duration = Duration::from_secs(120);
-/// A rise by this factor has found something.
+/// The factor from which a rise counts as a gain.
 const FOUND: f64 = 1.25;
-/// Rising, the estimate grows by a factor of e in so many seconds,
+/// The seconds in which a rising estimate grows by a factor of e.
 const RISE_SECONDS: f64 = 8.0;
-/// or from nothing to the first one in so many, whichever is faster.
+/// The seconds in which the estimate rises from nothing to the first one, where that is faster.
 const RECOVERY_SECONDS: f64 = 20.0;
-/// A measurement begins with so many calls at the former estimate: two throttled calls close to each other measure nothing.
+/// Calls at the former estimate that a measurement begins with: two throttled calls close to each
+/// other measure nothing.
 const PRIOR_CALLS: f64 = 4.0;
 
-/// An estimate of a refill.
+/// An estimate of a refill rate.
 #[derive(Clone, Debug)]
 pub(super) struct Refill {
     first: f64,
     most: f64,
     per_second: f64,
-    /// What the last lesson left.
+    /// The estimate after the last lesson, which is a throttled call that counted.
     learned: f64,
     hold: Duration,
     held_until: Instant,
     lesson: Option<Instant>,
-    /// Calls accepted since the last lesson; `None` once the bucket may have been full, which hides what flowed back.
+    /// Calls accepted since the last lesson; `None` once the bucket may have been full, because a
+    /// full bucket loses its refill.
     accepted: Option<u32>,
 }
 
 impl Refill {
-    /// Begins at `first` calls a second and stays at or below `most`.
+    /// Creates an estimate that begins at `first` calls per second and stays at or below `most`.
     pub(super) fn new(first: f64, most: f64, now: Instant) -> Self {
         let first = first.min(most);
         Self {
@@ -56,17 +60,17 @@ impl Refill {
         }
     }
 
-    /// Calls per second.
+    /// Returns the estimate in calls per second.
     pub(super) fn per_second(&self) -> f64 {
         self.per_second
     }
 
-    /// When EC2 last throttled a call.
+    /// Returns when EC2 last throttled a call.
     pub(super) fn lesson(&self) -> Option<Instant> {
         self.lesson
     }
 
-    /// Time has passed up to `now`; `wanted` when calls waited for it.
+    /// Lets time pass up to `now`; `wanted` says whether calls waited for tokens meanwhile.
     pub(super) fn pass(&mut self, elapsed: Duration, now: Instant, wanted: bool) {
         if self.lesson.is_none() {
             return;
@@ -74,27 +78,29 @@ impl Refill {
         let rising = now.saturating_duration_since(self.held_until).min(elapsed);
         let slope = (self.first / RECOVERY_SECONDS).max(self.per_second / RISE_SECONDS);
         let risen = self.per_second + slope * rising.as_secs_f64();
-        // Calls that nobody makes prove nothing: a lower estimate is forgotten with time, a higher one is not made up.
+        // Calls that nobody makes prove nothing: a lowered estimate recovers with time, but a
+        // raised one needs waiting calls.
         let most = if wanted { self.most } else { self.first };
         if self.per_second < most {
             self.per_second = risen.min(most);
         }
     }
 
-    /// EC2 accepted a call.
+    /// Counts a call that EC2 accepted.
     pub(super) fn accepted(&mut self) {
         if let Some(accepted) = &mut self.accepted {
             *accepted = accepted.saturating_add(1);
         }
     }
 
-    /// Nobody took what flowed back.
+    /// Notes that the bucket may have been full.
     pub(super) fn unused(&mut self) {
         self.accepted = None;
     }
 
-    /// EC2 throttled a call that was sent at `sent`: the bucket is empty. `given` is what EC2 was seen to accept since the bucket was full, when
-    /// calls went beyond what the bucket was thought to hold. Answers `false` when an earlier throttled call has said the same.
+    /// Learns from a throttled call that was sent at `sent`: the bucket is empty. `given` is what
+    /// EC2 was seen to accept since the bucket was full, when calls went beyond the estimate.
+    /// Returns `false` when an earlier throttled call has already shown the same.
     pub(super) fn throttled(
         &mut self,
         now: Instant,
@@ -102,7 +108,7 @@ impl Refill {
         rate: Rate,
         given: Option<Given>,
     ) -> bool {
-        // One empty bucket throttles all calls that are under way: that is one lesson, not many.
+        // One empty bucket throttles all calls that are under way: together they are one lesson.
         if self.lesson.is_some_and(|last| sent <= last) {
             return false;
         }
@@ -135,7 +141,7 @@ impl Refill {
     }
 }
 
-/// What EC2 accepted from a bucket that was full at first and empty at last.
+/// The calls that EC2 accepted from a bucket that was full at the beginning and empty at the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given {
     pub(super) calls: u32,
@@ -143,8 +149,10 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// How many times what `rate` would have given: AWS raises capacity and refill alike more often than one of them, and the next lessons correct
-    /// it where only one was raised.
+    /// Returns the ratio of the accepted calls to those that `rate` would have allowed. The
+    /// estimate is raised by this factor as if capacity and refill had both been raised, which AWS
+    /// does more often than raising one of them; the next lessons correct the estimate where only
+    /// one was raised.
     fn times(self, rate: Rate) -> f64 {
         f64::from(self.calls) / (rate.capacity + rate.refill * self.within.as_secs_f64())
     }

@@ -1,7 +1,9 @@
-//! The controller's credentials: fetched from their source when they are about to expire, and when AWS says that they have.
+//! The controller's credentials, fetched from their source when they are about to expire and when
+//! AWS reports that they have.
 //!
-//! The SDK's own cache knows the time of expiry alone. A token that is revoked, or a clock that is wrong, shows only in AWS's answer; then
-//! what is held is forgotten and the source is asked again, so that a rotated token file or secret is found without a restart.
+//! The SDK's own cache knows only the time of expiry. A revoked token or a wrong clock shows only
+//! in AWS's answer. The cached credentials are then dropped and the source is asked again, so that
+//! a rotated token file or secret is found without a restart.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,26 +18,26 @@ use tokio::time::Instant;
 
 use super::error::innermost;
 
-/// Credentials are renewed so long before they expire: a call under way must not outlive them.
+/// How long before their expiry credentials are renewed: a call under way must not outlive them.
 const EARLY: Duration = Duration::from_secs(60);
-/// A source that does not answer by then has failed for this call.
+/// How long a source may take to answer a call for credentials.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Credentials younger than this are not forgotten: the source would give the same again.
+/// Credentials younger than this are not dropped: the source would return the same again.
 const YOUNG: Duration = Duration::from_secs(1);
-/// A source that failed is not asked again for so long while what is held is still good.
+/// How long a source that failed is not asked again while the cached credentials are still good.
 const REST: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The cache of credentials; see the module.
 #[derive(Clone)]
 pub(super) struct Renewing(Arc<Shared>);
 
 struct Shared {
     source: SharedCredentialsProvider,
-    /// What the source is, in words.
+    /// A description of the source.
     from: String,
     clock: SharedTimeSource,
     held: Mutex<Option<Held>>,
-    /// One renewal at a time; who comes meanwhile finds its result.
+    /// Allows one renewal at a time; a caller that comes meanwhile uses its result.
     renewal: tokio::sync::Mutex<()>,
 }
 
@@ -43,18 +45,18 @@ struct Shared {
 struct Held {
     credentials: Credentials,
     since: Instant,
-    /// Not renewed before then.
+    /// No renewal is tried before this time.
     rest: Option<Instant>,
 }
 
 impl fmt::Debug for Renewing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never what is held.
+        // Never the credentials.
         f.debug_tuple("Renewing").field(&self.0.from).finish()
     }
 }
 
-/// Why there are no credentials: from where, and the last cause.
+/// The error that there are no credentials: their source, and the last cause.
 #[derive(Debug)]
 struct Unavailable(String);
 
@@ -67,7 +69,8 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Renewing {
-    /// `from` says in words where `source` gets them; it appears in errors.
+    /// Creates an empty cache of the credentials of `source`. `from` describes the source; it
+    /// appears in errors.
     pub(super) fn new(
         source: SharedCredentialsProvider,
         from: String,
@@ -82,7 +85,8 @@ impl Renewing {
         }))
     }
 
-    /// AWS refused what is held: the next call asks the source. Answers whether that may help.
+    /// Drops credentials that AWS refused, so that the next call asks the source. Returns whether
+    /// that may help.
     pub(super) fn forget(&self) -> bool {
         let mut held = self.held();
         match &*held {
@@ -98,7 +102,7 @@ impl Renewing {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is held, when it is good for longer than `margin`.
+    /// Returns the cached credentials, when they stay valid for longer than `margin`.
     fn good(&self, margin: Duration) -> Option<Held> {
         let until: SystemTime = self.0.clock.now() + margin;
         self.held().clone().filter(|held| {
@@ -175,7 +179,7 @@ mod tests {
     use aws_smithy_async::time::TimeSource;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Gives keys numbered from 1 that last so long; fails while `down`.
+    /// Returns keys numbered from 1 that expire at `lasts`; fails while `down`.
     #[derive(Debug, Default)]
     struct Source {
         asked: AtomicU32,

@@ -1,4 +1,4 @@
-//! What the controller asks EC2 to do, in our words.
+//! The changes that the controller asks of EC2, in the driver's terms.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::timestamp::Timestamp;
 
-/// How an instance is taken off.
+/// How an instance is taken out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerOff {
-    /// Stopped; its volumes stay.
+    /// Stop the instance; its volumes stay.
     Stop,
-    /// Ended for good.
+    /// Terminate the instance for good.
     Terminate,
 }
 
 impl PowerOff {
-    /// The word of metrics and log lines.
+    /// Returns the word in metrics and log lines.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -26,64 +26,66 @@ impl PowerOff {
     }
 }
 
-/// Tags to put on a resource, sorted, so that the same request is the same bytes.
+/// Tags to put on a resource, sorted, so that equal requests have equal bytes.
 pub type Tags = BTreeMap<String, String>;
 
-/// A volume to make. Idempotent by its token: the same token and parameters return the volume that the first call made.
+/// A volume to create. Idempotent by its token: the same token and parameters return the volume
+/// that the first call created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateVolume {
-    /// At most 64 ASCII characters.
+    /// The client token: at most 64 ASCII characters.
     pub client_token: String,
-    /// Its size; EC2 raises it to the snapshot's.
+    /// The size; EC2 raises it to the snapshot's.
     pub size: GiB,
-    /// Its type (`gp3`).
+    /// The volume type (`gp3`).
     pub kind: String,
     /// The zone by name. EC2 refuses a name and an id together.
     pub zone: Option<String>,
     /// The zone by id.
     pub zone_id: Option<String>,
-    /// The Outpost to make it on.
+    /// The Outpost to create the volume on.
     pub outpost_arn: Option<String>,
-    /// Whether to encrypt it; `None` leaves it to the snapshot and to the account's default.
+    /// Whether to encrypt the volume; `None` leaves that to the snapshot and to the account's
+    /// default.
     pub encrypted: Option<bool>,
-    /// The key to encrypt it with.
+    /// The key to encrypt the volume with.
     pub kms_key_id: Option<String>,
     /// Provisioned IOPS.
     pub iops: Option<u32>,
     /// Provisioned throughput in MiB/s.
     pub throughput: Option<u32>,
-    /// The snapshot to fill it from.
+    /// The snapshot whose data the volume gets.
     pub snapshot: Option<SnapshotId>,
-    /// MiB/s at which it is filled from the snapshot.
+    /// The rate in MiB/s at which the volume is filled from the snapshot.
     pub initialization_rate: Option<u32>,
-    /// Whether several instances may attach it.
+    /// Whether several instances may attach the volume.
     pub multi_attach: bool,
-    /// Its tags.
+    /// The volume's tags.
     pub tags: Tags,
 }
 
 /// A copy of a volume, in the zone of its source. Idempotent by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyVolume {
-    /// At most 64 ASCII characters.
+    /// The client token: at most 64 ASCII characters.
     pub client_token: String,
-    /// What to copy.
+    /// The volume to copy.
     pub source: VolumeId,
-    /// Its size, at least the source's.
+    /// The size, at least the source's.
     pub size: GiB,
-    /// Its type.
+    /// The volume type.
     pub kind: String,
     /// Provisioned IOPS.
     pub iops: Option<u32>,
     /// Provisioned throughput in MiB/s.
     pub throughput: Option<u32>,
-    /// Whether several instances may attach it.
+    /// Whether several instances may attach the copy.
     pub multi_attach: bool,
-    /// Its tags.
+    /// The copy's tags.
     pub tags: Tags,
 }
 
-/// A change of a volume; `None` leaves as it is.
+/// A change of a volume; a field that is `None` stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyVolume {
     /// The volume.
@@ -98,16 +100,16 @@ pub struct ModifyVolume {
     pub throughput: Option<u32>,
 }
 
-/// A snapshot to take. EC2 has no token for it: sent twice, it makes two.
+/// A snapshot to take. EC2 has no client token for it: a request that is sent twice makes two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateSnapshot {
-    /// What to take it of.
+    /// The volume to take the snapshot of.
     pub volume: VolumeId,
-    /// ASCII text.
+    /// A description in ASCII.
     pub description: String,
-    /// The Outpost to keep it on.
+    /// The Outpost to keep the snapshot on.
     pub outpost_arn: Option<String>,
-    /// Its tags.
+    /// The snapshot's tags.
     pub tags: Tags,
 }
 
@@ -118,15 +120,15 @@ pub struct LockSnapshot {
     pub snapshot: SnapshotId,
     /// `governance` or `compliance`.
     pub mode: String,
-    /// Days; excludes `expires`.
+    /// The duration in days; excludes `expires`.
     pub duration_days: Option<u32>,
-    /// When it ends; excludes `duration_days`.
+    /// When the lock ends; excludes `duration_days`.
     pub expires: Option<Timestamp>,
-    /// Hours during which a compliance lock can still be taken back.
+    /// Hours during which a compliance lock can still be lifted.
     pub cool_off_hours: Option<u32>,
 }
 
-/// Where and of what type a volume would be, to learn the most IOPS that EC2 grants there.
+/// The place and type of a possible volume, to find the most IOPS that EC2 grants there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IopsQuestion {
     /// The type.
@@ -137,14 +139,14 @@ pub struct IopsQuestion {
     pub zone_id: Option<String>,
     /// The Outpost.
     pub outpost_arn: Option<String>,
-    /// Tags as a real volume would have them: IAM policies may require some.
+    /// Tags as a real volume would have them, because IAM policies may require some.
     pub tags: Tags,
 }
 
 /// The answer to an [`IopsQuestion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxIops {
-    /// At most so many.
+    /// At most this many.
     AtMost(u32),
     /// The type has no IOPS parameter.
     NotSettable,
@@ -155,50 +157,51 @@ pub enum MaxIops {
 /// Whether a detach is forced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// The guest must have released the device.
+    /// The detach waits until the guest has released the device.
     No,
-    /// Even if the guest still writes: data may be lost.
+    /// The detach does not wait, even if the guest still writes: data may be lost.
     Yes,
 }
 
-/// The tags by which volumes are known as a cluster's own: one that must be there, and one with its value.
+/// The tags that mark volumes as a cluster's own: one key that must be present, and one tag with
+/// its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnTags {
     /// The key that every volume of this driver bears.
     pub key: &'static str,
-    /// The tag that tells whose it is.
+    /// The tag that names the owner.
     pub owner: (String, String),
 }
 
 impl OwnTags {
-    /// Whether something bears them.
+    /// Returns whether these tags hold both.
     pub fn are_on(&self, tags: &Tags) -> bool {
         tags.contains_key(self.key) && tags.get(&self.owner.0) == Some(&self.owner.1)
     }
 }
 
-/// Which page of a listing.
+/// Selects one page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
-    /// At most so many entries; EC2 takes 5 or more.
+    /// The most entries; EC2 takes 5 or more.
     pub max: Option<u32>,
-    /// Where the page before ended.
+    /// The token of this page, from the page before it; `None` for the first page.
     pub token: Option<String>,
-    /// Snapshots of this volume only.
+    /// The volume whose snapshots are listed; `None` for all.
     pub volume: Option<VolumeId>,
 }
 
 /// A page of a listing.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// The entries; may be empty though a next page exists.
+    /// The entries; may be empty although a next page exists.
     pub entries: Vec<T>,
-    /// Where the next page begins.
+    /// The token of the next page.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// EC2 says that there is no next page by no token, or by an empty one.
+    /// Creates a page. EC2 marks the last page by a missing or an empty token.
     pub(super) fn new(entries: Vec<T>, next: Option<&str>) -> Self {
         Self {
             entries,

@@ -1,22 +1,26 @@
-//! When a failed call is made again. The SDK sends once; this is the only place that sends again.
+//! Decides when a failed call is sent again. The SDK sends once; this is the only place that
+//! repeats a call.
 //!
-//! A read is made again, a change only when it is certain that nothing happened (throttled, never sent) or when sending it twice has the effect
-//! of once (a client token, tags, a deletion). Everything else goes back to the caller, who looks first.
+//! A read is repeated. A change is repeated only when it certainly had no effect (throttled, never
+//! sent) or when sending it twice has the effect of sending it once (a client token, tags, a
+//! deletion). Every other failure goes back to the caller, who looks first.
 
 use std::time::Duration;
 
 use super::code::Ec2ErrorKind as Kind;
 use super::error::{Ec2Error, Sent};
 
-/// After so many attempts a failure other than throttling is handed back: the caller's own retry is the better judge then.
+/// The attempts after which a failure other than throttling is returned: the caller's own retry
+/// then decides better.
 const ATTEMPTS: u32 = 4;
 
-/// How long to wait before attempt `made + 1`, or `None` when the error goes back to the caller.
+/// Returns how long to wait before attempt `made + 1`, or `None` when the error goes back to the
+/// caller.
 ///
 /// `fraction` is a random number in 0..1.
 pub(super) fn pause(error: &Ec2Error, made: u32, fraction: f64) -> Option<Duration> {
     let again = match error.kind {
-        // For as long as the caller waits: the call keeps its place in the queue.
+        // Repeated for as long as the caller waits; the call keeps its place in the queue.
         Kind::Throttled => true,
         Kind::Unreachable | Kind::TagConflict => made < ATTEMPTS,
         Kind::ServerError | Kind::NoAnswer | Kind::Unreadable => {
@@ -27,7 +31,7 @@ pub(super) fn pause(error: &Ec2Error, made: u32, fraction: f64) -> Option<Durati
     again.then(|| backoff(made, fraction))
 }
 
-/// Half to all of 100 ms, doubled for each attempt made, at most 5 s.
+/// Returns between half and all of 100 ms, doubled for each further attempt, at most 5 s.
 pub(super) fn backoff(made: u32, fraction: f64) -> Duration {
     let most = (0.1 * f64::from(1u32 << made.saturating_sub(1).min(10))).min(5.0);
     Duration::from_secs_f64(most * (0.5 + fraction / 2.0))

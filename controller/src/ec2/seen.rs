@@ -1,20 +1,21 @@
-//! What one fresh look at EC2 says about one resource.
+//! The result of one look at one resource in EC2.
 
 use super::error::Ec2Error;
 
-/// Three answers, never two: that a look failed says nothing about the resource.
+/// A look has three results, never two: a failed look says nothing about the resource.
 #[derive(Clone, Debug)]
 pub enum Seen<T> {
-    /// EC2 showed it.
+    /// EC2 showed the resource.
     Present(T),
-    /// A complete answer of EC2 did not hold it. A resource made seconds ago may be absent for a while: reads lag behind writes.
+    /// A complete answer of EC2 did not hold the resource. A resource that was made seconds ago may
+    /// be absent for a while, because reads lag behind writes.
     Absent,
     /// No complete answer came.
     Unknown(Ec2Error),
 }
 
 impl<T> Seen<T> {
-    /// The resource, when it was shown.
+    /// Returns the resource, when it was shown.
     pub fn present(&self) -> Option<&T> {
         match self {
             Self::Present(value) => Some(value),
@@ -22,10 +23,10 @@ impl<T> Seen<T> {
         }
     }
 
-    /// `Some` when shown, `None` when absent.
+    /// Returns `Some` when the resource was shown and `None` when it is absent.
     ///
     /// # Errors
-    /// Why nothing is known.
+    /// The reason why nothing is known.
     pub fn known(self) -> Result<Option<T>, Ec2Error> {
         match self {
             Self::Present(value) => Ok(Some(value)),

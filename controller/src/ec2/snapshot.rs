@@ -12,40 +12,41 @@ use super::timestamp::Timestamp;
 /// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its id, the CSI snapshot handle.
+    /// The snapshot's id, which is the CSI snapshot handle.
     pub id: SnapshotId,
-    /// How far it is.
+    /// The state.
     pub state: SnapshotState,
-    /// What EC2 says about a failure.
+    /// EC2's text about a failure.
     pub message: Option<String>,
-    /// The volume that it was taken of; `None` for copied snapshots, which name a volume that never was.
+    /// The volume that the snapshot was taken of; `None` for copied snapshots, whose answer names a
+    /// volume that never existed.
     pub volume: Option<VolumeId>,
     /// The size of that volume, and the least size of a volume made from it.
     pub size: GiB,
-    /// The point in time that it holds.
+    /// When the snapshot was started: the point in time of its content.
     pub started: Option<Timestamp>,
     /// Progress as EC2 writes it (`99%`); empty at first.
     pub progress: String,
-    /// Whether it is encrypted.
+    /// Whether the snapshot is encrypted.
     pub encrypted: bool,
-    /// The ARN of the Outpost that it is on.
+    /// The ARN of the Outpost that the snapshot is on.
     pub outpost_arn: Option<String>,
-    /// Its tags.
+    /// The snapshot's tags.
     pub tags: BTreeMap<String, String>,
 }
 
 /// The states of a snapshot (EC2 API reference, `Snapshot`, `status`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotState {
-    /// Being written; it can not be restored from yet.
+    /// Being written; no volume can be restored from it yet.
     Pending,
     /// Ready.
     Completed,
-    /// Failed for ever.
+    /// Failed permanently.
     Error,
     /// In the Recycle Bin.
     Recoverable,
-    /// Coming back from the archive.
+    /// Being restored from the archive.
     Recovering,
     /// A state that this version does not know.
     Other(String),

@@ -1,4 +1,5 @@
-//! Asking by id where EC2 fails the whole call for one id: the bad ones are named or found by halving, the rest is asked again.
+//! Reads by id where EC2 fails the whole call for one bad id. Bad ids are found in the error
+//! message or by halving; the rest is asked for again.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,13 +12,14 @@ use super::seen::Seen;
 use super::zones::Zones;
 use crate::remembered::Remembered;
 
-/// An id that EC2 did not know is asked for apart from the others for so long: it is made or deleted
-/// meanwhile, or nobody asks for it any more.
+/// How long an id that EC2 did not know is asked for separately from the others. Meanwhile the
+/// resource is made or deleted, or nobody asks for it any more.
 const APART: Duration = Duration::from_secs(60);
-/// Calls that one look makes, beside its first, to find out whose zone fails.
+/// The most calls that one look makes, beside its first, to find the ids whose zone fails.
 const MOST_HALVES: usize = 8;
 
-/// The ids of one kind of resource: which zone each is in, and which EC2 did not know lately.
+/// What is known about the ids of one kind of resource: the zone of each, and which ids EC2 did not
+/// know lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ById {
     pub(super) zones: Zones,
@@ -25,7 +27,7 @@ pub(super) struct ById {
 }
 
 impl ById {
-    /// With zones that are learned elsewhere, too.
+    /// Creates an empty table that shares `zones`, which is also filled elsewhere.
     pub(super) fn new(zones: Zones) -> Self {
         Self {
             zones,
@@ -33,10 +35,11 @@ impl ById {
         }
     }
 
-    /// Asks for all keys and answers for each.
+    /// Asks for all keys. Returns an answer for each.
     ///
-    /// A key is absent when a call for it alone, or a message that names it, says "not found", or when an answer that was asked for it lacks it.
-    /// Keys that were absent lately share a call of their own, so that they do not fail the others' call again.
+    /// A key is absent when a call for it alone, or an error message that names it, reports "not
+    /// found", or when the answer of a call that asked for it lacks it. Keys that were absent
+    /// lately share a separate call, so that they do not fail the call of the others again.
     pub(super) async fn ask<K, V, F>(
         &self,
         keys: &[K],
@@ -51,7 +54,7 @@ impl ById {
             .iter()
             .cloned()
             .partition(|key| self.unknown.get(&key.to_string()).is_some());
-        // In zones that are not known, the ids of one that fails may fail the call of all.
+        // Where zones are not known, ids of a failing zone may fail the call for all ids.
         let halves = match together.iter().all(|key| self.zones.of(key).is_some()) {
             true => 0,
             false => MOST_HALVES,
@@ -121,7 +124,7 @@ where
                         .map(|key| (key, Seen::Unknown(error.clone()))),
                 );
                 if error.kind != Ec2ErrorKind::ServerError {
-                    // What fails one call fails the next: the rest is not asked.
+                    // Such an error fails the next call too, so the rest is not asked for.
                     for key in batches.drain(..).flatten() {
                         answers.insert(key, Seen::Unknown(error.clone()));
                     }
@@ -148,7 +151,8 @@ fn halved<K>(mut batch: Vec<K>) -> [Vec<K>; 2] {
     [right, batch]
 }
 
-/// Whether the message holds the id as a whole word: one id may begin another (`vol-1a2b3c4d`).
+/// Returns whether the message holds the id as a whole word: one id may be the beginning of another
+/// (`vol-1a2b3c4d`).
 fn names(message: &str, id: &str) -> bool {
     message.match_indices(id).any(|(start, _)| {
         message[start + id.len()..]
@@ -270,7 +274,7 @@ mod tests {
             calls.take()
         };
         assert_eq!(look().await, 2);
-        // One call for the two, one for the one.
+        // One call for the two known ids, one for the unknown id.
         assert_eq!(look().await, 2);
         tokio::time::advance(APART).await;
         assert_eq!(look().await, 2);

@@ -1,4 +1,4 @@
-//! Volume status: health, and how far a volume made from a snapshot is filled.
+//! Volume status: health, and how much of its source's data a volume has.
 
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::VolumeId;
@@ -10,9 +10,9 @@ use super::read::{self, Incomplete};
 pub struct VolumeStatus {
     /// The volume.
     pub volume: VolumeId,
-    /// Its health.
+    /// The volume's health.
     pub health: Health,
-    /// How far its data has come from its source.
+    /// How much of its source's data the volume has.
     pub initialization: Initialization,
     /// Each check by name and result (`io-enabled`, `passed`).
     pub details: Vec<(String, String)>,
@@ -33,16 +33,16 @@ pub enum Health {
     Other(String),
 }
 
-/// Whether all data is on the volume, or still fetched at first touch.
+/// Whether all data is on the volume, or is still fetched on first access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Initialization {
-    /// Everything is there; also for a volume without a source.
+    /// All data is on the volume; also for a volume without a source.
     Complete,
-    /// Data is still coming.
+    /// Data is still being fetched.
     Running {
-        /// Percent, when EC2 says.
+        /// Percent, when EC2 reports it.
         progress: Option<i64>,
-        /// Seconds until it is there, when EC2 says.
+        /// Seconds until all data is on the volume, when EC2 reports them.
         seconds_left: Option<i64>,
     },
 }
@@ -73,7 +73,7 @@ impl VolumeStatus {
             initialization: if running {
                 Initialization::Running {
                     progress: progress.and_then(|p| p.progress()),
-                    // EC2 answers 0 while it does not know.
+                    // EC2 reports 0 while it does not know.
                     seconds_left: progress
                         .and_then(|p| p.estimated_time_to_complete_in_seconds())
                         .filter(|s| *s > 0),

@@ -1,4 +1,5 @@
-//! What the EC2 layer takes from outside, so that a test can hand in its own: HTTP, wall clock, randomness, settings.
+//! What the EC2 layer takes from outside, so that a test can supply its own: HTTP, wall clock,
+//! randomness, settings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,37 +18,38 @@ use crate::metrics::Metrics;
 /// Settings of the EC2 layer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The Region; `None` asks the SDK's chain (environment, profile, instance metadata).
+    /// The Region; `None` uses the SDK's chain (environment, profile, instance metadata).
     pub region: Option<String>,
-    /// The Region by the node's label, where nothing else but instance metadata names one.
+    /// The Region of the node's label, used where nothing else but instance metadata names one.
     pub region_of_node: Option<String>,
-    /// A file of certificate authorities, instead of the system's (PEM).
+    /// A file of certificate authorities (PEM), which replaces the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// EC2's endpoint; `None` is the Region's own.
+    /// EC2's endpoint; `None` for the Region's own.
     pub ec2_endpoint: Option<String>,
-    /// STS's endpoint; `None` is the Region's own.
+    /// STS's endpoint; `None` for the Region's own.
     pub sts_endpoint: Option<String>,
-    /// Where the credentials come from, in words, for errors.
+    /// Where the credentials come from, as text for errors.
     pub credentials_from: String,
-    /// Whether the AWS profile files are read; without one that can be read, looking for them costs time and warnings.
+    /// Whether the AWS profile files are read; looking for files that cannot be read costs time and
+    /// causes warnings.
     pub profile_files: bool,
-    /// What `AWS_EXECUTION_ENV` would say: `aws-ebs-csi-driver-v1.2.3[-extra]`.
+    /// The value that `AWS_EXECUTION_ENV` would have: `aws-ebs-csi-driver-v1.2.3[-extra]`.
     pub execution_environment: String,
-    /// Buckets that are not taken to be the documented ones at first.
+    /// Initial rates of buckets that differ from the documented ones.
     pub rates: BTreeMap<Action, Rate>,
-    /// What is never exceeded, whatever EC2 accepts.
+    /// Rates that are never exceeded, whatever EC2 accepts.
     pub max_rates: BTreeMap<Action, Rate>,
-    /// The most calls of one action that are under way at once.
+    /// The most calls of one action that may be under way at once.
     pub calls_in_flight: usize,
-    /// How long a connection may take to be made.
+    /// How long establishing a connection may take.
     pub connect_timeout: Duration,
     /// How long one call may take, from the connection to the end of its answer.
     pub call_timeout: Duration,
-    /// How long a caller that names no deadline waits.
+    /// How long a caller without a deadline waits.
     pub patience: Duration,
-    /// Seed of the jitter.
+    /// The seed of the jitter.
     pub seed: u64,
-    /// A mistake put in by a test; no configuration reaches it.
+    /// A bug that a test switched on; no configuration reaches this field.
     #[doc(hidden)]
     pub known_bug: Option<KnownBug>,
 }
@@ -76,13 +78,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is taken for the action's bucket at first.
+    /// Returns the initial rate of the action's bucket.
     pub(super) fn rate(&self, action: Action) -> Rate {
         let rate = self.rates.get(&action).copied();
         rate.unwrap_or_else(|| action.documented_rate())
     }
 
-    /// How far that may rise. Reads do not learn upwards unless a ceiling is given for them: half of their first refill is enough, and the rest is for other clients of the account.
+    /// Returns how far the rate may rise. The rates of reads do not rise unless a ceiling is given
+    /// for them: half of their first refill is enough, and the rest is for other clients of the
+    /// account.
     pub(super) fn ceiling(&self, action: Action) -> Ceiling {
         match self.max_rates.get(&action) {
             Some(rate) => Ceiling::Rate(*rate),
@@ -95,13 +99,14 @@ impl Settings {
 /// The outside world. Time spans and instants come from `tokio::time`, which a test can pause.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// Sends HTTP requests; `None` is the SDK's own client.
+    /// Sends HTTP requests; `None` for the SDK's own client.
     pub http: Option<SharedHttpClient>,
-    /// The credentials; `None` is the SDK's chain (environment, profile, web identity, container, instance metadata).
+    /// The credentials; `None` for the SDK's chain (environment, profile, web identity, container,
+    /// instance metadata).
     pub credentials: Option<SharedCredentialsProvider>,
     /// The wall clock, for signatures and ages.
     pub clock: SharedTimeSource,
-    /// Where calls are counted.
+    /// The metrics that count calls.
     pub metrics: Arc<Metrics>,
 }
 

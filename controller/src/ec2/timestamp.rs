@@ -1,4 +1,4 @@
-//! A point of wall-clock time as EC2 states it.
+//! A point of wall-clock time as EC2 reports it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// How long ago this was at `now`; zero for a time that has not come yet.
+    /// Returns how long ago this was at `now`; zero for a time in the future.
     #[must_use]
     pub fn age(self, now: SystemTime) -> Duration {
         now.duration_since(UNIX_EPOCH)
@@ -27,7 +27,7 @@ impl Timestamp {
             ))
     }
 
-    /// Reads RFC 3339 (`2026-09-25T19:46:13.000Z`).
+    /// Parses RFC 3339 (`2026-09-25T19:46:13.000Z`).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         DateTime::from_str(text, Format::DateTimeWithOffset)
@@ -57,7 +57,7 @@ impl From<SystemTime> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only years beyond 9999 cannot be written; EC2 states none.
+        // Only years beyond 9999 cannot be formatted; EC2 reports none.
         match self.to_sdk().fmt(Format::DateTime) {
             Ok(text) => f.write_str(&text),
             Err(_) => write!(f, "{}s since 1970", self.seconds),

@@ -1,4 +1,5 @@
-//! What the wire showed of one call: where it went, and EC2's id of it. For the log and for errors.
+//! What the HTTP exchange of one call showed, for the log and for errors: the endpoint, and EC2's
+//! id of the request.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-/// What is known of one call.
+/// What the HTTP exchange of one call showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// `https://ec2.us-east-1.amazonaws.com`: scheme, host and port, never a credential.
@@ -25,7 +26,7 @@ tokio::task_local! {
     static TRAIL: Arc<Mutex<Seen>>;
 }
 
-/// Runs one call of the SDK; answers what it answers, and its trail.
+/// Runs one call of the SDK. Returns its result and its trail.
 pub(super) async fn follow<T>(send: impl Future<Output = T>) -> (T, Seen) {
     let trail = Arc::new(Mutex::new(Seen::default()));
     let answer = TRAIL.scope(Arc::clone(&trail), send).await;
@@ -33,19 +34,19 @@ pub(super) async fn follow<T>(send: impl Future<Output = T>) -> (T, Seen) {
     (answer, seen)
 }
 
-/// EC2's id of a request: a header of every answer.
+/// Returns EC2's id of a request, a header of every answer.
 pub(super) fn request_id(response: &HttpResponse) -> Option<&str> {
     ["x-amzn-requestid", "x-amz-request-id"]
         .iter()
         .find_map(|header| response.headers().get(header))
 }
 
-/// Leaves the trail. An interceptor of every EC2 client here.
+/// The interceptor that records the trail, in every EC2 client of the controller.
 #[derive(Debug)]
 pub(super) struct LeaveTrail;
 
 fn note(note: impl FnOnce(&mut Seen)) {
-    // A call that nobody follows leaves none.
+    // Outside of `follow` there is no trail, so nothing is recorded.
     let _ = TRAIL.try_with(|trail| note(&mut trail.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
@@ -75,7 +76,8 @@ impl Intercept for LeaveTrail {
     }
 }
 
-/// Scheme, host and port. What stands before an `@` may be a password.
+/// Returns scheme, host and port of a URI. The part before an `@` is left out: it may be a
+/// password.
 pub(super) fn address(uri: &str) -> Option<String> {
     let (scheme, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

@@ -1,7 +1,8 @@
-//! A change that waits for its turn before what it depends on is read.
+//! A change that waits for its turn before it reads the facts that it depends on.
 //!
-//! While a queue is long, what is read on arrival is old when the change is sent, and each arrival costs a Describe call of its own. Read when the
-//! turn is near it is fresh, and those whose turns follow each other share a call.
+//! While a queue is long, facts that are read on arrival are old when the change is sent, and each
+//! arrival costs a Describe call of its own. Facts that are read when the turn is near are fresh,
+//! and changes whose turns follow each other share a call.
 
 use std::sync::Arc;
 
@@ -15,12 +16,15 @@ use super::lane::NEAR;
 use super::seen::Seen;
 use super::volume::Volume;
 
-/// Whoever waits in a long queue looks once on arrival, within this part of the time that is expected: there may be nothing to wait for.
+/// The part of the expected wait within which a caller in a long queue looks once: there may be
+/// nothing to wait for.
 const EARLY_PART: f64 = 0.1;
 
 impl Ec2 {
-    /// The same, at a place in the queue of `action`, when the turn is near: what is looked at through it comes by then, or later, and the change is
-    /// sent from that place. Where a look on arrival is `settled`, nothing is waited for.
+    /// Waits in the queue of `action` until the turn is near, and returns a clone that holds the
+    /// place. Looks through the clone are answered by the time of the turn or later, and the change
+    /// is sent from that place. Does not wait where a look on arrival is `settled`; the clone then
+    /// holds no place.
     ///
     /// # Errors
     /// [`Deadline`](super::Ec2ErrorKind::Deadline) when the turn does not come near in time.
@@ -46,7 +50,7 @@ impl Ec2 {
         Ok(in_line)
     }
 
-    /// The same, for looks whose answers are needed only then.
+    /// Returns a clone whose looks are needed only at `answers`.
     fn needing(&self, answers: Instant) -> Self {
         let mut needing = self.clone();
         needing.answers_by = Some(answers);

@@ -1,40 +1,42 @@
-//! How long a kind of change takes at EC2: learned from the latest that ended.
+//! How long a kind of change takes at EC2, learned from the latest changes that ended.
 //!
-//! A poll that comes before a change can have ended is wasted, and one that comes long after makes somebody wait. What was seen to end tells when
-//! the next is likely to; little is taken for granted, so that a kind that became faster or slower is noticed.
+//! A poll before a change can have ended is wasted, and one long after makes a caller wait. The
+//! durations of ended changes show when the next change is likely to end. A small prior and wide
+//! spans keep the estimate open, so that a kind that became faster or slower is noticed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// So many of the latest count.
+/// How many of the latest changes count.
 const REMEMBERED: usize = 48;
-/// What lasted a second may last so much less or more the next time, as a part of it.
+/// How much less or more time the next change of the kind may take, as a part of the measured time.
 const SPREAD: f64 = 0.1;
-/// When nothing is known, half of what has not ended at some age ends before that age, and this, in seconds, has passed again. It counts as much
-/// as one change that was seen.
+/// The prior, in seconds: of the changes that still run at some age, half end within a further time
+/// of that age plus this constant. The prior counts as much as one observed change.
 const YOUNG: f64 = 0.1;
-/// Nobody is asked about again before so much of the time that they have waited has passed: late by a fiftieth is not late.
+/// The part of the time since the start of a watch that must pass between polls: a delay of a
+/// fiftieth is not noticed.
 const FINEST: f64 = 0.02;
-/// Of the time that they had waited before, for their turn, this much has to pass as well.
+/// The part of the time spent waiting for a turn before the watch that must pass as well.
 const FINEST_AFTER_QUEUE: f64 = 0.06;
-/// But after this, in seconds, however long they have waited.
+/// The longest such pause in seconds, however long the caller has waited.
 const SLOWEST: f64 = 3.0;
 
-/// What a volume is watched for. Each takes EC2 a time of its own.
+/// The change that a volume is watched for. EC2 takes a different time for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// Until it is available.
+    /// Until the volume is available.
     Creation,
-    /// Until it is attached.
+    /// Until the volume is attached.
     Attachment,
-    /// Until it is detached.
+    /// Until the volume is detached.
     Detachment,
-    /// Until a read shows what was done to it already.
+    /// Until reads show a change that was already made.
     Showing,
 }
 
-/// The durations of each change of a volume.
+/// The durations of each kind of change of a volume.
 #[derive(Debug, Default)]
 pub(super) struct Changes([Arc<Usual>; 4]);
 
@@ -54,7 +56,7 @@ impl Changes {
 #[derive(Debug, Default)]
 pub(super) struct Usual(Mutex<VecDeque<Span>>);
 
-/// When a change may end, in seconds since it was asked for.
+/// When a change may end, in seconds since its request.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     least: f64,
@@ -62,7 +64,8 @@ struct Span {
 }
 
 impl Usual {
-    /// A change had not ended `running` after it was asked for, and had `ended` after it was.
+    /// Notes a change that a poll at the age `running` found unfinished and a poll at the age
+    /// `ended` found finished.
     pub(super) fn ended(&self, running: Duration, ended: Duration) {
         let (running, ended) = (running.as_secs_f64(), ended.as_secs_f64());
         let middle = f64::midpoint(running, ended.max(running));
@@ -77,15 +80,17 @@ impl Usual {
         });
     }
 
-    /// How late, in seconds, a poll at the age `to` is expected to find the end of a change that a poll at the age `from` found running, for
-    /// somebody who had `waited` before it began.
+    /// Returns how late, in seconds, a poll at the age `to` is expected to find the end of a change
+    /// that a poll at the age `from` found running. `waited` is how long the caller had waited
+    /// before the change began.
     pub(super) fn lateness(&self, waited: Duration, from: Duration, to: Duration) -> f64 {
         let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
         let finest = from * FINEST + waited.as_secs_f64() * FINEST_AFTER_QUEUE;
         if to - from < finest.min(SLOWEST) {
             return 0.0;
         }
-        // The part `young / (age + YOUNG)` goes on beyond an age: the part that has ended, integrated.
+        // The part `young / (age + YOUNG)` of the changes outlasts an age. This is the integral of
+        // the part that has ended.
         let young = from + YOUNG;
         let mut late = (to - from) - young * ((to + YOUNG) / young).ln();
         let mut all = 1.0;
@@ -127,7 +132,7 @@ mod tests {
         usual
     }
 
-    /// When a poll is worth it, after one at `from`.
+    /// Returns when the next poll is worth it, after one at `from`.
     fn next(usual: &Usual, from: u64) -> u64 {
         (from..)
             .find(|to| usual.lateness(ms(0), ms(from), ms(*to)) >= 0.01)
@@ -137,7 +142,7 @@ mod tests {
     #[test]
     fn polls_come_when_the_end_is_likely_and_not_before() {
         let usual = that_took((0..40).map(|n| 2000 + n * 5));
-        // Rarely before, densely while they end.
+        // Polls are rare before the changes end, and dense while they end.
         assert!(next(&usual, 0) > 600, "{}", next(&usual, 0));
         assert!(next(&usual, 1000) > 1500, "{}", next(&usual, 1000));
         let gap = next(&usual, 2050) - 2050;
@@ -190,7 +195,7 @@ mod tests {
                 usual.lateness(ms(0), ms(from), ms(from + to + more)),
             );
             prop_assert!(first >= -1e-12 && second >= first - 1e-12, "{first} {second}");
-            // Nobody is later than the time since the last poll.
+            // No end is found later than the time since the last poll.
             prop_assert!(first <= to as f64 / 1e3 + 1e-9);
         }
     }

@@ -12,44 +12,44 @@ use super::timestamp::Timestamp;
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// Its id, the CSI volume handle.
+    /// The volume's id, which is the CSI volume handle.
     pub id: VolumeId,
-    /// Where it is in its life.
+    /// The state.
     pub state: VolumeState,
-    /// Its size.
+    /// The size.
     pub size: GiB,
-    /// Its type as EC2 writes it (`gp3`); empty when EC2 did not say.
+    /// The type as EC2 writes it (`gp3`); empty when EC2 did not report it.
     pub kind: String,
-    /// The name of its zone; empty when EC2 did not say.
+    /// The name of the volume's zone; empty when EC2 did not report it.
     pub zone: String,
-    /// The id of its zone (`use1-az6`).
+    /// The id of the volume's zone (`use1-az6`).
     pub zone_id: Option<String>,
-    /// The ARN of the Outpost that it is on.
+    /// The ARN of the volume's Outpost.
     pub outpost_arn: Option<String>,
     /// Provisioned or baseline IOPS, for types that have them.
     pub iops: Option<u32>,
     /// Provisioned throughput in MiB/s, for types that have it.
     pub throughput: Option<u32>,
-    /// Whether it is encrypted.
+    /// Whether the volume is encrypted.
     pub encrypted: bool,
-    /// The ARN of its key.
+    /// The ARN of the encryption key.
     pub kms_key_id: Option<String>,
-    /// The snapshot that it was made from.
+    /// The snapshot that the volume was made from.
     pub snapshot: Option<SnapshotId>,
-    /// The volume that it was copied from.
+    /// The volume that this one was copied from.
     pub source_volume: Option<VolumeId>,
-    /// Whether several instances may attach it.
+    /// Whether several instances may attach the volume.
     pub multi_attach: bool,
-    /// When it was made.
+    /// When the volume was made.
     pub created: Option<Timestamp>,
-    /// Its attachments. Usually none or one; up to 16 with multi-attach.
+    /// The attachments: usually none or one, up to 16 with multi-attach.
     pub attachments: Vec<Attachment>,
-    /// Its tags.
+    /// The tags.
     pub tags: BTreeMap<String, String>,
 }
 
 impl Volume {
-    /// The attachment to this instance.
+    /// Returns the attachment to this instance.
     pub fn attachment(&self, instance: &InstanceId) -> Option<&Attachment> {
         self.attachments
             .iter()
@@ -64,13 +64,13 @@ pub enum VolumeState {
     Creating,
     /// Ready, attached to nothing.
     Available,
-    /// Attached, or on its way to or from an instance.
+    /// Attached, attaching or detaching.
     InUse,
     /// Being deleted.
     Deleting,
     /// Deleted.
     Deleted,
-    /// Making it failed.
+    /// The creation failed.
     Error,
     /// A state that this version does not know.
     Other(String),
@@ -79,15 +79,15 @@ pub enum VolumeState {
 /// The states of an attachment (EC2 API reference, `VolumeAttachment`, `status`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachmentState {
-    /// On its way to the instance.
+    /// Being attached.
     Attaching,
-    /// At the instance.
+    /// Attached.
     Attached,
-    /// On its way off.
+    /// Being detached.
     Detaching,
-    /// Off; shown for moments only, then the attachment is gone.
+    /// Detached; shown only briefly, then the attachment is absent.
     Detached,
-    /// A detach was asked for and the guest still holds the device.
+    /// A detach was requested and the guest still holds the device.
     Busy,
     /// A state that this version does not know.
     Other(String),
@@ -98,11 +98,11 @@ pub enum AttachmentState {
 pub struct Attachment {
     /// The instance; `None` for attachments to other AWS resources.
     pub instance: Option<InstanceId>,
-    /// What holds it, as EC2 writes it: the instance id or the ARN of another resource.
+    /// The holder as EC2 writes it: the instance id or the ARN of another resource.
     pub holder: String,
-    /// Where it is.
+    /// The state.
     pub state: AttachmentState,
-    /// The device name that EC2 was told (`/dev/xvdba`); empty when EC2 did not say.
+    /// The device name that EC2 was given (`/dev/xvdba`); empty when EC2 did not report it.
     pub device: String,
     /// When the attach was accepted.
     pub attached: Option<Timestamp>,
@@ -137,7 +137,8 @@ impl AttachmentState {
     }
 }
 
-/// The fields of `Volume` and of CreateVolume's answer have the same names but no type in common.
+/// The fields of `Volume` and of CreateVolume's answer have the same names, but the types have no
+/// trait in common.
 macro_rules! read_volume {
     ($given:expr) => {{
         let given = $given;

@@ -7,17 +7,17 @@ use super::read::{self, Incomplete};
 /// A zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Its name in this account (`us-east-1a`).
+    /// The zone's name in this account (`us-east-1a`).
     pub name: String,
-    /// Its id, the same in all accounts (`use1-az6`).
+    /// The zone's id, the same in all accounts (`use1-az6`).
     pub id: String,
-    /// What it is.
+    /// The kind.
     pub kind: ZoneKind,
-    /// Whether EC2 says that it works normally.
+    /// Whether EC2 reports that the zone works normally.
     pub available: bool,
 }
 
-/// What a zone is.
+/// The kind of a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneKind {
     /// An availability zone.

@@ -1,4 +1,5 @@
-//! Which zone each resource is in, as EC2 showed it: what is read together should not fail together with another zone.
+//! The zone of each resource, as EC2 showed it. Resources of different zones are read apart, so
+//! that one zone's failure does not fail reads of another.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -6,20 +7,21 @@ use std::time::Duration;
 
 use crate::remembered::Remembered;
 
-/// Neither a volume nor an instance changes its zone; those that nobody asks for are forgotten.
+/// How long a zone is remembered. Neither a volume nor an instance changes its zone; the time limit
+/// drops resources that nobody asks for.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
-/// Zones by id. Forgetting one costs a call that is shared with other zones.
+/// The zones by id. Forgetting a zone costs a call that is shared with other zones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Zones(Remembered<Arc<str>>);
 
 impl Zones {
-    /// The zone, when it was learned.
+    /// Returns the zone, when it is known.
     pub(super) fn of(&self, id: &impl Display) -> Option<Arc<str>> {
         self.0.get(&id.to_string())
     }
 
-    /// EC2 showed the resource in that zone; an empty name says nothing.
+    /// Notes the zone in which EC2 showed the resource; ignores an empty name.
     pub(super) fn learn(&self, id: &impl Display, zone: &str) {
         if !zone.is_empty() {
             self.0.put(&id.to_string(), zone.into(), KNOWN_FOR);

@@ -1,4 +1,5 @@
-//! TLS for the HTTP endpoint. The certificate is read again when its files change: it is rotated under the process.
+//! TLS for the HTTP endpoint. The certificate is read again when its files change, because it is
+//! rotated while the process runs.
 
 use std::fmt;
 use std::fs;
@@ -16,16 +17,16 @@ use tokio_rustls::TlsAcceptor;
 /// The files of `--metrics-cert-file` and `--metrics-key-file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate and those between it and the root, PEM.
+    /// The certificate and the intermediate certificates, PEM.
     pub chain: PathBuf,
-    /// Its key, PEM.
+    /// The certificate's key, PEM.
     pub key: PathBuf,
 }
 
-/// What tells one version of a file from the next: Kubernetes puts another file in its place.
+/// Distinguishes the versions of the files: Kubernetes replaces a file by another.
 type Stamp = [(u64, u64, i64, i64); 2];
 
-/// The certificate as it was last read.
+/// The certificate as last read.
 pub(super) struct Tls {
     files: CertificateFiles,
     held: Mutex<Held>,
@@ -47,7 +48,7 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// A text that names the file and what is wrong with it.
+    /// A text that names the file and the problem.
     pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
         let stamp = stamp(&files)?;
         let config = read(&files)?;
@@ -57,7 +58,8 @@ impl Tls {
         })
     }
 
-    /// For the next connection. Files that cannot be used leave the certificate that was read before in use, which the log says once.
+    /// Returns the acceptor for the next connection. When changed files cannot be used, the former
+    /// certificate stays in use and one warning is logged.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match stamp(&self.files) {
@@ -76,7 +78,8 @@ impl Tls {
                     }
                 }
             }
-            // Between two files of a rotation, or gone: the one that is held is still good.
+            // The files did not change, or a file is missing during a rotation: the certificate
+            // that is held stays in use.
             Ok(_) | Err(_) => {}
         }
         TlsAcceptor::from(Arc::clone(&held.config))

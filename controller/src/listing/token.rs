@@ -1,11 +1,12 @@
-//! Where a page of a listing begins.
+//! The position at which a page of a listing begins.
 
 use std::fmt;
 
 use ebs_csi_proto::{Condition, Failure};
 
-/// EC2's own token, and how many entries of its page were given already: EC2 gives no page of fewer than five entries, a caller may ask
-/// for fewer. It holds all that is needed, so that any replica can go on.
+/// EC2's own token, and how many entries of its page were already returned: EC2 returns no page of
+/// fewer than five entries, but a caller may ask for fewer. The token holds all state, so that any
+/// replica can continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PageToken {
     pub(super) skip: usize,
@@ -15,7 +16,7 @@ pub(super) struct PageToken {
 const SKIP: &str = "skip:";
 
 impl PageToken {
-    /// Reads a starting token; empty is the beginning.
+    /// Parses a starting token; an empty token is the beginning.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let page = |text: &str| Some(text.to_owned()).filter(|page| !page.is_empty());
         let Some(rest) = text.strip_prefix(SKIP) else {
@@ -35,7 +36,7 @@ impl PageToken {
     }
 }
 
-/// The failure of a token that cannot be gone on with.
+/// Returns the failure of a token that cannot be continued.
 pub(super) fn bad(token: &str, why: &str) -> Failure {
     let shown: String = token.chars().take(64).collect();
     Failure::new(

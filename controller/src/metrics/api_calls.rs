@@ -1,4 +1,4 @@
-//! EC2 calls as they end, under the names of the Go driver and, when asked, under the ones it had before.
+//! Metrics of EC2 calls, under the names of the Go driver and, when asked, under its older names.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,7 +10,7 @@ use super::labels::{ByCode, ByOperation, ByRequest};
 use super::{Seconds, seconds};
 use crate::ec2::Action;
 
-/// Duration, failures and throttles of EC2 calls.
+/// Durations, failures and throttles of EC2 calls.
 #[derive(Debug)]
 pub(super) struct ApiCalls {
     seconds: Family<ByRequest, Histogram, Seconds>,
@@ -20,7 +20,7 @@ pub(super) struct ApiCalls {
 }
 
 impl ApiCalls {
-    /// `older_names`: also under the names that they had before.
+    /// Registers the metrics; with `older_names` under their older names, too.
     pub(super) fn register(registry: &mut Registry, older_names: bool) -> Self {
         let seconds = Family::new_with_constructor(seconds as Seconds);
         registry.register(
@@ -46,7 +46,7 @@ impl ApiCalls {
             throttles,
             older: older_names.then(|| OlderNames::register(registry)),
         };
-        // Present from the start, so that a rate over them has a first value.
+        // Created at the start, so that a rate over them has a first value.
         for action in Action::ALL {
             let request = ByRequest {
                 request: action.name().to_owned(),
@@ -59,7 +59,7 @@ impl ApiCalls {
         calls
     }
 
-    /// One succeeded.
+    /// Counts a call that succeeded.
     pub(super) fn succeeded(&self, action: &str, seconds: f64) {
         let request = ByRequest {
             request: action.to_owned(),
@@ -70,7 +70,7 @@ impl ApiCalls {
         }
     }
 
-    /// One failed.
+    /// Counts a call that failed.
     pub(super) fn failed(&self, action: &str, code: &str) {
         let labels = ByCode {
             request: action.to_owned(),
@@ -82,7 +82,7 @@ impl ApiCalls {
         }
     }
 
-    /// One was throttled.
+    /// Counts a call that was throttled.
     pub(super) fn throttled(&self, action: &str) {
         let labels = ByOperation {
             operation_name: action.to_owned(),
@@ -95,11 +95,12 @@ impl ApiCalls {
     }
 }
 
-/// The API metrics under the names that they had before (`--deprecated-metrics`), with the labels that they have now.
+/// The API metrics under their older names (`--deprecated-metrics`), with the present labels.
 #[derive(Debug)]
 struct OlderNames {
     seconds: Family<ByRequest, Histogram, Seconds>,
-    // Its name does not end as a counter's must in the OpenMetrics format; the number is the same.
+    // A gauge, because the name lacks the suffix that the OpenMetrics format demands of a counter;
+    // the value is the same.
     errors: Family<ByCode, Gauge>,
     throttles: Family<ByOperation, Counter>,
 }

@@ -1,4 +1,4 @@
-//! Detaches that take long: one line each, while they do.
+//! The metric of detaches that take long: one line for each while it lasts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,11 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use tokio::time::Instant;
 
-/// A detach that takes longer than this is worth a line in a dashboard.
+/// How long a detach must last to be shown.
 const PENDING_AFTER: Duration = Duration::from_secs(60);
 
-/// A detach whose time has ended is asked for again by external-attacher, some minutes later at most. Until then it is the same detach.
+/// How long a detach whose deadline passed counts as the same detach: external-attacher asks for it
+/// again within some minutes.
 const BETWEEN_TRIES: Duration = Duration::from_secs(600);
 
 /// Detaches that have not ended.
@@ -24,7 +25,7 @@ pub(super) struct Detaches(Mutex<BTreeMap<(String, String), Pending>>);
 struct Pending {
     state: String,
     since: Instant,
-    /// When its time ended, while nobody has asked again.
+    /// When the deadline passed, while nobody has asked again.
     left: Option<Instant>,
 }
 
@@ -47,7 +48,7 @@ impl Detaches {
         all.insert(key, pending);
     }
 
-    /// Its time ended before it did.
+    /// Notes that the deadline of a detach passed before the detach ended.
     pub(super) fn leave(&self, volume: &str, instance: &str) {
         let mut all = self.all();
         if let Some(pending) = all.get_mut(&(volume.to_owned(), instance.to_owned())) {

@@ -1,4 +1,4 @@
-//! The labels of the metrics, each set as it stands beside a name.
+//! The label sets of the metrics.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -13,7 +13,7 @@ pub(super) struct ByCode {
     pub(super) code: String,
 }
 
-/// The Go driver's label for throttles is `operation_name`; `request` stands beside it.
+/// The Go driver's label for throttles is `operation_name`; `request` is added here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByOperation {
     pub(super) operation_name: String,

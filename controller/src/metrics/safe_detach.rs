@@ -1,4 +1,4 @@
-//! Safe detach: the mode, what was decided, fences, who answers, what was forced.
+//! Metrics of safe detach: the mode, the decisions, the fences, the observers, the forced detaches.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{ByFence, ByMode, ByVerdict};
 
-/// What safe detach counts.
+/// The metrics of safe detach.
 #[derive(Debug)]
 pub(super) struct SafeDetach {
     mode: Family<ByMode, Gauge>,
@@ -63,7 +63,7 @@ impl SafeDetach {
                 mode: mode.to_string(),
             })
             .set(1);
-        // Of a series that begins with its first count, that count is no increase.
+        // Created at the start: the first count of a new series is no increase.
         for verdict in Verdict::all() {
             let (verdict, evidence) = verdict.label();
             let label = ByVerdict { verdict, evidence };

@@ -75,7 +75,7 @@ fn deploy(name: &str) -> String {
     std::fs::read_to_string(&path).expect("a file of deploy/")
 }
 
-/// The series that an expression of an alert names: `NAME` or `NAME{LABEL="VALUE"}`.
+/// Returns the series that the expression of an alert names: `NAME` or `NAME{LABEL="VALUE"}`.
 fn series(expression: &str) -> Vec<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let starts = expression.match_indices("aws_ebs_csi_");

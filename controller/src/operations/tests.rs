@@ -39,7 +39,7 @@ async fn the_work_goes_on_when_its_caller_gives_up() {
     };
     let early = table.run(key(), 1, PATIENCE, work).await.unwrap_err();
     assert_eq!(early.condition(), Condition::DeadlinePassed);
-    // A caller that goes away altogether changes nothing either.
+    // Nor does it matter when the caller is dropped.
     drop(tokio::spawn({
         let table = table.clone();
         async move { table.run(key(), 1, None, work).await }
@@ -124,7 +124,7 @@ async fn a_panic_ends_nobody_elses_work_and_says_nothing_of_what_was_done() {
         .await
         .unwrap_err();
     std::panic::set_hook(hook);
-    // What had been begun may exist: a sidecar must not read "certainly not done".
+    // The effect of what had begun may exist, so a sidecar must not read "certainly not done".
     assert_eq!(failure.condition(), Condition::OperationPending);
     assert!(failure.text().contains("fault of the driver"), "{failure}");
     assert_eq!(table.run(key(), 1, None, |_| async { Ok(1) }).await, Ok(1));

@@ -10,15 +10,17 @@ use crate::config::{Config, Stop, duration, stop};
 use crate::ec2::{Ec2, Surroundings};
 use crate::process::{Ended, ec2_settings};
 
-/// Name of the command, the first argument.
+/// The name of the command, its first argument.
 pub const NAME: &str = "orphans";
 
-/// Tells which volumes and snapshots the driver made for a cluster that the cluster does not know any more. Reads the handles that it knows, one a line, from
-/// standard input; writes one line for each orphan: id, name, size, when it was made, the instances that have it. Changes nothing.
+/// Tells which volumes and snapshots the driver made for a cluster that the cluster does not know
+/// any more. Reads the handles that it knows, one a line, from standard input; writes one line for
+/// each orphan: id, name, size, when it was made, the instances that have it. Changes nothing.
 #[derive(Debug, Parser)]
 #[command(name = "ebs-csi-controller orphans")]
 struct Flags {
-    /// The cluster's id, as the controller's flag of that name has it: without it the volumes of other clusters cannot be told apart.
+    /// The cluster's id, as the controller's flag of that name has it: without it the volumes of
+    /// other clusters cannot be told apart.
     #[arg(long, value_name = "ID", default_value = "")]
     k8s_tag_cluster_id: String,
     /// Leave out what is younger: its PersistentVolume may be missing because it is being made.
@@ -26,7 +28,7 @@ struct Flags {
     older_than: Duration,
 }
 
-/// What the command line asks for.
+/// The arguments of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     cluster_id: String,
@@ -34,7 +36,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads the arguments behind the command's name.
+    /// Reads the arguments after the command's name.
     ///
     /// # Errors
     /// [`Stop`].
@@ -53,7 +55,8 @@ impl Asked {
         })
     }
 
-    /// Asks EC2 and answers what is to be written: the orphans, and a line for the reader. Must run inside a tokio runtime.
+    /// Asks EC2 and returns the output: the orphans, and a line for the reader. Must run inside a
+    /// tokio runtime.
     ///
     /// # Errors
     /// [`Ended`].

@@ -15,14 +15,14 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::record::{CLIENT, KeyValue, Record, SERVER, Status};
 
-/// A layer of the log that sees the spans.
+/// A layer of the log that records the spans.
 #[derive(Debug)]
 pub struct Collect {
     records: mpsc::Sender<Record>,
     ids: Ids,
 }
 
-/// Calls that ask whether the process lives would fill a collector.
+/// Liveness calls, which would fill a collector.
 const QUIET: [&str; 3] = ["Identity/Probe", "GetCapabilities", "Health/Check"];
 
 impl Collect {
@@ -77,7 +77,8 @@ where
         }
     }
 
-    /// The line that ends a call: its outcome, and the time at which its caller had the answer.
+    /// Handles the event that ends a call: records its outcome, and the time at which the caller
+    /// had the answer.
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let Some(span) = context.event_span(event) else {
             return;
@@ -103,7 +104,7 @@ where
             record.end = now();
         }
         if !QUIET.iter().any(|quiet| record.name.ends_with(quiet)) {
-            // A full queue: the collector is away, and the record is lost.
+            // When the queue is full, the collector does not answer, and the record is lost.
             let _ = self.records.try_send(record);
         }
     }
@@ -138,7 +139,7 @@ impl Visit for Fields<'_> {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let mut text = String::new();
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{value:?}");
         self.record_str(field, &text);
     }
@@ -152,7 +153,8 @@ fn now() -> u64 {
         })
 }
 
-/// Ids that differ from those of every other process: hashes under a key that the standard library draws from the kernel.
+/// Ids that differ from those of every other process: hashes under a key that the standard library
+/// draws from the kernel.
 #[derive(Debug, Default)]
 struct Ids {
     key: RandomState,
@@ -163,7 +165,7 @@ impl Ids {
     fn next(&self) -> Vec<u8> {
         let mut hasher = self.key.build_hasher();
         hasher.write_u64(self.next.fetch_add(1, Ordering::Relaxed));
-        // An id of zeros means none.
+        // An id of zeros means no id.
         hasher.finish().max(1).to_be_bytes().to_vec()
     }
 }

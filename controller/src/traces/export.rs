@@ -19,11 +19,11 @@ use super::record::{Export, KeyValue, Record, Resource, ResourceSpans, Scope, Sc
 use super::{Protocol, Settings};
 use crate::VERSION;
 
-/// Records are sent so often, or when so many are there.
+/// How often records are sent, and how many are sent at once when they come faster.
 const EVERY: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 512;
 
-/// The end of the queue.
+/// The receiving end of the queue.
 #[derive(Debug)]
 pub struct Exporter {
     settings: Settings,
@@ -37,7 +37,7 @@ impl Exporter {
         Self { settings, queue }
     }
 
-    /// Sends until `stop` resolves, then what is left.
+    /// Sends records until `stop` resolves, then the remaining ones.
     ///
     /// # Errors
     /// When the system's certificates cannot be read.
@@ -83,10 +83,10 @@ impl Exporter {
     }
 }
 
-/// Waits for records, and a little for more.
+/// Waits for a record, then until the batch is full or the time has passed.
 async fn fill(queue: &mut mpsc::Receiver<Record>, batch: &mut Vec<Record>) {
     let Some(first) = queue.recv().await else {
-        // No log feeds it.
+        // All senders are gone.
         return std::future::pending().await;
     };
     batch.push(first);
@@ -97,7 +97,7 @@ async fn fill(queue: &mut mpsc::Receiver<Record>, batch: &mut Vec<Record>) {
             batch.push(record);
         }
     };
-    // The time passed: what is there is sent.
+    // When the time has passed, the batch is sent as it is.
     let _ = tokio::time::timeout(EVERY, more).await;
 }
 
@@ -107,7 +107,7 @@ fn client(settings: &Settings) -> Result<Sender, std::io::Error> {
     let builder = if settings.address.starts_with("https://") {
         builder.with_provider_and_native_roots(provider)?
     } else {
-        // The certificates of the system are read only where they are needed.
+        // The system's certificates are read only where they are needed.
         let config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
             .map_err(std::io::Error::other)?

@@ -1,4 +1,5 @@
-//! The messages of OTLP, by their field numbers (opentelemetry-proto 1.x: trace/v1, common/v1, resource/v1, collector/trace/v1).
+//! The messages of OTLP with their field numbers (opentelemetry-proto 1.x: trace/v1, common/v1,
+//! resource/v1, collector/trace/v1).
 
 /// A finished span. `prost` derives the wire format of `Span`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -29,9 +30,9 @@ pub(super) struct Record {
     pub(super) status: Option<Status>,
 }
 
-/// A call that is answered.
+/// The kind of a span of a served call.
 pub(super) const SERVER: i32 = 2;
-/// A call that is made.
+/// The kind of a span of a sent call.
 pub(super) const CLIENT: i32 = 3;
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -10,7 +10,7 @@ const ATTACH: Rate = Rate {
     refill: 5.0,
 };
 
-/// From the sending of a call to EC2, and as long back.
+/// How long a call takes to EC2, and its answer back.
 const WAY: Duration = Duration::from_millis(15);
 const PAUSE: Duration = Duration::from_millis(75);
 
@@ -23,10 +23,10 @@ enum Event {
     Turn,
 }
 
-/// Another user of EC2's bucket: from, to, and how far apart its calls are.
+/// Another user of EC2's bucket: begin and end in seconds, and the time between its calls.
 type Other = (u64, u64, Duration);
 
-/// EC2's bucket, one of ours that learns it, and calls that wait all the time.
+/// EC2's bucket, a bucket of the driver that learns it, and calls that always wait.
 struct Play {
     ec2: Option<(Rate, Tokens)>,
     ours: Bucket,
@@ -60,7 +60,7 @@ impl Play {
         takes
     }
 
-    /// Until `calls` are accepted or the time is over.
+    /// Runs until `calls` are accepted or `seconds` are over.
     fn run(&mut self, calls: usize, seconds: u64, other: Option<Other>) {
         let mut random = fractions(7);
         let end = self.start + Duration::from_secs(seconds);
@@ -146,7 +146,7 @@ fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// Numbers in 0..1.
+/// Returns random numbers in 0..1.
 fn fractions(seed: u64) -> impl FnMut() -> f64 {
     let random = super::super::random::Random::new(seed);
     move || random.fraction()
@@ -202,7 +202,7 @@ async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_
 async fn beyond_the_estimate_few_go_at_first_and_none_after_a_throttle() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
-    // 45 of its own and one more.
+    // 45 of the estimate and one beyond.
     assert_eq!(drain(&mut bucket, now), 46);
     bucket.ended(now, now, Token::Beyond, Ended::Accepted);
     bucket.ended(now, now, Token::Own, Ended::Accepted);
@@ -215,21 +215,21 @@ async fn beyond_the_estimate_few_go_at_first_and_none_after_a_throttle() {
     assert_eq!(drain(&mut bucket, now), 0);
     let before = now + REMEMBERED - Duration::from_millis(1);
     assert_eq!(drain(&mut bucket, before), 45);
-    // Of the two at least one is under way for ever here.
+    // Of the two calls beyond the estimate, one stays under way for ever in this test.
     bucket.ended(before, now, Token::Beyond, Ended::Unknown);
     assert_eq!(drain(&mut bucket, now + REMEMBERED), 1);
 }
 
-/// EC2's bucket and what is to come of calls that all wait from the beginning.
+/// EC2's bucket and the expected result for calls that all wait from the beginning.
 struct Row {
     name: &'static str,
     ec2: Option<Rate>,
     start: Rate,
     calls: usize,
-    /// At most so much longer than EC2's bucket allows.
+    /// The longest allowed time, as a multiple of the time that EC2's bucket allows.
     times: f64,
     seconds_more: f64,
-    /// At most so many percent are throttled.
+    /// The largest allowed share of throttled calls, in percent.
     throttled: f64,
 }
 
@@ -316,7 +316,7 @@ async fn a_burst_takes_what_the_account_has() {
 #[tokio::test(start_paused = true)]
 async fn beside_another_user_it_takes_its_share() {
     let mut play = Play::new(Some(ATTACH), ATTACH, Ceiling::Open);
-    // Half of the refill, from the first minute to the third.
+    // The other user takes half of the refill, from the first minute to the third.
     let other = (60, 180, Duration::from_millis(400));
     play.run(10_000, 300, Some(other));
     let (alone, beside, again) = (

@@ -21,8 +21,9 @@ use crate::remembered::Remembered;
 
 /// Modifications by volume; a volume that was never modified is absent.
 ///
-/// EC2 fails a call by id for each volume that was never modified, and of a hundred new volumes names one at a time: those of which no modification was
-/// seen are asked for by filter. Modifications are few, and none is older than a month.
+/// A call by id fails for each volume that was never modified, and of a hundred new volumes EC2's
+/// error names one at a time. So volumes of which no modification was seen are asked for by filter.
+/// That is cheap: modifications are few, and none is older than a month.
 #[derive(Clone)]
 pub(in crate::ec2) struct Modifications {
     core: Arc<Core>,
@@ -31,7 +32,7 @@ pub(in crate::ec2) struct Modifications {
     modified: Remembered<()>,
 }
 
-/// A modification is remembered so long; EC2 keeps it for longer.
+/// How long a modification is remembered; EC2 keeps it for longer.
 const MODIFIED: Duration = Duration::from_secs(24 * 3600);
 
 impl Modifications {
@@ -78,7 +79,7 @@ impl Modifications {
     }
 }
 
-/// Of each volume the modification that began last.
+/// Returns the modification that began last, for each volume.
 fn latest(found: Vec<Modification>) -> Vec<Modification> {
     let mut latest: BTreeMap<VolumeId, Modification> = BTreeMap::new();
     for modification in found {
@@ -118,7 +119,7 @@ impl Source for Modifications {
                     .into_iter()
                     .map(|modification| (modification.volume.clone(), Seen::Present(modification))),
             ),
-            // A call without ids fails while any zone does.
+            // EC2 fails a call without ids while any zone is impaired.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
                 answers.extend(self.by_ids(&new, deadline).await);
             }

@@ -1,8 +1,9 @@
-//! What the reader of a failed call can do, or what is done without them.
+//! The next step for the reader of a failed call, or what the driver does without the reader.
 
 use crate::ec2::code::Ec2ErrorKind as Kind;
 
-/// By the error's kind and EC2's code. None where the message says it.
+/// Returns the next step for a kind of error and EC2's code; `None` where the message already names
+/// it.
 pub(super) fn of(kind: Kind, code: Option<&str>) -> Option<&'static str> {
     Some(match kind {
         Kind::Unauthorized => "allow this action in the IAM policy of the controller's role",
@@ -78,7 +79,7 @@ pub(super) fn of(kind: Kind, code: Option<&str>) -> Option<&'static str> {
     })
 }
 
-/// What to do about a credential that AWS refuses, by AWS's code.
+/// Returns what to do about a credential that AWS refused with this code.
 fn credential(code: Option<&str>) -> &'static str {
     match code {
         Some("RequestExpired" | "RequestTimeTooSkewed") => {

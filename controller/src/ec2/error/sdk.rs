@@ -1,4 +1,5 @@
-//! What the SDK reports, as an [`Ec2Error`]: whether the request left, what EC2 answered, and why it could not be read.
+//! Converts what the SDK reports to an [`Ec2Error`]: whether the request left, what EC2 answered,
+//! and why the answer could not be read.
 
 use std::error::Error as StdError;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,7 +18,7 @@ use crate::ec2::intact::Truncated;
 use crate::ec2::trail;
 
 impl Ec2Error {
-    /// From what the SDK reports.
+    /// Converts an error of the SDK.
     pub(crate) fn from_sdk<E>(action: Action, error: &SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,
@@ -60,7 +61,8 @@ impl Ec2Error {
                         {
                             message = format!("{}; {skew}", message.trim());
                         }
-                        // A 5xx may come from a layer behind which the change was made.
+                        // A 5xx may come from a proxy or load balancer after the change was made
+                        // behind it.
                         let sent = if kind == Ec2ErrorKind::ServerError {
                             Sent::Maybe
                         } else {
@@ -115,7 +117,7 @@ impl Ec2Error {
                     make(Ec2ErrorKind::NoAnswer, None, cause, Sent::Maybe)
                 }
             }
-            // Construction failures, and whatever a later SDK adds before sending.
+            // Failures of building the request, and whatever a later SDK adds before sending.
             _ => make(Ec2ErrorKind::Other, None, innermost(error), Sent::Not),
         }
     }
@@ -137,7 +139,8 @@ fn credential_text(error: &CredentialsError) -> String {
     }
 }
 
-/// By how much this node's clock differs from AWS's, in words, when that is enough to refuse a signature; `date` is the answer's header.
+/// Describes by how much this node's clock differs from AWS's, when that is enough to refuse a
+/// signature. `date` is the header of the answer.
 fn skew(date: &str, now: SystemTime) -> Option<String> {
     let theirs = DateTime::from_str(date, Format::HttpDate).ok()?.secs();
     let ours = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
@@ -151,7 +154,7 @@ fn skew(date: &str, now: SystemTime) -> Option<String> {
     })
 }
 
-/// The id is a header of every answer; bodies of errors repeat it.
+/// Returns EC2's request id. It is a header of every answer, and error bodies repeat it.
 fn request_id(raw: &HttpResponse) -> Option<String> {
     if let Some(id) = trail::request_id(raw) {
         return Some(id.to_owned());
@@ -176,7 +179,8 @@ fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Optio
     None
 }
 
-/// The last cause says most: "connection refused" rather than "dispatch failure".
+/// Returns the last cause, which is the most specific: "connection refused" rather than "dispatch
+/// failure".
 pub(crate) fn innermost(error: &dyn StdError) -> String {
     let mut last = error.to_string();
     let mut next = error.source();

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// With a second's refill in reserve.
+/// Creates a lane; its bucket keeps one second's refill in reserve.
 fn lane(capacity: f64, refill: f64, most: usize) -> Arc<Lane> {
     Arc::new(Lane::new(
         Action::AttachVolume,
@@ -144,7 +144,7 @@ async fn whose_turn_is_far_waits_until_it_is_near() {
     for place in &places[..3] {
         drop(place.turn(far()).await.unwrap());
     }
-    // Two are left before it; from the three at 0.1 s three more tokens take 3 s.
+    // Two callers are left before this one; three more tokens, counted from 0.1 s, take 3 s.
     let turn = places[5].near(far()).await.unwrap() - start;
     assert!((3100..3110).contains(&turn.as_millis()), "{turn:?}");
     let waited = start.elapsed().as_millis();

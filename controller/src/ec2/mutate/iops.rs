@@ -1,4 +1,4 @@
-//! How many IOPS EC2 grants.
+//! The most IOPS that EC2 grants.
 
 use aws_sdk_ec2::types as sdk;
 
@@ -10,7 +10,8 @@ use super::super::request::{IopsQuestion, MaxIops};
 use super::{sending, tagged};
 
 impl Ec2 {
-    /// Learns the most IOPS that EC2 grants: a dry run with too many, whose refusal names the number.
+    /// Finds the most IOPS that EC2 grants, by a dry run with too many, whose refusal names the
+    /// number.
     ///
     /// # Errors
     /// When the dry run failed for another reason (a missing permission, no answer).
@@ -56,7 +57,7 @@ impl Ec2 {
     }
 }
 
-/// Reads the three texts with which EC2 refuses too many IOPS.
+/// Parses the three messages with which EC2 refuses too many IOPS.
 fn read_max_iops(message: &str) -> MaxIops {
     let lower = message.to_lowercase();
     if lower.contains("parameter iops is not supported") {

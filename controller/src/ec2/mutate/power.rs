@@ -1,4 +1,4 @@
-//! Taking an instance off.
+//! Stops and terminates instances.
 
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::InstanceId;
@@ -11,10 +11,11 @@ use super::super::request::PowerOff;
 use super::sending;
 
 impl Ec2 {
-    /// Whether the instance may be taken off: a dry run, which changes nothing.
+    /// Checks by a dry run, which changes nothing, whether the instance may be stopped or
+    /// terminated.
     ///
     /// # Errors
-    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when not, and as every call.
+    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when it may not, and the errors of every call.
     pub async fn may_power_off(
         &self,
         instance: &InstanceId,
@@ -26,12 +27,14 @@ impl Ec2 {
         }
     }
 
-    /// Stops or terminates the instance. It answers as soon as EC2 accepts, with the state that EC2 then shows.
+    /// Stops or terminates the instance. Returns as soon as EC2 accepts, with the state that EC2
+    /// then shows.
     ///
-    /// A stop is forced: EC2 asks the guest first, and does without it when it does not answer (EC2 API reference, `StopInstances`, `Force`).
+    /// A stop is forced: EC2 asks the guest to shut down, and stops the instance without the guest
+    /// when the guest does not answer (EC2 API reference, `StopInstances`, `Force`).
     ///
     /// # Errors
-    /// As [`Ec2Error`] says; after one that may have happened, look at the instance.
+    /// Any [`Ec2Error`]; after one that may have happened, look at the instance.
     pub async fn power_off(
         &self,
         instance: &InstanceId,

@@ -1,4 +1,4 @@
-//! Changing snapshots.
+//! Changes of snapshots.
 
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
@@ -13,10 +13,11 @@ use super::super::timestamp::Timestamp;
 use super::{number, sending, tagged, unreadable};
 
 impl Ec2 {
-    /// Takes a snapshot of what the volume holds when EC2 answers. Sent twice, it makes two.
+    /// Takes a snapshot of the volume's content at the time when EC2 answers. Not idempotent: a
+    /// request that is sent twice makes two snapshots.
     ///
     /// # Errors
-    /// As [`Ec2Error`] says; after one that may have happened, look for it by name.
+    /// Any [`Ec2Error`]; after one that may have happened, look for the snapshot by name.
     pub async fn create_snapshot(&self, given: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
         let action = Action::CreateSnapshot;
         self.change(action, || async {
@@ -38,7 +39,8 @@ impl Ec2 {
     /// Deletes a snapshot.
     ///
     /// # Errors
-    /// [`Ec2ErrorKind::SnapshotNotFound`], [`Ec2ErrorKind::SnapshotInUse`], [`Ec2ErrorKind::SnapshotLocked`], and as every call.
+    /// [`Ec2ErrorKind::SnapshotNotFound`], [`Ec2ErrorKind::SnapshotInUse`],
+    /// [`Ec2ErrorKind::SnapshotLocked`], and the errors of every call.
     pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Ec2Error> {
         let action = Action::DeleteSnapshot;
         self.change(action, || async {
@@ -51,10 +53,11 @@ impl Ec2 {
         .await
     }
 
-    /// Enables fast restores of a snapshot in zones (by name).
+    /// Enables fast restores of a snapshot in zones, which are given by name.
     ///
     /// # Errors
-    /// EC2 answers success with a list of failures; the first of them is the error here. And as every call.
+    /// EC2 answers with success and a list of failures; the first of them is the error here. Also
+    /// the errors of every call.
     pub async fn enable_fast_snapshot_restores(
         &self,
         snapshot: &SnapshotId,
@@ -104,7 +107,7 @@ impl Ec2 {
     /// Locks a snapshot.
     ///
     /// # Errors
-    /// As every call.
+    /// Those of every call.
     pub async fn lock_snapshot(&self, given: &LockSnapshot) -> Result<(), Ec2Error> {
         let action = Action::LockSnapshot;
         self.change(action, || async {

@@ -1,4 +1,4 @@
-//! The newest answer for one who watches. What it takes the place of is out of date.
+//! The newest answer for one watch. An older answer that it replaces is out of date.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ pub(super) struct Answer<V> {
     pub(super) seen: Seen<V>,
 }
 
-/// Where answers are left, and taken.
+/// The slot from which a watch takes its newest answer.
 pub(super) struct News<V> {
     newest: Mutex<Newest<V>>,
     come: Notify,
@@ -38,11 +38,11 @@ impl<V> Default for News<V> {
 
 impl<V> News<V> {
     fn newest(&self) -> MutexGuard<'_, Newest<V>> {
-        // Both fields are set in one go: after a panic elsewhere they still belong together.
+        // Both fields are set in one statement, so they stay consistent when another thread panics.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves what call number `call` answered, unless a later call was faster.
+    /// Stores the answer of call number `call`, unless a later call has answered already.
     pub(super) fn leave(&self, call: u64, answer: Answer<V>) {
         let mut newest = self.newest();
         if call < newest.call {
@@ -56,7 +56,7 @@ impl<V> News<V> {
         self.come.notify_one();
     }
 
-    /// Waits for the next answer. One at a time may wait.
+    /// Waits for the next answer. Only one task may wait at a time.
     pub(super) async fn next(&self) -> Answer<V> {
         loop {
             let answer = self.newest().answer.take();

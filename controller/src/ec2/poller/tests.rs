@@ -9,7 +9,7 @@ use super::super::connector::ByScheme;
 use super::super::surroundings::Settings;
 use super::*;
 
-/// Answers from memory, after a while, and remembers what it was asked.
+/// A source that answers from memory after a delay, and records the questions.
 #[derive(Default)]
 struct Memory {
     state: Mutex<Remembered>,
@@ -162,7 +162,8 @@ async fn two_who_ask_about_many_a_moment_apart_share_one_call() {
     assert_eq!((one.await.unwrap(), two.await.unwrap()), (150, 150));
     assert_eq!(memory.calls.load(Ordering::Relaxed), 1);
     assert_eq!(start.elapsed(), Duration::from_millis(120));
-    // Many such questions, each before the last one is asked, are not put off again and again.
+    // Further such questions, each before the last one is sent, do not delay the call again and
+    // again.
     let asked: Vec<_> = (0..10).map(|number| ask(15 * number)).collect();
     for asked in asked {
         asked.await.unwrap();
@@ -233,7 +234,7 @@ async fn a_watch_sees_each_answer_until_it_breaks() {
         })
         .await;
     assert_eq!(found, Some(7));
-    // Seen within a tick of its coming, and not for free.
+    // Seen within one poll of the change, and not without calls.
     assert!(
         start.elapsed() < Duration::from_millis(2120),
         "{:?}",
@@ -263,7 +264,7 @@ async fn a_slow_answer_does_not_make_a_watch_blind() {
         })
         .await;
     assert_eq!((found, last), (Some(7), Some(Some(7))));
-    // Less than an answer's time, and the answer itself.
+    // Less than the time of an answer, plus the answer itself.
     assert!(
         start.elapsed() < Duration::from_millis(2000 + 270 + 400),
         "{:?}",
@@ -303,7 +304,7 @@ async fn many_who_wait_long_take_no_more_than_half_of_the_refill() {
     let calls = memory.calls.load(Ordering::Relaxed);
     // 10 a second is half of DescribeVolumes' 20; the burst is a third of its bucket.
     assert!(calls <= 2800 + 40, "{calls}");
-    // All are asked for in turn: none starves.
+    // All keys are asked for in turn: none starves.
     let asked = memory.with(|m| m.asked.clone());
     let late = Instant::now() - Duration::from_secs(30);
     let keys: std::collections::BTreeSet<u32> = asked
@@ -314,7 +315,7 @@ async fn many_who_wait_long_take_no_more_than_half_of_the_refill() {
     assert_eq!(keys.len(), 1500);
 }
 
-/// What EC2 does in much the same time each time.
+/// Changes that take much the same time each time.
 #[tokio::test(start_paused = true)]
 async fn what_takes_its_usual_time_is_asked_about_then() {
     let (poller, memory) = poller();
@@ -344,12 +345,15 @@ async fn what_takes_its_usual_time_is_asked_about_then() {
     late.drain(..30);
     late.sort_unstable();
     println!("{late:?} ms, {calls} calls");
-    // A poll each 80 ms, as for what is not known, would be 27 calls for each and 40 ms.
+    // A poll every 80 ms, as for changes of unknown length, would make 27 calls for each change and
+    // see it 40 ms late.
     assert!(calls <= 30 * 15 && late[15] <= 30, "{calls} {late:?}");
 }
 
-/// What six at a time, each with a look before it, wait for: changes of 0.5 to 4 s, as EC2 has them, behind answers of 30 ms. Each has a kind of its
-/// own in turn. Answers how late each end was seen, in milliseconds beyond the answer's own time, and the calls a second.
+/// Plays six callers at a time, each with a look before most of its watches: changes of 0.5 to 4 s,
+/// as EC2 has them, behind answers of 30 ms. The three kinds of change alternate. Returns how late
+/// each end was seen, in milliseconds beyond the time of the answer itself, and the calls per
+/// second.
 async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(30));
@@ -410,7 +414,7 @@ async fn ends_are_seen_soon_and_half_of_the_refill_is_enough() {
         let (median, p99) = (late[late.len() / 2], late[late.len() * 99 / 100]);
         println!("seed {seed}: {median} ms, {p99} ms, {rate} calls a second");
         assert!(median <= 65 && p99 <= 180, "seed {seed}: {median} {p99}");
-        // The whole run, with what was saved up at its start.
+        // Over the whole run, including the tokens saved before it.
         assert!(rate <= 10.0, "seed {seed}: {rate}");
     }
 }
@@ -422,7 +426,8 @@ async fn a_look_that_is_needed_later_waits_for_company() {
     let needed = Some(after(2));
     let alone = poller.look(&1, needed, after(60)).await;
     assert!(matches!(alone, Seen::Absent));
-    // Its answer was there when it was needed, as far as could be known.
+    // The call began when the answer was needed, because no earlier answer showed how long answers
+    // take.
     assert_eq!(start.elapsed(), Duration::from_millis(2100));
     let calls = memory.calls.load(Ordering::Relaxed);
     let needed = Some(after(2));

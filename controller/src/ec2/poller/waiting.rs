@@ -1,4 +1,5 @@
-//! Those who wait for one poller: who asks once, and who watches. What the next call asks for, and when it is worth it.
+//! The callers that wait for one poller: lookers want one answer, watchers want each. Decides what
+//! the next call asks for, and when a call is worth it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,33 +13,36 @@ use super::super::usual::Usual;
 use super::MOST_VALUES;
 use super::news::News;
 
-/// Of those who watch, so many stand for all: more of them change the next call by less than a poller can be exact.
+/// How many watchers are evaluated as a sample of all: more would change the time of the next call
+/// by less than a poller's precision.
 const ENOUGH: usize = 16;
-/// Whoever has an answer on its way is asked for again after this, or later where answers take long ([`Waiting::overlap`]).
+/// After how long a watcher whose answer is on its way is asked for again; longer where answers
+/// take long ([`Waiting::overlap`]).
 const OVERLAP: Duration = Duration::from_millis(250);
-/// An answer that took longer counts as one that took so long: it says how long EC2 was away.
+/// The longest time that counts for one answer: an answer that took longer shows how long EC2 was
+/// away.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A poll is never put off for longer.
+/// The longest time by which a poll is put off.
 const LATEST: Duration = Duration::from_secs(3);
-/// As finely as a timer goes.
+/// The resolution of a timer.
 const EXACT: Duration = Duration::from_millis(1);
 
-/// Who wants each answer until told otherwise.
+/// A caller that wants each answer until its watch ends.
 pub(super) struct Watcher<K, V> {
     pub(super) key: K,
     pub(super) usual: Arc<Usual>,
-    /// How long it had waited when the watch began.
+    /// How long the caller had waited when the watch began.
     pub(super) waited: Duration,
     pub(super) began: Instant,
-    /// When the latest call that asks for it began; at first, when the watch did.
+    /// When the latest call that asks for this watcher began; at first, when the watch began.
     pub(super) asked: Instant,
-    /// That call, until it has been answered.
+    /// The number of that call, until the call has been answered.
     pub(super) on_its_way: Option<u64>,
     pub(super) news: Arc<News<V>>,
 }
 
 impl<K, V> Watcher<K, V> {
-    /// Whether a call that begins then asks for it.
+    /// Returns whether a call that begins at `at` asks for this watcher.
     fn rides(&self, at: Instant, overlap: Duration) -> bool {
         self.on_its_way.is_none() || at >= self.asked + overlap
     }
@@ -55,15 +59,15 @@ impl<K, V> Watcher<K, V> {
     }
 }
 
-/// Who wants one answer.
+/// A caller that wants one answer.
 pub(super) struct Looker<V> {
     pub(super) since: Instant,
-    /// No call is made for it before.
+    /// No call is made for this looker before this time.
     needed: Instant,
     pub(super) answer: oneshot::Sender<Seen<V>>,
 }
 
-/// Who a call is for.
+/// The callers that a call is for.
 pub(super) struct Recipients<V> {
     pub(super) lookers: Vec<Looker<V>>,
     pub(super) watchers: Vec<Arc<News<V>>>,
@@ -78,7 +82,7 @@ impl<V> Default for Recipients<V> {
     }
 }
 
-/// All who wait.
+/// All callers that wait.
 pub(super) struct Waiting<K, V> {
     lookers: BTreeMap<K, Vec<Looker<V>>>,
     watchers: BTreeMap<u64, Watcher<K, V>>,
@@ -99,7 +103,8 @@ impl<K, V> Default for Waiting<K, V> {
 }
 
 impl<K: Ord + Clone, V> Waiting<K, V> {
-    /// Lines up who asks since then; a call that begins later answers, and one is made at `needed` if there was none.
+    /// Queues a looker that asks at `since`. A call that starts afterwards answers it; at `needed`
+    /// a call is made for it, if there was none.
     pub(super) fn look(
         &mut self,
         key: K,
@@ -116,7 +121,7 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         answered
     }
 
-    /// Answers the number by which the watch ends.
+    /// Adds a watcher. Returns the number by which the watch ends.
     pub(super) fn watch(&mut self, watcher: Watcher<K, V>) -> u64 {
         self.watches += 1;
         self.watchers.insert(self.watches, watcher);
@@ -131,12 +136,13 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         self.lookers.is_empty() && self.watchers.is_empty()
     }
 
-    /// Leaves out those who have gone. Answers whether somebody asks.
+    /// Removes the lookers that have gone. Returns whether any are left.
     pub(super) fn has_lookers(&mut self) -> bool {
         self.needed().is_some()
     }
 
-    /// As [`Waiting::has_lookers`]; answers when a call must be made for the first of them.
+    /// Removes lookers as [`Waiting::has_lookers`] does. Returns when a call must be made for the
+    /// first of those left.
     pub(super) fn needed(&mut self) -> Option<Instant> {
         let mut first: Option<Instant> = None;
         self.lookers.retain(|_, lookers| {
@@ -148,13 +154,13 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         first
     }
 
-    /// When a call is to begin whose answer is needed then.
+    /// Returns when a call must begin whose answer is needed at `needed`.
     pub(super) fn to_be_sent(&self, needed: Instant) -> Instant {
         needed.checked_sub(self.takes * 2).unwrap_or(needed)
     }
 
-    /// When a call is worth it for those who watch: when the time by which it would be late for them all, taken together, has become what one
-    /// call is worth then (`worth`, in seconds).
+    /// Returns when a call is worth it for the watchers: when their summed lateness reaches
+    /// `worth`, the lateness in seconds that makes a call worthwhile at that time.
     pub(super) fn worth_it(&self, now: Instant, worth: impl Fn(Instant) -> f64) -> Instant {
         let each = self.watchers.len().div_ceil(ENOUGH).max(1);
         let some: Vec<_> = self.watchers.values().step_by(each).collect();
@@ -167,7 +173,8 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         if is_worth_it(now) {
             return now;
         }
-        // Doubled first: the more wait, the sooner it is, and the sooner it is found.
+        // The step is doubled first: the more callers wait, the sooner a call is worth it, and the
+        // sooner the search finds that time.
         let (mut early, mut after) = (now, EXACT);
         let mut late = loop {
             let at = now + after;
@@ -187,28 +194,31 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         late
     }
 
-    /// How long answers took lately.
+    /// Returns how long answers took lately.
     pub(super) fn takes(&self) -> Duration {
         self.takes
     }
 
-    /// After so long somebody is asked for again whose answer is on its way: a slow answer is no reason to see late. But each asks EC2 for
-    /// more, and where many wait, answers are slow because there is much to read: to ask more often would make them slower.
+    /// Returns after how long a watcher is asked for again while its answer is on its way. A slow
+    /// answer should not make the watcher see a change late. But each repetition asks EC2 for more,
+    /// and where many callers wait, answers are slow because there is much to read: asking more
+    /// often would make them slower.
     fn overlap(&self) -> Duration {
         let many = (self.watchers.len() as f64 / 100.0).min(1.5);
         self.takes.mul_f64(0.5 + many).max(OVERLAP)
     }
 
-    /// A call that began so long ago was answered, or has failed.
+    /// Notes that a call was answered or failed after `took`.
     pub(super) fn landed(&mut self, call: u64, took: Duration) {
-        // Of the latest ten or so.
+        // An average over about the last ten answers.
         self.takes = self.takes.mul_f64(0.9) + took.min(LONGEST).mul_f64(0.1);
         for watcher in self.watchers.values_mut() {
             watcher.on_its_way.take_if(|asked| *asked == call);
         }
     }
 
-    /// Whom a call that begins now is for: up to [`MOST_VALUES`] keys, those that have waited for a call longest.
+    /// Takes the callers that a call starting now is for: up to [`MOST_VALUES`] keys, those that
+    /// have waited longest for a call.
     pub(super) fn take(&mut self, call: u64, now: Instant) -> BTreeMap<K, Recipients<V>> {
         let overlap = self.overlap();
         let keys = self.next_keys(now);
@@ -228,7 +238,7 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         batch
     }
 
-    /// `None` when one call takes all.
+    /// Returns the keys of the next call; `None` when one call takes all keys.
     fn next_keys(&self, now: Instant) -> Option<BTreeSet<K>> {
         let mut since: BTreeMap<&K, Instant> = BTreeMap::new();
         for (key, lookers) in &self.lookers {

@@ -1,7 +1,9 @@
-//! A poller for each zone, so that what is read of a zone that fails, or does not answer, holds up nobody who asks about another.
+//! One poller per zone, so that reads of a zone that fails or does not answer do not hold up
+//! callers that ask about another zone.
 //!
-//! EC2 fails a call that names ids of a zone with an outage (EC2 API reference, DescribeInstances). What is in a zone that is not known yet has a
-//! poller of its own: its first answer tells.
+//! EC2 fails a call that names ids of a zone with an outage (EC2 API reference, DescribeInstances).
+//! Resources whose zone is not known yet have a poller of their own; its first answer shows the
+//! zone.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -62,7 +64,7 @@ where
         self.in_zone(self.zones.of(key))
     }
 
-    /// As [`Poller::look`].
+    /// Does what [`Poller::look`] does, with the poller of the key's zone.
     pub(in crate::ec2) async fn look(
         &self,
         key: &S::Key,
@@ -72,8 +74,9 @@ where
         self.of(key).look(key, needed, deadline).await
     }
 
-    /// One answer for each key, from calls that begin after this one; they line up together, so that as many as EC2 takes share a call. Not asked
-    /// for again: an answer that did not come is unknown.
+    /// Returns one answer for each key, from calls that begin after this one. The keys are queued
+    /// together, so that as many as EC2 takes share a call. Does not ask again: an answer that did
+    /// not come is unknown.
     pub(in crate::ec2) async fn look_all(
         &self,
         keys: &[S::Key],
@@ -94,7 +97,7 @@ where
         answers::<S>(asked, deadline).await
     }
 
-    /// As [`Poller::watch`].
+    /// Does what [`Poller::watch`] does, with the poller of the key's zone.
     pub(in crate::ec2) async fn watch<R>(
         &self,
         key: &S::Key,
