@@ -22,7 +22,7 @@ use crate::tally::Tally;
 
 /// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
-/// How long a caller that was told of a snapshot is assumed to know it.
+/// How long a caller is assumed to know a snapshot that was returned to it.
 const TOLD: Duration = Duration::from_secs(24 * 3600);
 /// How long reads may miss a snapshot that EC2 accepted, or may have accepted: EC2 has no client
 /// token for snapshots, and no other proof that there is none.
@@ -42,7 +42,7 @@ pub struct Snapshots {
     doubtful: Remembered<()>,
     /// Names whose fast restores and lock are set.
     finished: Remembered<()>,
-    /// By name, the snapshots that callers were told of.
+    /// By name, the snapshots that were returned to callers.
     told: Remembered<SnapshotId>,
     /// By name, the snapshots that EC2 showed within [`BELIEVED`].
     shown: Remembered<SnapshotId>,

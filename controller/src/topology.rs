@@ -94,7 +94,7 @@ fn outpost_of(term: &Topology) -> Option<String> {
 }
 
 /// Returns whether a term names an Outpost by its id alone. `op-…` belongs to a partition and an
-/// account, which other segments, or AWS, must tell.
+/// account, which other segments, or AWS, must supply.
 pub(crate) fn lacks_owner(requirement: &TopologyRequirement) -> bool {
     let mut terms = requirement.preferred.iter().chain(&requirement.requisite);
     terms.any(|term| names_by_id(term) && (!has(term, PARTITION) || !has(term, ACCOUNT)))

@@ -45,8 +45,8 @@ pub fn word(
     let node = match nodes {
         [] => return Fact::Absent,
         [node] if is_of(node, instance) => node,
-        // The node of another instance, or two nodes that claim the same one: the report belongs to
-        // no instance for sure.
+        // The node of another instance, or several nodes that claim to be one instance: it is
+        // unknown which instance the report is about.
         _ => return Fact::Unknown,
     };
     if !node.ready {

@@ -55,8 +55,8 @@ pub(super) struct Attaching {
     last_sent: Option<Instant>,
     /// When EC2 accepted the latest request.
     begun: Option<Timestamp>,
-    /// While it is unknown whether EC2 accepted the latest request: until when a look may show the
-    /// state before that request.
+    /// Until when a look may show the state before the latest request, if it is unknown whether EC2
+    /// accepted that request.
     unclear_until: Option<Instant>,
     attaching_since: Option<Instant>,
     missing: u32,

@@ -106,7 +106,7 @@ impl Attachments {
         }
     }
 
-    /// Returns once EC2 has shown neither the volume nor the instance for [`UNSEEN`]. No request
+    /// Checks that EC2 has shown neither the volume nor the instance for [`UNSEEN`]. No request
     /// that is safe in both cases tells whether they are gone.
     ///
     /// # Errors

@@ -150,8 +150,8 @@ impl Change {
         self.kind.as_deref().unwrap_or(&volume.kind)
     }
 
-    /// Returns the call that makes the volume as requested; `None` when it is so already. A volume
-    /// never shrinks.
+    /// Returns the call that the change needs; `None` when the volume already is as requested. A
+    /// volume never shrinks.
     pub(super) fn request(
         &self,
         volume: &Volume,

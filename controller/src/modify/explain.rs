@@ -86,7 +86,7 @@ pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failur
     }
 }
 
-/// Returns the time after "until" in EC2's message.
+/// Returns the time in EC2's message "Wait until …".
 fn free_again(message: &str) -> Option<Timestamp> {
     let (_, rest) = message.split_once("until ")?;
     Timestamp::parse(rest.split_whitespace().next()?.trim_end_matches('.'))

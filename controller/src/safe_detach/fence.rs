@@ -94,7 +94,7 @@ pub(super) struct Fence {
     pub(super) only_impaired: bool,
 }
 
-/// A fence that was not made: the outcome for the metric, and the failure for the caller.
+/// A fence that was refused or failed: the outcome for the metric, and the failure for the caller.
 struct NotMade {
     outcome: &'static str,
     failure: Failure,

@@ -7,7 +7,7 @@ use ebs_csi_safe_detach::{AttachTime, BrokenGlass, Fact};
 use crate::remembered::Remembered;
 use crate::request::Pair;
 
-/// How long an order counts that is not repeated.
+/// How long an order is valid that is not repeated.
 const STANDS: Duration = Duration::from_secs(600);
 /// How long an attachment is not forced a second time.
 const FORCED: Duration = Duration::from_secs(3600);

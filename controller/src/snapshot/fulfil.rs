@@ -82,8 +82,8 @@ async fn is_held(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bo
     }
 }
 
-/// Returns `all`: IAM policies written for the Go driver do not allow the look, and setting the
-/// same again does no harm.
+/// Logs the refused look and returns `all`: IAM policies written for the Go driver do not allow the
+/// look, and setting the same again does no harm.
 fn again<T: ToOwned + ?Sized>(all: &T, error: &Ec2Error) -> T::Owned {
     tracing::warn!(%error, "what a snapshot has already is not known; it is set again");
     all.to_owned()

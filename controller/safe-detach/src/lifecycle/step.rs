@@ -103,8 +103,8 @@ impl Intent {
     pub const fn is_braked(&self) -> bool {
         match self {
             Self::AddTaint(_) | Self::DeletePod { .. } | Self::DeleteAttachment { .. } => true,
-            // `RemoveTaint` gives back; `Nudge` repeats an earlier request, which the controller
-            // decides anew.
+            // `RemoveTaint` returns the node to use; `Nudge` repeats an earlier request, which the
+            // controller decides anew.
             Self::RemoveTaint | Self::Nudge { .. } => false,
         }
     }
