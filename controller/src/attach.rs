@@ -1,4 +1,5 @@
-//! Attaching a volume to an instance and detaching it, as one operation per pair: what was asked for last wins.
+//! Attaches and detaches volumes, as one operation per pair of volume and instance. A later call
+//! for the pair supersedes an earlier one of the other kind.
 
 mod attach_now;
 mod attaching;
@@ -32,17 +33,18 @@ use cards::Cards;
 use lately::Lately;
 use manner::Manners;
 
-/// How long one operation goes on. It is as long as external-attacher waits; a repeated call begins where this one ended.
+/// The longest time of one operation: external-attacher waits as long. A repeated call continues
+/// where this operation ended.
 const OPERATION_TIME: Duration = Duration::from_secs(360);
 
-/// A volume at its instance.
+/// A volume that is attached to its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// The device name as EC2 has it.
+    /// The device name in EC2's answer.
     pub device: String,
-    /// When the attach was accepted.
+    /// When EC2 accepted the attach.
     pub since: Option<Timestamp>,
-    /// The volume as it was seen then.
+    /// The volume in the look that showed it attached.
     pub volume: Volume,
 }
 
@@ -52,7 +54,7 @@ enum Intent {
     Detach,
 }
 
-/// Key of the table.
+/// The key of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key(VolumeId, InstanceId);
 
@@ -62,7 +64,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Attaches and detaches.
+/// Attaches and detaches volumes.
 #[derive(Clone, Debug)]
 pub struct Attachments {
     ec2: Ec2,
@@ -70,7 +72,7 @@ pub struct Attachments {
     cards: Cards,
     manners: Manners,
     lately: Lately,
-    /// By pair, since when EC2 shows neither its volume nor its instance.
+    /// By pair, since when EC2 has shown neither the pair's volume nor the pair's instance.
     unseen: Remembered<Instant>,
     tally: Tally,
     safe_detach: Mode,
@@ -79,7 +81,7 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// With nothing under way.
+    /// Creates the service with no operation under way.
     pub(crate) fn new(ec2: Ec2, safe_detach: Mode, testimony: Testimony, tally: Tally) -> Self {
         Self {
             ec2,
@@ -98,8 +100,9 @@ impl Attachments {
     /// Attaches the volume, and waits until EC2 shows it attached.
     ///
     /// # Errors
-    /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::Incompatible`] when it is published here in another manner;
-    /// [`Condition::AttachLimit`]; [`Condition::NotFound`]; and what EC2 says.
+    /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::Incompatible`] when the
+    /// volume is published at this instance with another access; [`Condition::AttachLimit`];
+    /// [`Condition::NotFound`]; and EC2's errors.
     pub async fn attach(
         &self,
         request: Publish,
@@ -122,7 +125,8 @@ impl Attachments {
     /// Detaches the volume, and waits until EC2 shows no attachment to the instance.
     ///
     /// # Errors
-    /// [`Condition::InUse`] when it may not leave; [`Condition::DeadlinePassed`] while the guest still holds the device; and what EC2 says.
+    /// [`Condition::InUse`] when the volume may not leave; [`Condition::DeadlinePassed`] while the
+    /// guest still holds the device; and EC2's errors.
     pub async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());

@@ -1,7 +1,9 @@
-//! Growing and modifying volumes: one ModifyVolume for an expansion and a modification that come together, one at a time for each volume.
+//! Grows and modifies volumes. An expansion and a modification that arrive together share one
+//! ModifyVolume; each volume has one change at a time.
 //!
-//! EC2 counts modifications, so that two small ones cost what one does. A request waits for its counterpart for a moment, and goes
-//! at once when both have come. What comes while a change is carried out gathers for the next one, or joins it when it asks for nothing else.
+//! EC2 limits the number of modifications, whatever their size. A request therefore waits a moment
+//! for its counterpart, and is sent at once when both have arrived. A request that arrives during a
+//! change is gathered for the next one, or joins the running change when that covers the request.
 
 mod apply;
 mod change;
@@ -38,7 +40,7 @@ pub struct Modifications {
     slots: Arc<Mutex<HashMap<VolumeId, Slot>>>,
 }
 
-/// What a request is: an expansion and a modification of one volume belong together.
+/// The kind of a request: an expansion and a modification of one volume belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Expand,
@@ -48,7 +50,7 @@ enum Part {
 /// The changes of one volume.
 #[derive(Debug, Default)]
 struct Slot {
-    /// One is carried out at a time.
+    /// Held during a change, so that changes run one at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
     gathering: Option<Batch>,
     running: Option<Batch>,
@@ -59,13 +61,13 @@ struct Batch {
     change: Change,
     expands: bool,
     modifies: bool,
-    /// Both parts have come.
+    /// Notified when both parts have arrived.
     complete: Arc<Notify>,
     callers: Callers,
     ended: Outcome<Results>,
 }
 
-/// What became of each part.
+/// The result of each part.
 #[derive(Clone, Debug)]
 struct Results {
     expand: Result<Volume, Failure>,
@@ -82,7 +84,8 @@ impl Results {
 }
 
 impl Modifications {
-    /// With nothing under way; `window` is how long a request waits for its counterpart.
+    /// Creates the service with no change under way. `window` is how long a request waits for its
+    /// counterpart.
     pub fn new(
         ec2: Ec2,
         tags: Arc<TagSettings>,
@@ -100,10 +103,11 @@ impl Modifications {
         }
     }
 
-    /// Grows the volume to at least this size, and waits until the new size is there. A volume that is as large already stays.
+    /// Grows the volume to at least this size, and waits until the new size is effective. Leaves a
+    /// volume unchanged that is already as large.
     ///
     /// # Errors
-    /// What EC2 says; [`Condition::OperationPending`] when a change to another size is under way.
+    /// EC2's errors; [`Condition::OperationPending`] when a change to another size is under way.
     pub async fn expand(
         &self,
         volume: &VolumeId,
@@ -114,10 +118,11 @@ impl Modifications {
             .await
     }
 
-    /// Changes type, performance and tags, and waits until the performance is being changed.
+    /// Changes type, performance and tags, and waits until the performance change is under way.
     ///
     /// # Errors
-    /// [`Condition::InvalidField`] for what EC2 cannot do, with the volume and its tags as they were; and what EC2 says.
+    /// [`Condition::InvalidField`] for what EC2 cannot do, with the volume and its tags unchanged;
+    /// and EC2's errors.
     pub async fn modify(
         &self,
         volume: &VolumeId,
@@ -129,7 +134,8 @@ impl Modifications {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<VolumeId, Slot>> {
-        // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
+        // The map is consistent between two statements under the lock, so a panic elsewhere does
+        // not invalidate it.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,7 +159,7 @@ impl Modifications {
         match (results, part) {
             (Some(results), Part::Expand) => results.expand,
             (Some(results), Part::Modify) => results.modify,
-            // It panicked, and what it had begun by then is not known.
+            // The change panicked, and what it had begun by then is unknown.
             (None, _) => Err(Failure::new(
                 Condition::OperationPending,
                 format!(
@@ -163,7 +169,8 @@ impl Modifications {
         }
     }
 
-    /// Joins the change that is carried out, when it is the same, else the one that gathers, or begins one.
+    /// Joins the running change when that covers the request, otherwise the change that is being
+    /// gathered, or begins a new one.
     fn join(
         &self,
         volume: &VolumeId,
@@ -228,7 +235,7 @@ impl Modifications {
         Ok((ended, caller))
     }
 
-    /// What has gathered is what is carried out now.
+    /// Turns the gathered change into the running one.
     fn start(&self, volume: &VolumeId) -> Option<Batch> {
         let mut slots = self.lock();
         let slot = slots.get_mut(volume)?;
@@ -248,7 +255,8 @@ impl Modifications {
             )
         };
         match whole {
-            // One of the two may be what EC2 refuses: it must not keep the other from its own answer.
+            // EC2 may refuse only one of the two parts, which must not keep the other from its own
+            // result.
             Err(failure) if batch.expands && batch.modifies && wrong(&failure) => {
                 let expand = self
                     .apply(volume, &batch.change.size_alone(), &batch.callers)
@@ -283,7 +291,7 @@ impl Batch {
     }
 }
 
-/// Ends the change in its slot, also when it panics.
+/// Ends the change in its slot on drop, also after a panic.
 struct Leave {
     modifications: Modifications,
     volume: VolumeId,

@@ -1,7 +1,8 @@
-//! The parameters that users write into StorageClasses, VolumeAttributesClasses and VolumeSnapshotClasses.
+//! The parameters of StorageClasses, VolumeAttributesClasses and VolumeSnapshotClasses.
 //!
-//! Keys of StorageClasses and VolumeSnapshotClasses count in any letter case, keys of VolumeAttributesClasses in one only; values always as
-//! written. A key that is not listed is an error that names it. One StorageClass may serve thousands of claims, so every error text is the
+//! Keys of StorageClasses and VolumeSnapshotClasses are matched in any letter case, keys of
+//! VolumeAttributesClasses only as written; values always as written. An unknown key is an error
+//! that names the key. One StorageClass may serve thousands of claims, so every error text is the
 //! same for the same class.
 
 mod format;
@@ -20,28 +21,29 @@ pub use volume_attributes::VolumeAttributes;
 
 use crate::template::Fields;
 
-/// Prefix of a key whose value is a tag, `key=value`.
+/// The prefix of a key whose value is a tag, `key=value`.
 const TAG_SPECIFICATION: &str = "tagSpecification";
-/// Prefix of a key whose value is the key of a tag to delete.
+/// The prefix of a key whose value is the key of a tag to delete.
 const TAG_DELETION: &str = "tagDeletion";
 
 const PVC_NAME: &str = "csi.storage.k8s.io/pvc/name";
 const PVC_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
 const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
 
-/// The claim that a volume is made for, as the provisioner's `--extra-create-metadata` tells it. Empty when it does not.
+/// The claim that a volume is created for, from the provisioner's `--extra-create-metadata`. Its
+/// fields are empty without that flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// Name of the PersistentVolumeClaim.
+    /// The name of the PersistentVolumeClaim.
     pub name: String,
-    /// Its namespace.
+    /// The namespace of the PersistentVolumeClaim.
     pub namespace: String,
-    /// Name of the PersistentVolume.
+    /// The name of the PersistentVolume.
     pub volume: String,
 }
 
 impl Claim {
-    /// Takes one of the three keys; false for any other key.
+    /// Stores the value of one of the three keys; returns `false` for any other key.
     fn take(&mut self, key: &str, value: &str) -> bool {
         let place = match key {
             PVC_NAME => &mut self.name,
@@ -53,7 +55,7 @@ impl Claim {
         true
     }
 
-    /// Fills what is empty here from `other`.
+    /// Fills the empty fields from `other`.
     pub fn or(mut self, other: &Self) -> Self {
         for (mine, theirs) in [
             (&mut self.name, &other.name),
@@ -83,7 +85,8 @@ impl Fields for Claim {
     }
 }
 
-/// The entries in the order of their keys, so that the same class always reads the same way.
+/// Returns the entries in the order of their keys, so that the same class is always read in the
+/// same order.
 fn sorted(entries: &HashMap<String, String>) -> Vec<(&str, &str)> {
     let mut entries: Vec<_> = entries
         .iter()
@@ -103,7 +106,7 @@ fn unknown(list: &str, key: &str, known: &str) -> Failure {
     )
 }
 
-/// A whole number from 0 to 2,147,483,647. Zero reads as "not given", as the Go driver has it.
+/// Parses a whole number from 0 to 2,147,483,647. Zero means "not given", as in the Go driver.
 fn number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failure> {
     match value.parse::<i32>() {
         Ok(parsed) if parsed >= 0 => Ok(Some(parsed.unsigned_abs()).filter(|n| *n > 0)),
@@ -118,7 +121,8 @@ fn number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// Only `true` is true. Another word than `false` is most likely a mistake, which existing classes rely on to mean false.
+/// Parses a boolean: only `true` is true. Any other value than `false` or the empty one is most
+/// likely a mistake; it means false, since existing classes rely on that.
 fn boolean(list: &str, key: &str, value: &str) -> bool {
     if !matches!(value, "true" | "false" | "") {
         tracing::warn!(
@@ -130,12 +134,12 @@ fn boolean(list: &str, key: &str, value: &str) -> bool {
     value == "true"
 }
 
-/// A bounded part of what a user wrote, for an error text.
+/// Returns the start of a user's value for an error text, limited in length.
 fn short(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
-/// The value of a `tagSpecification` key as it was written, checked for its form.
+/// Checks the form of a `tagSpecification` value, and returns it unchanged.
 fn tag(list: &str, key: &str, value: &str) -> Result<String, Failure> {
     match value.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(value.to_owned()),
@@ -149,7 +153,7 @@ fn tag(list: &str, key: &str, value: &str) -> Result<String, Failure> {
     }
 }
 
-/// `iops` and `iopsPerGB` in one class.
+/// Refuses `iops` and `iopsPerGB` in one class.
 fn exclude_both(list: &str, iops: Option<u32>, per_gib: Option<u32>) -> Result<(), Failure> {
     if iops.is_some() && per_gib.is_some() {
         return Err(Failure::invalid(

@@ -1,4 +1,4 @@
-//! CSI requests, parsed once into types that cannot be wrong.
+//! CSI requests, parsed once into types that hold only valid values.
 
 pub(crate) mod node_local_handle;
 
@@ -11,7 +11,7 @@ use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
 use crate::topology;
 
-/// What a new volume is filled from.
+/// The source of a new volume's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A snapshot.
@@ -21,7 +21,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As the answer repeats it.
+    /// Returns the source as the response repeats it.
     pub fn to_wire(&self) -> csi::VolumeContentSource {
         use csi::volume_content_source::{SnapshotSource, VolumeSource};
         csi::VolumeContentSource {
@@ -40,23 +40,23 @@ impl Source {
 /// CreateVolume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateVolume {
-    /// The name, by which the request is the same request again.
+    /// The name, which identifies a repeated request.
     pub name: String,
     /// The size to ask EC2 for.
     pub size: GiB,
     /// The sizes that the caller accepts.
     pub range: CapacityRange,
-    /// Whether a capability needs several instances to attach it.
+    /// Whether a capability needs the volume attached to several instances.
     pub multi_attach: bool,
     /// The StorageClass.
     pub class: VolumeParameters,
     /// The VolumeAttributesClass.
     pub attributes: VolumeAttributes,
-    /// What to fill it from.
+    /// The source of the content.
     pub source: Option<Source>,
-    /// Where the caller can use it.
+    /// Where the caller can use the volume.
     pub requirement: Option<csi::TopologyRequirement>,
-    /// The place that was chosen from it.
+    /// The place that was chosen from `requirement`.
     pub placement: Option<topology::Placement>,
 }
 
@@ -64,7 +64,7 @@ impl CreateVolume {
     /// Reads the request.
     ///
     /// # Errors
-    /// Naming the field; a source that EC2 cannot have issued is not found.
+    /// A failure that names the field; a source id that EC2 cannot have issued is "not found".
     pub fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
         let name = present("name", &wire.name)?.to_owned();
         let capabilities = Capability::parse_all(&wire.volume_capabilities)?;
@@ -103,7 +103,7 @@ impl CreateVolume {
             range,
             multi_attach,
             placement: match copied {
-                // A copy lies where its source does.
+                // A copy is in its source's zone.
                 true => None,
                 false => topology::choose(wire.accessibility_requirements.as_ref())?,
             },
@@ -124,7 +124,8 @@ impl CreateVolume {
         Ok(request)
     }
 
-    /// The type to ask for: the VolumeAttributesClass's, the StorageClass's, else gp3.
+    /// Returns the type to request: the VolumeAttributesClass's, otherwise the StorageClass's,
+    /// otherwise gp3.
     pub fn volume_type(&self) -> &str {
         self.attributes
             .volume_type
@@ -134,7 +135,7 @@ impl CreateVolume {
     }
 }
 
-/// ControllerPublishVolume and ControllerUnpublishVolume, as far as they are alike.
+/// The common part of ControllerPublishVolume and ControllerUnpublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The volume.
@@ -143,7 +144,7 @@ pub struct Pair {
     pub node: InstanceId,
 }
 
-/// What a publish asks for beside the attachment itself.
+/// What a publish asks for besides the attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manner {
     /// The capability.
@@ -155,9 +156,9 @@ pub struct Manner {
 /// ControllerPublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish {
-    /// Which volume to which instance.
+    /// The volume and the instance.
     pub pair: Pair,
-    /// How it will be used there.
+    /// How the volume will be used at the instance.
     pub manner: Manner,
     /// Whether to wait until a restored volume has all its data.
     pub wait_until_initialized: bool,
@@ -167,7 +168,7 @@ impl Publish {
     /// Reads the request.
     ///
     /// # Errors
-    /// Naming the field; an id that EC2 cannot have issued is not found.
+    /// A failure that names the field; an id that EC2 cannot have issued is "not found".
     pub fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
         let volume = present("volume_id", &wire.volume_id)?;
         let node = present("node_id", &wire.node_id)?;
@@ -199,10 +200,11 @@ impl Publish {
     }
 }
 
-/// Reads ControllerUnpublishVolume; `None` when volume or node cannot exist, so that nothing is attached.
+/// Reads ControllerUnpublishVolume; `None` when the volume or node cannot exist, so that nothing is
+/// attached.
 ///
 /// # Errors
-/// For an empty field, and for a node that exists elsewhere than in EC2: what is attached there cannot be seen.
+/// An empty field, or a node that exists outside of EC2, whose attachments cannot be seen.
 pub fn unpublish(wire: &csi::ControllerUnpublishVolumeRequest) -> Result<Option<Pair>, Failure> {
     let volume = present("volume_id", &wire.volume_id)?;
     let node = present("node_id", &wire.node_id)?;
@@ -219,15 +221,15 @@ pub fn unpublish(wire: &csi::ControllerUnpublishVolumeRequest) -> Result<Option<
     }
 }
 
-/// Whether a node is one of SageMaker HyperPod, which has volumes that another driver attached.
+/// Returns whether a node is one of SageMaker HyperPod, whose volumes another driver attached.
 fn is_hyperpod(node: &str) -> bool {
     node.starts_with("hyperpod-")
 }
 
-/// Reads the id of a deletion; `None` when it cannot exist, so that it is gone.
+/// Reads the id of a deletion; `None` when the id cannot exist, so that there is nothing to delete.
 ///
 /// # Errors
-/// For an empty field.
+/// An empty field.
 pub fn delete<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
     Ok(present(field, value)?.parse().ok())
 }
@@ -237,9 +239,9 @@ pub fn delete<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T
 pub struct Expand {
     /// The volume.
     pub volume: VolumeId,
-    /// Its new size; `None` when the caller asks for none.
+    /// The volume's new size; `None` when the caller requests none.
     pub size: Option<GiB>,
-    /// Whether it is used as a raw block device, so that the node has nothing to grow.
+    /// Whether the volume is used as a raw block device, so that the node has nothing to grow.
     pub block: bool,
 }
 
@@ -247,7 +249,7 @@ impl Expand {
     /// Reads the request.
     ///
     /// # Errors
-    /// Naming the field.
+    /// A failure that names the field.
     pub fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
         let volume = present("volume_id", &wire.volume_id)?;
         let range = wire
@@ -274,10 +276,10 @@ impl Expand {
     }
 }
 
-/// ControllerModifyVolume.
+/// Reads ControllerModifyVolume.
 ///
 /// # Errors
-/// Naming the field.
+/// A failure that names the field.
 pub fn modify(
     volume: &str,
     parameters: &HashMap<String, String>,
@@ -291,9 +293,9 @@ pub fn modify(
 /// CreateSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateSnapshot {
-    /// The name, by which the request is the same request again.
+    /// The name, which identifies a repeated request.
     pub name: String,
-    /// What to take it of.
+    /// The volume to take the snapshot of.
     pub volume: VolumeId,
     /// The VolumeSnapshotClass.
     pub class: SnapshotParameters,
@@ -303,7 +305,7 @@ impl CreateSnapshot {
     /// Reads the request.
     ///
     /// # Errors
-    /// Naming the field; a volume that EC2 cannot have issued is not found.
+    /// A failure that names the field; a volume id that EC2 cannot have issued is "not found".
     pub fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
         let name = present("name", &wire.name)?.to_owned();
         let volume = present("source_volume_id", &wire.source_volume_id)?;
@@ -316,10 +318,10 @@ impl CreateSnapshot {
     }
 }
 
-/// A field that must not be empty.
+/// Returns the value of a field that must not be empty.
 ///
 /// # Errors
-/// Naming it.
+/// A failure that names the field.
 pub fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
     if value.is_empty() {
         return Err(Failure::missing(field));
@@ -327,7 +329,7 @@ pub fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
     Ok(value)
 }
 
-/// A volume's id. One that EC2 cannot have issued belongs to no volume.
+/// Parses a volume's id. An id that EC2 cannot have issued belongs to no volume.
 ///
 /// # Errors
 /// [`Condition::NotFound`].
@@ -336,7 +338,7 @@ pub fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
 
-/// A snapshot's id. One that EC2 cannot have issued belongs to no snapshot.
+/// Parses a snapshot's id. An id that EC2 cannot have issued belongs to no snapshot.
 ///
 /// # Errors
 /// [`Condition::NotFound`].
@@ -345,7 +347,8 @@ pub fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
 
-/// No type of volume is larger (64 TiB; EBS volume types page). What a single type or zone allows, EC2 says.
+/// The largest size of any volume type (64 TiB; EBS volume types page). EC2 checks the limits of a
+/// single type or zone.
 const LARGEST: GiB = GiB(65_536);
 
 fn within_ebs(size: GiB) -> Result<GiB, Failure> {
@@ -364,7 +367,7 @@ fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
     wire.map_or_else(|| Ok(CapacityRange::default()), CapacityRange::parse)
 }
 
-/// The answer of ValidateVolumeCapabilities that confirms what was asked, as it was asked.
+/// Returns the response of ValidateVolumeCapabilities that confirms the request's values unchanged.
 pub fn confirmed(
     wire: csi::ValidateVolumeCapabilitiesRequest,
 ) -> csi::ValidateVolumeCapabilitiesResponse {
@@ -380,7 +383,7 @@ pub fn confirmed(
     }
 }
 
-/// The answer of ValidateVolumeCapabilities that says why not.
+/// Returns the response of ValidateVolumeCapabilities that gives the reason of a refusal.
 pub fn not_confirmed(message: String) -> csi::ValidateVolumeCapabilitiesResponse {
     csi::ValidateVolumeCapabilitiesResponse {
         confirmed: None,

@@ -1,5 +1,6 @@
-//! Whether a volume may leave a node: the facts for the decision of `ebs-csi-safe-detach`, gathered after the call began, and the socket on
-//! which node-lifecycle asks for it and hands in what EC2 does not show.
+//! Whether a volume may leave a node: the facts for the decision of `ebs-csi-safe-detach`, gathered
+//! after the call began, and the socket on which node-lifecycle asks for the decision and reports
+//! what EC2 does not show.
 
 mod checks;
 mod evidence;

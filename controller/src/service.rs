@@ -1,4 +1,4 @@
-//! The CSI Controller service: parse, act, answer.
+//! The CSI Controller service: parses requests, acts, and builds the responses.
 
 mod attachment;
 mod health;
@@ -31,12 +31,12 @@ use crate::volume::Volumes;
 /// Settings of the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What stands in every tag set.
+    /// What every set of tags contains.
     pub tags: TagSettings,
     /// How long an expansion and a modification of one volume wait for each other.
     pub modify_window: Duration,
-    /// How long after its start this process looks for snapshots that another one may just have asked EC2
-    /// for.
+    /// How long after its start this process looks for snapshots that the previous process may just
+    /// have requested.
     pub snapshot_takeover: Duration,
     /// Whether handles that begin with `local-ebs://` may be published.
     pub node_local_volumes: bool,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub safe_detach: Mode,
     /// What a fence may do.
     pub fence: FenceSettings,
-    /// Whether the health of volumes is told. The RPCs are alpha in the CSI specification.
+    /// Whether the health of volumes is reported. The RPCs are alpha in the CSI specification.
     pub volume_health: bool,
 }
 
@@ -63,10 +63,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From the process's configuration.
+    /// Reads the settings from the process's configuration.
     ///
     /// # Errors
-    /// One line that names the flag and what is wrong with its value.
+    /// One line that names the flag and the fault of its value.
     pub fn read(config: &Config) -> Result<Self, String> {
         let mut extra = Tags::new();
         for (flag, text) in [
@@ -91,7 +91,7 @@ impl Settings {
     }
 }
 
-/// The Controller service. Clones share everything.
+/// The Controller service. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Controller {
     ec2: Ec2,
@@ -108,7 +108,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// With nothing under way.
+    /// Creates the service with no operation under way.
     pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
         metrics.safe_detach_mode(settings.safe_detach);
         let testimony = Testimony::new(settings.fence);
@@ -152,7 +152,7 @@ impl Controller {
         }
     }
 
-    /// The service of the SafeDetach socket, which shares what this one decides on.
+    /// Returns the service of the SafeDetach socket, which shares this service's evidence.
     pub fn safe_detach(&self) -> safe_detach::Service {
         self.safe_detach.clone()
     }
@@ -166,7 +166,7 @@ impl Controller {
         self.tally.clone().at_rest(pause, rest)
     }
 
-    /// Operations under way, those whose callers have gone included.
+    /// Returns the number of operations under way, including those whose callers have left.
     pub fn operations(&self) -> usize {
         self.tally.running()
     }

@@ -1,4 +1,4 @@
-//! Snapshots: one for each name, though EC2 has no token for them; deleted; listed.
+//! Snapshots: created once for each name, though EC2 has no client token for them; deleted; listed.
 
 mod create;
 mod fulfil;
@@ -20,29 +20,29 @@ use crate::request::CreateSnapshot;
 use crate::tags::TagSettings;
 use crate::tally::Tally;
 
-/// How long one deletion may take, waiting for its turn included.
+/// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
-/// So long a caller that was told of a snapshot is taken to know it.
+/// How long a caller is assumed to know a snapshot that was returned to it.
 const TOLD: Duration = Duration::from_secs(24 * 3600);
-/// Reads may miss for so long what EC2 took, or may have taken: EC2 has no client token for
-/// snapshots, and no other proof that there is none.
+/// How long reads may miss a snapshot that EC2 accepted, or may have accepted: EC2 has no client
+/// token for snapshots, and no other proof that there is none.
 const GAP: Duration = Duration::from_secs(75);
-/// A snapshot that EC2 showed is believed to be there for so long, unless it is deleted here:
-/// several gaps may follow each other.
+/// How long a snapshot that EC2 showed is assumed to exist, unless this process deletes it: several
+/// gaps may follow each other.
 const BELIEVED: Duration = Duration::from_secs(600);
 
-/// Makes, deletes and lists snapshots.
+/// Creates, deletes and lists snapshots.
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     ec2: Ec2,
     tags: Arc<TagSettings>,
-    /// Until when a request of the process before this one may still come to light.
+    /// Until when a request of the previous process may still become visible.
     taken_over: Instant,
-    /// Names of which a create had no clear answer lately.
+    /// Names whose create recently had no clear answer.
     doubtful: Remembered<()>,
     /// Names whose fast restores and lock are set.
     finished: Remembered<()>,
-    /// The snapshots that callers were told of, by name.
+    /// By name, the snapshots that were returned to callers.
     told: Remembered<SnapshotId>,
     /// By name, the snapshots that EC2 showed within [`BELIEVED`].
     shown: Remembered<SnapshotId>,
@@ -51,16 +51,18 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// With nothing under way. For `takeover` from now, when the process starts, a snapshot that is
-    /// not found is looked for again: the process before this one may have asked for it and ended.
+    /// Creates the service with no operation under way. For `takeover` from now, when the process
+    /// starts, a snapshot that is not found is looked for again: the previous process may have
+    /// requested it and ended.
     ///
     /// A process that has been up for longer sends its first request after one look. It may be a
     /// standby whose sidecar has just become the leader, and the former leader may have asked EC2
-    /// for the same snapshot a moment ago, so that the look does not show it yet. Then EC2 itself
-    /// refuses: it takes one snapshot of a volume in 15 s (`SnapshotCreationPerVolumeRateExceeded`),
-    /// which is longer than its look-ups lag. The refusal is UNAVAILABLE, the caller tries again,
-    /// and by then the look shows the snapshot. The process cannot see who led before it, so
-    /// without this every process would keep its first caller waiting.
+    /// for the same snapshot a moment ago, so that the look does not show the snapshot yet. Then
+    /// EC2 itself refuses the second request: EC2 accepts one snapshot of a volume in 15 s
+    /// (`SnapshotCreationPerVolumeRateExceeded`), which is longer than its look-ups lag. The
+    /// refusal is UNAVAILABLE, the caller tries again, and by then the look shows the snapshot. The
+    /// process cannot see who was the leader before, so without that refusal every process would
+    /// have to keep its first caller waiting.
     pub fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &Tally) -> Self {
         Self {
             ec2,
@@ -75,10 +77,12 @@ impl Snapshots {
         }
     }
 
-    /// Takes the snapshot, or finds the one that an earlier request of this name took. It need not be complete.
+    /// Takes the snapshot, or finds the one that an earlier request of this name took. The snapshot
+    /// may still be incomplete.
     ///
     /// # Errors
-    /// [`Condition::Incompatible`] when the name belongs to a snapshot of another volume; and what EC2 says.
+    /// [`Condition::Incompatible`] when the name belongs to a snapshot of another volume; and EC2's
+    /// errors.
     pub async fn create(
         &self,
         request: CreateSnapshot,
@@ -97,7 +101,7 @@ impl Snapshots {
         Ok(snapshot)
     }
 
-    /// Deletes the snapshot. A snapshot that does not exist is deleted.
+    /// Deletes the snapshot. Succeeds when the snapshot does not exist.
     ///
     /// # Errors
     /// [`Condition::InUse`] while an image uses it or a lock holds it.
@@ -128,10 +132,11 @@ impl Snapshots {
             .await
     }
 
-    /// The snapshot with this id, when there is one.
+    /// Returns the snapshot with this id, if there is one.
     ///
     /// # Errors
-    /// What EC2 says; a snapshot that EC2 could not make is an error that says so, because it never becomes ready.
+    /// EC2's errors. A snapshot that EC2 could not create is an error too, because it never becomes
+    /// ready.
     pub async fn get(&self, id: &SnapshotId) -> Result<Option<Snapshot>, Failure> {
         let found = self
             .ec2
@@ -145,10 +150,11 @@ impl Snapshots {
         }
     }
 
-    /// A page of this account's snapshots, of one volume if asked, and where the next begins.
+    /// Returns a page of this account's snapshots, of one volume if given, and the token of the
+    /// next page.
     ///
     /// # Errors
-    /// [`Condition::BadStartingToken`]; and what EC2 says.
+    /// [`Condition::BadStartingToken`]; and EC2's errors.
     pub async fn list(
         &self,
         volume: Option<VolumeId>,

@@ -1,4 +1,5 @@
-//! The tags that the driver puts on what it makes. IAM policies, look-ups and other clusters' tools rely on every byte.
+//! The tags that the driver sets on what it creates. IAM policies, look-ups and other clusters'
+//! tools rely on every byte.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +9,28 @@ use crate::ec2::OwnTags;
 use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
 use crate::template::{self, Fields, TemplateError};
 
-/// Tags, sorted, so that the same request is the same bytes.
+/// Tags in sorted order, so that the same request has the same bytes.
 pub type Tags = BTreeMap<String, String>;
 
-/// Holds the name of the CreateVolume request: by it a half-finished create is found again.
+/// The key for the name of the CreateVolume request, by which an unfinished create is found again.
 pub const VOLUME_NAME: &str = "CSIVolumeName";
-/// Holds the name of the CreateSnapshot request.
+/// The key for the name of the CreateSnapshot request.
 pub const SNAPSHOT_NAME: &str = "CSIVolumeSnapshotName";
-/// `true` on all that this driver made; IAM policies compare it.
+/// The key whose value is `true` on everything that this driver created; IAM policies compare it.
 pub const CLUSTER: &str = "ebs.csi.aws.com/cluster";
-/// Holds the cluster's id; cluster-scoped IAM policies compare it.
+/// The key for the cluster's id; cluster-scoped IAM policies compare it.
 pub const CLUSTER_NAME: &str = "ebs.csi.aws.com/cluster-name";
-/// Holds `iopsPerGB`, so that a later resize keeps the ratio.
+/// The key for `iopsPerGB`, so that a later resize keeps the ratio.
 pub const IOPS_PER_GIB: &str = "ebs.csi.aws.com/IOPSPerGb";
-/// Holds `true` when a resize may raise the IOPS by the ratio.
+/// The key whose value is `true` when a resize may raise the IOPS by the ratio.
 pub const RAISE_IOPS_ON_MODIFY: &str = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify";
 
-/// Holds the zones in which a snapshot's fast restores are to be enabled.
+/// The key for the zones in which a snapshot's fast restores are to be enabled.
 pub const PROMISED_FAST_RESTORES: &str = "ebs.csi.aws.com/fast-restore-zones";
-/// Holds how a snapshot is to be locked.
+/// The key for how a snapshot is to be locked.
 pub const PROMISED_LOCK: &str = "ebs.csi.aws.com/lock";
 
-/// Whether a tag is the driver's own, which users cannot set or delete.
+/// Returns whether a tag is reserved for the driver, so that users cannot set or delete it.
 pub fn is_reserved(key: &str) -> bool {
     [VOLUME_NAME, SNAPSHOT_NAME, CLUSTER_NAME].contains(&key)
         || key.starts_with("kubernetes.io")
@@ -38,23 +39,25 @@ pub fn is_reserved(key: &str) -> bool {
             .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The settings that shape every tag set.
+/// The settings for all sets of tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagSettings {
-    /// `--extra-tags`: on everything that is made; they win over those of a class.
+    /// `--extra-tags`: set on everything that is created; they override those of a class.
     pub extra: Tags,
     /// `--k8s-tag-cluster-id`.
     pub cluster_id: Option<String>,
-    /// `--warn-on-invalid-tag`: leave a bad tag out instead of refusing the request.
+    /// `--warn-on-invalid-tag`: omit an invalid tag instead of refusing the request.
     pub warn_on_invalid: bool,
 }
 
 impl TagSettings {
-    /// Reads `--extra-tags`: `key=value,key=value`, as the Go driver does: spaces around key and value are left out, and the last of a key wins.
+    /// Parses `--extra-tags`, `key=value,key=value`, like the Go driver: spaces around key and
+    /// value are removed, and the last value of a key wins.
     ///
     /// # Errors
-    /// One line that names what is wrong: an entry without `=`, an empty or reserved key, or a template that cannot be read. Whether the template
-    /// fits a claim is known when there is one.
+    /// One line that names the fault: an entry without `=`, an empty or reserved key, or a template
+    /// that cannot be parsed. Whether the template fits a claim is known only when there is a
+    /// claim.
     pub fn parse_extra(text: &str) -> Result<Tags, String> {
         let mut tags = Tags::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -76,7 +79,8 @@ impl TagSettings {
         Ok(tags)
     }
 
-    /// The tags that every request that makes something must carry, or IAM policies refuse it.
+    /// Returns the tags that every creating request must carry, because IAM policies refuse it
+    /// otherwise.
     pub fn identity(&self) -> Tags {
         let mut tags = Tags::from([(CLUSTER.to_owned(), "true".to_owned())]);
         if let Some(id) = &self.cluster_id {
@@ -86,8 +90,9 @@ impl TagSettings {
         tags
     }
 
-    /// How the cluster's own volumes are known: by the cluster's tag where it has an id (which volumes of older releases of the Go driver
-    /// bear too), else by the tag of all volumes that this driver made, in any cluster.
+    /// Returns how the cluster's own volumes are recognized: by the cluster's tag if the cluster
+    /// has an id (volumes of older releases of the Go driver have that tag too), otherwise by the
+    /// tag of all volumes that this driver created, in any cluster.
     pub fn of_own_volumes(&self) -> OwnTags {
         OwnTags {
             key: VOLUME_NAME,
@@ -98,8 +103,8 @@ impl TagSettings {
         }
     }
 
-    /// Whether a volume or snapshot with these tags was made by this driver, or the Go driver, for
-    /// this cluster; without a cluster id for any cluster of the account.
+    /// Returns whether a volume or snapshot with these tags was created by this driver, or by the
+    /// Go driver, for this cluster; without a cluster id, for any cluster of the account.
     pub fn are_own(&self, tags: &Tags) -> bool {
         let (key, value) = self.of_own_volumes().owner;
         let named = [VOLUME_NAME, SNAPSHOT_NAME]
@@ -108,12 +113,14 @@ impl TagSettings {
         named && tags.get(&key) == Some(&value)
     }
 
-    /// The tags of a volume.
+    /// Returns the tags of a volume.
     ///
-    /// Later ones win: the driver's, the cluster's, the StorageClass's, the VolumeAttributesClass's, `--extra-tags`.
+    /// Later ones override earlier ones: the driver's, the cluster's, the StorageClass's, the
+    /// VolumeAttributesClass's, `--extra-tags`.
     ///
     /// # Errors
-    /// A tag that is not `key=value`, is reserved, or whose template fails (the last two are left out under `--warn-on-invalid-tag`).
+    /// A tag that is not `key=value`, is reserved, or whose template fails (the last two are
+    /// omitted under `--warn-on-invalid-tag`).
     pub fn of_volume(
         &self,
         name: &str,
@@ -149,7 +156,7 @@ impl TagSettings {
                 Err(error) => self.unusable(key, &error)?,
             }
         }
-        // An explicit rate of the VolumeAttributesClass ends a ratio of the StorageClass.
+        // An explicit rate of the VolumeAttributesClass overrides a ratio of the StorageClass.
         let per_gib = match attributes.iops {
             Some(_) => None,
             None => attributes.iops_per_gib.or(class.iops_per_gib),
@@ -161,8 +168,8 @@ impl TagSettings {
         Ok(tags)
     }
 
-    /// The tags of a snapshot, with the same order: the driver's, the cluster's, the class's, `--extra-tags` (as written: the fields of
-    /// their templates are a volume's).
+    /// Returns the tags of a snapshot, in the same order: the driver's, the cluster's, the class's,
+    /// `--extra-tags` (as written: the fields of their templates are a volume's).
     ///
     /// # Errors
     /// As [`TagSettings::of_volume`].
@@ -177,10 +184,11 @@ impl TagSettings {
         Ok(tags)
     }
 
-    /// The tags that a modification sets.
+    /// Returns the tags that a modification sets.
     ///
     /// # Errors
-    /// As [`TagSettings::of_volume`], and strict whatever the settings: the volume keeps its tags.
+    /// As [`TagSettings::of_volume`], and strict whatever the settings, since the volume keeps its
+    /// tags.
     pub fn of_modification(attributes: &VolumeAttributes) -> Result<Tags, Failure> {
         let strict = Self::default();
         let mut tags =

@@ -1,9 +1,10 @@
 //! Tag templates: the part of Go's `text/template` that StorageClasses use in tag values.
 //!
-//! A value such as `{{ .PVCNamespace | toUpper }}/{{ .PVCName }}` names the workload in a volume's tags. The language here is
-//! text, fields, string, integer and boolean literals, pipelines, parentheses, `if`/`else`, `with`, comments, trim markers, and the functions
-//! of [`eval`]. What Go knows beyond that (variables, `range`, nested templates, floating point) is refused when the template is
-//! read, never rendered to something else.
+//! A value such as `{{ .PVCNamespace | toUpper }}/{{ .PVCName }}` names the workload in a volume's
+//! tags. The language here is text, fields, string, integer and boolean literals, pipelines,
+//! parentheses, `if`/`else`, `with`, comments, trim markers, and the functions of [`eval`]. Other
+//! features of Go's language (variables, `range`, nested templates, floating point) are refused
+//! when the template is parsed, never rendered differently.
 
 mod eval;
 mod lex;
@@ -11,15 +12,15 @@ mod parse;
 
 use std::fmt;
 
-/// Where a template's fields come from.
+/// The source of a template's fields.
 pub trait Fields {
-    /// The value of a field such as `PVCName`; `None` when there is no field of that name.
+    /// Returns the value of a field such as `PVCName`; `None` when there is no field of that name.
     fn field(&self, name: &str) -> Option<&str>;
-    /// The names of all fields, for error texts.
+    /// Returns the names of all fields, for error texts.
     fn names(&self) -> &'static str;
 }
 
-/// Why a template cannot be rendered.
+/// The reason why a template cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError(String);
 
@@ -37,10 +38,10 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-/// Bytes in a template. A tag value has at most 256 characters.
+/// The most bytes of a template. A tag value has at most 256 characters.
 const LENGTH_LIMIT: usize = 8192;
 
-/// Reads a template, without what it is about.
+/// Checks a template without rendering it.
 ///
 /// # Errors
 /// [`TemplateError`] for text that is not a template of this language.
@@ -61,8 +62,8 @@ fn read(text: &str) -> Result<Vec<parse::Node>, TemplateError> {
 /// Renders a template.
 ///
 /// # Errors
-/// [`TemplateError`] for text that is not a template of this language, an unknown field, a function's wrong arguments, or an index out
-/// of range.
+/// [`TemplateError`] for text that is not a template of this language, an unknown field, a
+/// function's wrong arguments, or an index out of range.
 pub fn render(text: &str, fields: &dyn Fields) -> Result<String, TemplateError> {
     let nodes = read(text)?;
     let mut out = String::new();

@@ -1,4 +1,5 @@
-//! Where a volume goes, from a request's accessibility requirements, and what the answer says about where it is.
+//! Chooses a volume's place from a request's accessibility requirements, and builds the topology of
+//! the response.
 
 use std::collections::HashMap;
 
@@ -7,18 +8,18 @@ use ebs_csi_proto::{Condition, Failure};
 
 use crate::ec2::Caller;
 
-/// The zone's name, on every node of Kubernetes.
+/// The key of the zone's name, present on every node of Kubernetes.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
-/// The zone's name under this driver's former key; accepted, never answered.
+/// This driver's former key of the zone's name; accepted, never returned.
 pub const LEGACY_ZONE: &str = "topology.ebs.csi.aws.com/zone";
-/// The zone's id, the same in every account.
+/// The key of the zone's id, which is the same in every account.
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 const REGION: &str = "topology.ebs.csi.aws.com/region";
 const PARTITION: &str = "topology.ebs.csi.aws.com/partition";
 const ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";
 const OUTPOST: &str = "topology.ebs.csi.aws.com/outpost-id";
 
-/// One place, as one term of a request names it.
+/// A place, as one term of a request names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement {
     /// The zone by name.
@@ -54,17 +55,17 @@ impl Placement {
         })
     }
 
-    /// Whether it names a zone, by itself or by its Outpost.
+    /// Returns whether the placement names a zone, directly or by its Outpost.
     fn names_a_place(&self) -> bool {
         self.has_zone() || self.outpost.is_some()
     }
 
-    /// Whether it names a zone.
+    /// Returns whether the placement names a zone.
     pub(crate) fn has_zone(&self) -> bool {
         self.zone.is_some() || self.zone_id.is_some()
     }
 
-    /// Whether a volume at this zone and Outpost is where the placement asks for.
+    /// Returns whether a volume at this zone and Outpost is where the placement asks for.
     pub(crate) fn admits(&self, zone: &str, zone_id: Option<&str>, outpost: Option<&str>) -> bool {
         self.zone.as_deref().is_none_or(|wanted| wanted == zone)
             && self
@@ -78,7 +79,8 @@ impl Placement {
     }
 }
 
-/// The Outpost's ARN: whole in `outpost-id`, or put together from the four segments that its nodes have.
+/// Returns the Outpost's ARN: `outpost-id` itself when it is an ARN, otherwise composed of the four
+/// segments of the Outpost's nodes.
 fn outpost_of(term: &Topology) -> Option<String> {
     let segment = |key: &str| term.segments.get(key).filter(|value| !value.is_empty());
     let id = segment(OUTPOST)?;
@@ -91,13 +93,15 @@ fn outpost_of(term: &Topology) -> Option<String> {
     ))
 }
 
-/// Whether a term names an Outpost by its id alone: `op-…` belongs to a partition and an account that other segments, or AWS, must say.
+/// Returns whether a term names an Outpost by its id alone. `op-…` belongs to a partition and an
+/// account, which other segments, or AWS, must supply.
 pub(crate) fn lacks_owner(requirement: &TopologyRequirement) -> bool {
     let mut terms = requirement.preferred.iter().chain(&requirement.requisite);
     terms.any(|term| names_by_id(term) && (!has(term, PARTITION) || !has(term, ACCOUNT)))
 }
 
-/// Says of each Outpost that is named by its id what its term leaves out: it is in this Region, and the caller's own.
+/// Adds the missing segments of each Outpost that is named by its id: the Outpost is in this
+/// Region, and the caller's own.
 pub(crate) fn complete(requirement: &mut TopologyRequirement, region: &str, owner: &Caller) {
     let terms = requirement.preferred.iter_mut();
     for term in terms.chain(&mut requirement.requisite) {
@@ -126,12 +130,12 @@ fn has(term: &Topology, key: &str) -> bool {
         .is_some_and(|value| !value.is_empty())
 }
 
-/// The term that decides: the first preferred one that names a zone or an Outpost, else the first
-/// such requisite one. One term gives zone and Outpost together. `None` when no term names either:
-/// any zone will do, as for the Go driver.
+/// Returns the place of the first preferred term that names a zone or an Outpost, otherwise of the
+/// first such requisite term. The same term gives both the zone and the Outpost. `None` when no
+/// term names either: any zone is suitable, as for the Go driver.
 ///
 /// # Errors
-/// When the term that decides contradicts itself, or names an Outpost whose owner is not known.
+/// A chosen term that contradicts itself, or that names an Outpost whose owner is unknown.
 pub fn choose(requirement: Option<&TopologyRequirement>) -> Result<Option<Placement>, Failure> {
     let Some(requirement) = requirement else {
         return Ok(None);
@@ -155,10 +159,11 @@ pub fn choose(requirement: Option<&TopologyRequirement>) -> Result<Option<Placem
     Ok(None)
 }
 
-/// Checks that a volume at this place is one that the request allows.
+/// Checks that the request allows a volume at this place.
 ///
 /// # Errors
-/// [`Condition::NoCapacityInTopology`], by which the scheduler tries elsewhere, when no requisite term admits it.
+/// [`Condition::NoCapacityInTopology`] when no requisite term admits the place; the scheduler then
+/// tries another one.
 pub fn check(
     requirement: Option<&TopologyRequirement>,
     zone: &str,
@@ -182,11 +187,12 @@ pub fn check(
     ))
 }
 
-/// Of several zones the one for this name: the same whenever it is asked, and spread over the names.
+/// Returns one of several zones for this name: always the same for a name, and distributed over the
+/// names.
 pub fn pick<'a>(zones: &[&'a str], name: &str) -> Option<&'a str> {
     let mut zones = zones.to_vec();
     zones.sort_unstable();
-    // FNV-1a: fixed for all time, unlike the standard library's hasher.
+    // FNV-1a, which never changes, unlike the standard library's hasher.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -194,7 +200,7 @@ pub fn pick<'a>(zones: &[&'a str], name: &str) -> Option<&'a str> {
     zones.get(at).copied()
 }
 
-/// What the answer says: the zone that EC2 reports, and the Outpost's segments.
+/// Returns the topology of the response: the zone that EC2 reports, and the Outpost's segments.
 pub fn of_volume(zone: &str, outpost: Option<&str>) -> Topology {
     let mut segments = HashMap::from([(ZONE.to_owned(), zone.to_owned())]);
     let parts: Vec<_> = outpost.map_or(Vec::new(), |arn| arn.splitn(6, ':').collect());

@@ -1,4 +1,4 @@
-//! Volumes: made once for each name, and deleted.
+//! Volumes: created once for each name, and deleted.
 
 mod adopt;
 mod create;
@@ -25,27 +25,28 @@ use crate::tally::Tally;
 use crate::token::Attempt;
 pub(crate) use plan::wanted_iops;
 
-/// How long one deletion may take, waiting for its turn included.
+/// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
 
-/// Makes and deletes volumes.
+/// Creates and deletes volumes.
 #[derive(Clone, Debug)]
 pub struct Volumes {
     ec2: Ec2,
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
-    /// By name, the attempt that comes next, when it is not the first.
+    /// By name, the next attempt when it is not the first.
     spent: Remembered<Attempt>,
-    /// Names under which EC2 lately took, or may have taken, a create.
+    /// Names under which EC2 recently accepted, or may have accepted, a create.
     doubtful: Remembered<()>,
-    /// By name, since when EC2 refuses its client token though no look-up shows a volume.
+    /// By name, since when EC2 has refused the name's client token though no look-up shows a
+    /// volume.
     mismatched: Remembered<Instant>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
 
 impl Volumes {
-    /// With nothing under way.
+    /// Creates the service with no operation under way.
     pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, tally: &Tally) -> Self {
         Self {
             ec2,
@@ -59,11 +60,12 @@ impl Volumes {
         }
     }
 
-    /// Makes the volume, or finds the one that an earlier request of this name made; waits until it can be attached.
+    /// Creates the volume, or finds the one that an earlier request of this name created. Waits
+    /// until the volume can be attached.
     ///
     /// # Errors
-    /// [`Condition::Incompatible`] when the name belongs to another kind of volume. A final condition only when it is certain that
-    /// no volume of this name exists.
+    /// [`Condition::Incompatible`] when the name belongs to another kind of volume. A final
+    /// condition only when it is certain that no volume of this name exists.
     pub async fn create(
         &self,
         request: CreateVolume,
@@ -80,10 +82,10 @@ impl Volumes {
             .await
     }
 
-    /// Deletes the volume. A volume that does not exist is deleted.
+    /// Deletes the volume. Succeeds when the volume does not exist.
     ///
     /// # Errors
-    /// [`Condition::InUse`], naming what holds it, while it is attached.
+    /// [`Condition::InUse`], naming the holders, while the volume is attached.
     pub async fn delete(&self, id: VolumeId, patience: Option<Duration>) -> Result<(), Failure> {
         let this = self.clone();
         self.deleting
@@ -101,7 +103,7 @@ impl Volumes {
         match error.kind {
             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => Ok(()),
             Ec2ErrorKind::VolumeInUse => {
-                // A look that does not show the volume is no proof against EC2's answer.
+                // A look that does not show the volume does not disprove EC2's answer.
                 let holders = match ec2.look_volume(id).await.present() {
                     Some(volume) => holders(volume),
                     None => "an instance".to_owned(),
@@ -117,7 +119,7 @@ impl Volumes {
     }
 }
 
-/// What holds a volume, for an error text.
+/// Returns the holders of a volume, for an error text.
 pub(crate) fn holders(volume: &Volume) -> String {
     let holders: Vec<_> = volume
         .attachments

@@ -1,4 +1,4 @@
-//! The decision. Total and pure: no clock, no I/O, no default branch.
+//! The decision. It is total and pure: no clock, no I/O, no default branch.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use super::facts::{
     AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase, Power,
 };
 
-/// What follows from the facts.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// EC2 shows no attachment: nothing to do.
     Done,
-    /// It may be detached.
+    /// The volume may be detached.
     Safe(Rung),
-    /// It will become clear by itself.
+    /// The state becomes clear without further action.
     Wait(Waiting),
-    /// It may not be detached, and only somebody's act changes that.
+    /// The volume may not be detached until somebody acts.
     Refuse(Refusal),
 }
 
 impl Verdict {
-    /// All, for tables.
+    /// Returns all verdicts, for tables.
     pub fn all() -> impl Iterator<Item = Self> {
         let waits = [Waiting::Leaving, Waiting::Transition].map(Self::Wait);
         std::iter::once(Self::Done)
@@ -29,7 +29,7 @@ impl Verdict {
             .chain(Refusal::ALL.map(Self::Refuse))
     }
 
-    /// The label of metrics.
+    /// Returns the labels of metrics: the outcome and the reason.
     pub const fn label(self) -> (&'static str, &'static str) {
         match self {
             Self::Done => ("done", "no-attachment"),
@@ -41,25 +41,25 @@ impl Verdict {
     }
 }
 
-/// The evidence that makes a detach safe, from the strongest.
+/// The evidence that makes a detach safe, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rung {
     /// The instance is terminated.
     Terminated,
     /// The instance is stopped, and its memory was not saved.
     Stopped,
-    /// As `Stopped` or `Terminated`, and this driver did it.
+    /// As `Stopped` or `Terminated`, and this driver powered the instance off.
     Fenced,
-    /// The node says that it has released the volume.
+    /// Kubelet reports that it has released the volume.
     NodeWord,
-    /// The instance runs, and the orchestrator's word is taken for it.
+    /// The instance runs, and the controller trusts the orchestrator.
     Trusted,
-    /// A person broke the glass.
+    /// A person gave an override order.
     BrokenGlass,
 }
 
 impl Rung {
-    /// All, from the strongest.
+    /// All kinds of evidence, strongest first.
     pub const ALL: [Self; 6] = [
         Self::Terminated,
         Self::Stopped,
@@ -69,7 +69,7 @@ impl Rung {
         Self::BrokenGlass,
     ];
 
-    /// The label of metrics and log lines.
+    /// Returns the label of metrics and log lines.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Terminated => "terminated",
@@ -82,42 +82,43 @@ impl Rung {
     }
 }
 
-/// What is waited for.
+/// The event that the detach waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Waiting {
-    /// A detach that was asked for before; a second one is never sent.
+    /// A detach that was requested before; under this verdict, no second one is sent.
     Leaving,
     /// The instance is being launched, stopped or terminated.
     Transition,
 }
 
-/// Why a detach is refused. `Display` is the stable token.
+/// The reason of a refused detach. `Display` writes the stable token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// What EC2 shows of the volume is not known.
+    /// The state of the attachment in EC2 is unknown.
     AttachmentUnknown,
-    /// What EC2 shows of the instance is not known.
+    /// The state of the instance in EC2 is unknown.
     InstanceUnknown,
     /// The attachment, or the instance, is in a state that this version does not know.
     StrangeState,
-    /// EC2 knows no such instance, and still shows the attachment.
+    /// EC2 does not know the instance, and still shows the attachment.
     InstanceMissing,
-    /// The instance is hibernated: its guest goes on with its mounts when it is started.
+    /// The instance is hibernated: its guest continues with its mounts when the instance is
+    /// started.
     Hibernated,
-    /// The instance is stopped, and whether its memory was saved is not known.
+    /// The instance is stopped, and it is unknown whether its memory was saved.
     HibernationUnknown,
-    /// The node says that it uses the volume.
+    /// Kubelet reports that it uses the volume.
     InUse,
     /// The instance runs, and its node is not ready.
     NodeNotReady,
-    /// The instance runs, and no fresh word of its node is there.
+    /// The instance runs, and there is no fresh report of its kubelet.
     NoWord,
-    /// The instance runs; said of an instance as a whole.
+    /// The instance runs; given only for an instance as a whole.
     Running,
 }
 
 impl Refusal {
-    /// All, for tables.
+    /// All reasons, for tables.
     pub const ALL: [Self; 10] = [
         Self::AttachmentUnknown,
         Self::InstanceUnknown,
@@ -131,7 +132,7 @@ impl Refusal {
         Self::Running,
     ];
 
-    /// The stable token of messages, metrics and log lines.
+    /// Returns the stable token of messages, metrics and log lines.
     pub const fn token(self) -> &'static str {
         match self {
             Self::AttachmentUnknown => "attachment-unknown",
@@ -147,12 +148,13 @@ impl Refusal {
         }
     }
 
-    /// Whether it is EC2's silence, which the next call may end, and not a fact that somebody must change.
+    /// Returns whether the reason is missing data from EC2, which the next call may have, and not a
+    /// fact that somebody must change.
     pub const fn is_silence(self) -> bool {
         matches!(self, Self::AttachmentUnknown | Self::InstanceUnknown)
     }
 
-    /// What a person can do.
+    /// Returns what a person can do.
     pub const fn next_step(self) -> &'static str {
         match self {
             Self::AttachmentUnknown | Self::InstanceUnknown => {
@@ -185,10 +187,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whether the volume may leave the instance.
+/// Decides whether the volume may leave the instance.
 ///
-/// Not evidence, and therefore no part of [`Facts`]: time that passed, a node that is not ready, a taint, a Node object that is missing,
-/// an error of EC2.
+/// The following is no evidence, and therefore not part of [`Facts`]: time that passed, a node that
+/// is not ready, a taint, a missing Node object, an error of EC2.
 pub fn decide(facts: &Facts) -> Verdict {
     let attachment = match facts.attachment {
         Fact::Absent => return Verdict::Done,
@@ -223,9 +225,11 @@ fn is_broken(glass: &Fact<BrokenGlass>, attachment: AttachmentFact) -> bool {
     }
 }
 
-/// Whether everything that is at an instance may leave it: EC2's evidence about the instance alone, whatever the mode.
+/// Decides whether all volumes at an instance may leave it, by EC2's evidence about the instance
+/// alone, whatever the mode.
 ///
-/// `fence` as in [`Facts`]. A running instance is refused; only a word about each volume could free it.
+/// `fence` is as in [`Facts`]. A running instance is refused: only a report about each volume could
+/// free that volume.
 pub fn decide_instance(instance: &Fact<InstanceFact>, fence: Fact<()>) -> Verdict {
     match instance {
         Fact::Unknown => Verdict::Refuse(Refusal::InstanceUnknown),
@@ -240,7 +244,7 @@ fn of_instance(facts: &Facts, instance: &InstanceFact) -> Verdict {
     at_rest(instance, facts.fence).unwrap_or_else(|| of_running(facts))
 }
 
-/// What follows from the instance alone; `None`: it runs.
+/// Returns the verdict that follows from the instance alone; `None` when the instance runs.
 fn at_rest(instance: &InstanceFact, fence: Fact<()>) -> Option<Verdict> {
     let off = |rung| match fence {
         Fact::Present(()) => Verdict::Safe(Rung::Fenced),

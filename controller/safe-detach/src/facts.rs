@@ -1,38 +1,40 @@
-//! What a decision rests on.
+//! The facts that a decision rests on.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ebs_csi_wire::InstanceId;
 
-/// What is known about one thing. A look that failed, or that is too old, is [`Fact::Unknown`]: it says nothing.
+/// What is known about one thing. A look that failed, or that is too old, tells nothing: it is
+/// [`Fact::Unknown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fact<T> {
-    /// It is there.
+    /// The thing exists.
     Present(T),
-    /// There is evidence that it is not there.
+    /// There is evidence that the thing does not exist.
     Absent,
     /// Nothing is known.
     Unknown,
 }
 
-/// How much must be proved before a detach.
+/// How much evidence a detach needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Nothing: the container orchestrator's word is enough, as for the Go driver.
+    /// None: the controller trusts the container orchestrator, as the Go driver does.
     #[default]
     Off,
-    /// What EC2 shows decides; of a running instance the orchestrator's word is taken (CSI: unstage comes before unpublish).
+    /// EC2's state decides; for a running instance, the controller trusts the orchestrator (CSI:
+    /// unstage comes before unpublish).
     Ec2Only,
-    /// Of a running instance, only the node's own fresh word counts.
+    /// As `Ec2Only`, but for a running instance only a fresh report of its own kubelet counts.
     Enforce,
 }
 
 impl Mode {
-    /// All, the strictest last.
+    /// All modes, the strictest last.
     pub const ALL: [Self; 3] = [Self::Off, Self::Ec2Only, Self::Enforce];
 
-    /// The word of flags, metrics and log lines.
+    /// Returns the name of the mode in flags, metrics and log lines.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -57,24 +59,28 @@ impl FromStr for Mode {
     }
 }
 
-/// Everything that a decision may rest on, for one volume and one instance.
+/// All facts of a decision about one volume and one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
-    /// How much must be proved.
+    /// How much evidence the detach needs.
     pub mode: Mode,
     /// The attachment of the volume to the instance. Absent also when the volume does not exist.
     pub attachment: Fact<AttachmentFact>,
-    /// The instance. Absent when EC2 knows no such instance: an answer that can be a late read, so it proves nothing.
+    /// The instance. Absent when EC2 knows no such instance: that answer can be a late read, so it
+    /// proves nothing.
     pub instance: Fact<InstanceFact>,
-    /// What the node says of the volume. Absent when there is evidence that no node speaks for the instance.
+    /// Kubelet's report about the volume. Absent when there is evidence that no node reports for
+    /// the instance.
     pub word: Fact<NodeWord>,
-    /// Present when this driver has itself stopped or terminated the instance, and EC2 has acknowledged it.
+    /// Present when this driver itself has stopped or terminated the instance, and EC2 has
+    /// acknowledged that.
     pub fence: Fact<()>,
-    /// A person's order to detach whatever the rest says.
+    /// A person's override order: detach, whatever the other facts are.
     pub broken_glass: Fact<BrokenGlass>,
 }
 
-/// When EC2 accepted an attach: since 1970-01-01T00:00:00Z. It is compared, never counted with.
+/// When EC2 accepted an attach, since 1970-01-01T00:00:00Z. Times are only compared, never
+/// calculated with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttachTime {
     /// Whole seconds.
@@ -83,34 +89,36 @@ pub struct AttachTime {
     pub nanoseconds: u32,
 }
 
-/// An attachment, as EC2 shows it.
+/// An attachment in EC2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttachmentFact {
-    /// Where it is.
+    /// The state of the attachment.
     pub phase: Phase,
-    /// When the attach was accepted. It tells one attachment of a volume to an instance from the next.
+    /// When EC2 accepted the attach. The time distinguishes one attachment of a volume to an
+    /// instance from the next.
     pub since: Option<AttachTime>,
 }
 
-/// Where an attachment is in its life.
+/// The state of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// On its way to the instance, or there.
+    /// Attaching or attached.
     Held,
-    /// On its way off; `busy` included.
+    /// Detaching, including `busy`.
     Leaving,
-    /// Off; EC2 shows the rest of it for moments.
+    /// Detached; EC2 shows such an attachment for a moment.
     Off,
     /// A state that this version does not know.
     Strange,
 }
 
-/// An instance, as EC2 shows it.
+/// An instance in EC2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InstanceFact {
-    /// Whether it runs.
+    /// The state of the instance.
     pub power: Power,
-    /// Present when its memory was saved at the stop: the guest goes on with its mounts when it is started.
+    /// Present when the instance's memory was saved at the stop: the guest continues with its
+    /// mounts when the instance is started.
     pub hibernation: Fact<()>,
 }
 
@@ -134,7 +142,7 @@ pub enum Power {
 }
 
 impl Power {
-    /// EC2's name of it.
+    /// Returns EC2's name of the state.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -147,29 +155,30 @@ impl Power {
         }
     }
 
-    /// Whether it is between two states, and comes to rest by itself.
+    /// Returns whether the state is transitional, and ends without further action.
     pub const fn is_transition(self) -> bool {
         matches!(self, Self::Pending | Self::Stopping | Self::ShuttingDown)
     }
 }
 
-/// What a node says of a volume. Only a word that is fresh is one; how fresh is judged by whoever gathers it.
+/// Kubelet's report about a volume. Only a fresh report counts; the collector of the report decides
+/// whether it is fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeWord {
     /// The node is ready and does not use the volume.
     Released,
-    /// The node uses the volume, or its orchestrator still lets it begin to.
+    /// Kubelet uses the volume, or its orchestrator still permits kubelet to begin to use it.
     InUse,
-    /// The node is not ready: what it said before proves nothing.
+    /// The node is not ready: an earlier report proves nothing.
     NotReady,
 }
 
-/// A person's order, for exactly one attachment.
+/// A person's override order for exactly one attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BrokenGlass {
-    /// The instance that it names.
+    /// The instance that the order names.
     pub instance: InstanceId,
-    /// The attachment that it names, by the time when it was accepted.
+    /// The attachment that the order names, by the time when EC2 accepted it.
     pub since: AttachTime,
     /// The instance that the decision is about.
     pub asked: InstanceId,

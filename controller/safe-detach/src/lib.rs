@@ -1,8 +1,9 @@
 //! Whether a volume may leave a node.
 //!
-//! [`decide`] is a pure function of [`Facts`]: no clock, no I/O. [`decide_instance`] answers the same for everything that is at one instance.
-//! [`lifecycle`] says what follows for a node that died, for whoever acts in Kubernetes.
-//! The crate links neither AWS nor Kubernetes, so that the controller, node-lifecycle and the model share one decision.
+//! [`decide`] is a pure function of [`Facts`]: no clock, no I/O. [`decide_instance`] gives the same
+//! answer for all volumes at one instance. [`lifecycle`] derives what a process that acts in
+//! Kubernetes does about a dead node. The crate links neither AWS nor Kubernetes, so that the
+//! controller, node-lifecycle and the model share one decision.
 
 mod decide;
 mod facts;

@@ -1,8 +1,9 @@
-//! What happens to a node that died, as a function of what is seen of it.
+//! What happens to a dead node, as a function of what is known about it.
 //!
-//! [`step`] looks at one node and says what it is and what should be done; [`brake::admit`] says for which of the nodes it may be done now.
-//! Neither knows the time or remembers anything: what was done before is read from the objects that it was done to, so a process that
-//! is killed at any instruction and started again goes on where it was.
+//! [`step`] classifies one node and returns what should be done; [`brake::admit`] returns for which
+//! of the nodes it may be done now. Neither knows the time or remembers anything: earlier acts are
+//! read from the objects that they changed, so a process that is killed at any instruction and
+//! restarted continues where it was.
 
 pub mod brake;
 mod eligible;

@@ -1,4 +1,4 @@
-//! From what Node objects say to a node's word about one volume.
+//! Derives kubelet's report about one volume from Node objects.
 
 use std::time::Duration;
 
@@ -6,31 +6,36 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 
 use super::facts::{Fact, NodeWord};
 
-/// A lease that was not renewed for longer is not fresh: as long as kubelet's own leases last (`nodeLeaseDurationSeconds`, 40 s).
+/// The longest time without renewal after which a lease is still fresh: the duration of kubelet's
+/// own leases (`nodeLeaseDurationSeconds`, 40 s).
 pub const FRESH_LEASE: Duration = Duration::from_secs(40);
 
-/// What one Node object says, read after the question came.
+/// The contents of one Node object, read after the question arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
-    /// Its `spec.providerID`.
+    /// The Node's `spec.providerID`.
     pub provider_id: String,
-    /// Without one: the node id in its CSINode.
+    /// The node id in the Node's CSINode, for a Node without a provider id.
     pub csi_node_id: String,
-    /// Whether its condition Ready is True.
+    /// Whether the Node's condition Ready is True.
     pub ready: bool,
-    /// How long its lease has been seen without a renewal, when it was reported. `None`: not known.
+    /// How long the Node's lease had been seen without a renewal at the time of the report. `None`:
+    /// unknown.
     pub lease_age: Option<Duration>,
-    /// The unique volume names in `status.volumesInUse`: what kubelet mounts, or is about to.
+    /// The unique volume names in `status.volumesInUse`: those that kubelet mounts, or is about to
+    /// mount.
     pub in_use: Vec<String>,
-    /// The unique volume names in `status.volumesAttached`: what kubelet may begin to mount.
+    /// The unique volume names in `status.volumesAttached`: those that kubelet may begin to mount.
     pub attached: Vec<String>,
 }
 
-/// The word about `volume` of those nodes that say they are `instance`. `waited`: how long ago the question was asked.
+/// Returns the report about `volume` of the node that identifies itself as `instance`. `waited` is
+/// the time since the question.
 ///
-/// Kubelet writes a volume into `volumesInUse` before it mounts, begins only with what `volumesAttached` lists, and takes it out after it has
-/// unmounted. So a volume in neither list is not mounted and will not be, as far as kubelet's books go; what they do not show (a mount that
-/// outlived them) only the node's own kernel could tell.
+/// Kubelet adds a volume to `volumesInUse` before it mounts the volume, mounts only volumes that
+/// `volumesAttached` lists, and removes a volume after it has unmounted it. So a volume in neither
+/// list is not mounted and will not be, according to kubelet's own state. A mount that kubelet's
+/// state does not show (because it outlived that state) could only be seen by the node's kernel.
 pub fn word(
     nodes: &[NodeReport],
     instance: &InstanceId,
@@ -40,7 +45,8 @@ pub fn word(
     let node = match nodes {
         [] => return Fact::Absent,
         [node] if is_of(node, instance) => node,
-        // Another instance's, or two that claim to be one: whose word it is cannot be told.
+        // The node of another instance, or several nodes that claim to be one instance: it is
+        // unknown which instance the report is about.
         _ => return Fact::Unknown,
     };
     if !node.ready {
@@ -60,7 +66,8 @@ pub fn word(
     })
 }
 
-/// `aws:///us-east-1a/i-0123456789abcdef0` names the instance by its last part. A provider id that names another one is never overruled.
+/// Returns whether the node is that of the instance. `aws:///us-east-1a/i-0123456789abcdef0` names
+/// the instance by its last part. A provider id that names another instance is never overruled.
 fn is_of(node: &NodeReport, instance: &InstanceId) -> bool {
     match node.provider_id.as_str() {
         "" => node.csi_node_id == instance.as_str(),

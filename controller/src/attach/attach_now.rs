@@ -1,4 +1,5 @@
-//! One attach: looks, requests and waits as its machine ([`super::attaching`]) says, and the name that it asks for.
+//! One attach: the looks, requests and waits that its state machine ([`super::attaching`]) asks
+//! for, and the choice of the device name.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +19,7 @@ use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 use crate::request::{Pair, Publish};
 
-/// Names that one attach tries when EC2 says "already in use".
+/// The most device names that one attach tries when EC2 says "already in use".
 const NAMES_TRIED: u32 = 8;
 
 impl Attachments {
@@ -45,13 +46,14 @@ impl Attachments {
         if let Some(instance) = &shown {
             own_volume::refuse_publish(instance, volume)?;
         }
-        // A read that does not show an instance proves nothing: whether there is one, EC2's answer to the request tells.
+        // A read that does not show an instance proves nothing: only EC2's answer to the request
+        // tells whether the instance exists.
         let is_hidden = shown.is_none();
         let mut instance = Some(shown);
         let shared = request.manner.capability.needs_multi_attach();
         let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
         let mut step = machine.see(&self.lately.corrected(&seen), Instant::now());
-        // Kept until the attachment is seen: nobody else may take the name meanwhile.
+        // Kept until the attachment is seen, so that no other attach takes the name meanwhile.
         let mut kept: Option<Reservation> = None;
         let mut freed = false;
         let attached = loop {
@@ -77,7 +79,8 @@ impl Attachments {
                         return Err(failure);
                     }
                 }
-                // A process that the caller has left must not act against the one that it asks now.
+                // A process whose caller has left must not act against the process that the caller
+                // asks now.
                 Step::Stuck => {
                     mandate.check_wanted()?;
                     return Err(self
@@ -98,7 +101,7 @@ impl Attachments {
                     };
                     let is_mapped = instance.as_ref().is_some_and(|i| is_mapped(i, volume));
                     if machine.is_first() && is_mapped {
-                        // The instance shows it already, the volume not yet.
+                        // The instance shows the attachment already, the volume does not yet.
                         machine.sent(Instant::now());
                     } else {
                         kept = self
@@ -130,7 +133,7 @@ impl Attachments {
         Ok(attached)
     }
 
-    /// Sends AttachVolume under names that are free, until EC2 takes one.
+    /// Sends AttachVolume with free device names until EC2 accepts one.
     async fn send_attach(
         &self,
         ec2: &Ec2,
@@ -180,7 +183,8 @@ impl Attachments {
                     tracing::info!(node.id = node.as_str(), device = %place.device, "EC2 says that the name is in use, though it does not show it");
                     self.names.refused(node, &place.device);
                 }
-                // Ours whose answer was lost, or somebody else's: the volume says.
+                // An attach of this process whose answer was lost, or another caller's: the volume
+                // shows which.
                 Ec2ErrorKind::VolumeInUse => {
                     machine.unclear(Instant::now());
                     return Ok(Some(kept));
@@ -190,7 +194,8 @@ impl Attachments {
                     tracing::warn!(%error, "whether the attach was accepted is seen at the volume");
                     return Ok(Some(kept));
                 }
-                // A look that is late shows `available` before `creating` has ended, and the other way round.
+                // A late look shows `available` before `creating` has ended, or `creating` after it
+                // has.
                 Ec2ErrorKind::IncorrectState if machine.may_wait_for_state(&error) => {
                     return Ok(Some(kept));
                 }
@@ -207,7 +212,7 @@ impl Attachments {
         ))
     }
 
-    /// Detaches what does not arrive, if it may leave.
+    /// Detaches a volume that stays in `attaching`, if it may leave.
     async fn give_up_stuck(
         &self,
         ec2: &Ec2,
@@ -238,7 +243,7 @@ impl Attachments {
     }
 }
 
-/// The instance, unless EC2 shows that nothing can be attached to it any more.
+/// Returns the instance, or an error when EC2 shows that nothing can be attached to it any more.
 fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Option<Instance>, Failure> {
     let state = instance.as_ref().map(|instance| &instance.state);
     match state {

@@ -1,4 +1,5 @@
-//! The steps of an attach: a function of what EC2 shows and of what this attach has sent. It sends nothing itself.
+//! The state machine of an attach: a function of what EC2 shows and of what this attach has sent.
+//! It sends nothing itself.
 
 use std::time::Duration;
 
@@ -11,53 +12,56 @@ use crate::ec2::{Attachment, AttachmentState, Ec2Error, Seen, Timestamp, Volume,
 use crate::ec2_failure::failure;
 use crate::volume::holders;
 
-/// An attachment that is on its way for so long does not arrive any more.
+/// An attachment that stays in `attaching` for this long counts as stuck.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(90);
 /// A request whose effect is not seen may be late: reads lag behind writes.
 const LATE: Duration = Duration::from_secs(5);
 const LATE_LOOKS: u32 = 3;
-/// An attachment that was seen and then is not, so often in a row, has failed in EC2.
+/// An attachment that was seen and then is missing in this many looks in a row has failed in EC2.
 const LOST_LOOKS: u32 = 2;
-/// But not so soon after the request: a read that is behind shows the volume as it was before it.
+/// The least time between the request and that conclusion: a late read shows the volume as it was
+/// before the request.
 const LOST_AFTER: Duration = Duration::from_secs(2);
-/// An attachment that began so many seconds before EC2 took the request is another: the two times
-/// of one attachment, in EC2's answers to the request and to a look, may differ by rounding.
+/// An attachment that began more than this many seconds before EC2 accepted the request is another
+/// one. The two times of one attachment, in EC2's answers to the request and to a look, may differ
+/// by rounding.
 const OTHER_ATTACHMENT: i64 = 5;
-/// Requests of one attach.
+/// The most requests that one attach sends.
 const MOST_REQUESTS: u32 = 4;
 
-/// What to do next.
+/// The next step of the attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Look again.
     Wait,
     /// Send AttachVolume.
     Attach,
-    /// It is attached.
+    /// The volume is attached.
     Done(Box<Attached>),
-    /// It is on its way for too long.
+    /// The volume has been attaching for too long.
     Stuck,
-    /// It cannot be.
+    /// The attach fails.
     Refuse(Failure),
 }
 
-/// One attach.
+/// The state of one attach.
 #[derive(Debug)]
 pub(super) struct Attaching {
     volume: VolumeId,
     node: InstanceId,
-    /// Whether the caller wants it at several nodes.
+    /// Whether the caller wants the volume at several nodes.
     shared: bool,
     requests: u32,
     last_sent: Option<Instant>,
-    /// When EC2 took the latest request.
+    /// When EC2 accepted the latest request.
     begun: Option<Timestamp>,
-    /// Whether EC2 took it is not known: until then a look may show what was before it.
+    /// Until when a look may show the state before the latest request, if it is unknown whether EC2
+    /// accepted that request.
     unclear_until: Option<Instant>,
     attaching_since: Option<Instant>,
     missing: u32,
     waiting_for: Option<String>,
-    /// The key of an encrypted volume, as EC2 last showed it.
+    /// The KMS key of an encrypted volume, as EC2 last showed it.
     key: Option<String>,
 }
 
@@ -78,12 +82,12 @@ impl Attaching {
         }
     }
 
-    /// Whether nothing has been sent yet.
+    /// Returns whether nothing has been sent yet.
     pub(super) fn is_first(&self) -> bool {
         self.requests == 0
     }
 
-    /// AttachVolume was sent, or is known to have been.
+    /// Notes that AttachVolume was sent, or is known to have been sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
@@ -93,17 +97,17 @@ impl Attaching {
         self.missing = 0;
     }
 
-    /// EC2 took the request, at that time by its own clock.
+    /// Notes that EC2 accepted the request, at `begun` by EC2's clock.
     pub(super) fn accepted(&mut self, begun: Option<Timestamp>) {
         self.begun = begun;
     }
 
-    /// The answer leaves open whether EC2 took the request.
+    /// Notes that the answer leaves open whether EC2 accepted the request.
     pub(super) fn unclear(&mut self, now: Instant) {
         self.unclear_until = Some(now + LOST_AFTER);
     }
 
-    /// Whether a look shows the attachment that ended before the latest request.
+    /// Returns whether a look shows the attachment that ended before the latest request.
     fn is_of_before(&self, attachment: &Attachment, now: Instant) -> bool {
         let is_older = match (self.begun, attachment.attached) {
             (Some(begun), Some(attached)) => attached.seconds + OTHER_ATTACHMENT < begun.seconds,
@@ -112,13 +116,14 @@ impl Attaching {
         is_older || self.unclear_until.is_some_and(|until| now < until)
     }
 
-    /// EC2 said that the state of volume or instance does not allow it now. True while it is worth waiting for another state.
+    /// Notes that the state of the volume or instance does not allow the attach now. Returns
+    /// whether to wait for another state.
     pub(super) fn may_wait_for_state(&mut self, error: &Ec2Error) -> bool {
         self.waiting_for = Some(error.to_string());
         self.requests < MOST_REQUESTS
     }
 
-    /// The time of the operation has ended.
+    /// Returns the failure when the operation's time is over.
     pub(super) fn overdue(&self) -> Failure {
         let what = self
             .waiting_for
@@ -133,12 +138,13 @@ impl Attaching {
         )
     }
 
-    /// Judges one fresh look.
+    /// Evaluates one fresh look.
     pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Step {
         match seen {
             Seen::Unknown(error) if error.is_transient() => Step::Wait,
             Seen::Unknown(error) => Step::Refuse(failure(error)),
-            // Reads lag and have gaps: whether there is no such volume, EC2's answer to the request says.
+            // Reads lag and have gaps: only EC2's answer to the request tells whether the volume
+            // exists.
             Seen::Absent if self.is_first() => Step::Attach,
             Seen::Absent => {
                 self.missing += 1;
@@ -163,7 +169,8 @@ impl Attaching {
         self.missing = 0;
         let elsewhere = self.others(volume).next().is_some();
         match attachment.state {
-            // EC2 attaches such a volume to one instance: this answer is made of an old and a new one.
+            // EC2 attaches such a volume to one instance only: this answer mixes an old state with
+            // a new one.
             AttachmentState::Attached if elsewhere && !volume.multi_attach => {
                 self.waiting_for = Some(format!("EC2 shows it at {} at once", holders(volume)));
                 Step::Wait
@@ -183,7 +190,7 @@ impl Attaching {
             }
             AttachmentState::Detached => self.see_none(volume, now),
             AttachmentState::Detaching | AttachmentState::Busy => {
-                // What was sent before belongs to the attachment that is ending.
+                // The earlier request belongs to the attachment that is ending.
                 self.last_sent = None;
                 self.attaching_since = None;
                 self.waiting_for = Some("a detach from this node has not ended".to_owned());
@@ -264,7 +271,8 @@ impl Attaching {
         }
         let why = match (&self.waiting_for, &self.key) {
             (Some(why), _) => why.clone(),
-            // AWS KMS Developer Guide, "How unusable KMS keys affect data keys": the attachment fails.
+            // AWS KMS Developer Guide, "How unusable KMS keys affect data keys": the attachment
+            // fails.
             (None, Some(key)) => format!(
                 "EC2 accepted each and showed no attachment, which is how it reports an encryption \
                  key that cannot be used: check that key {key} is enabled and that its policy lets \

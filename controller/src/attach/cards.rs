@@ -1,4 +1,4 @@
-//! How many EBS cards an instance type has: an attach names one when there are several.
+//! How many EBS cards an instance type has. An attach names a card when there are several.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use tokio::time::Instant;
 
 use crate::ec2::Ec2;
 
-/// An answer of EC2 holds so long: types do not change.
+/// How long an answer of EC2 is valid: types do not change.
 const ANSWER_HOLDS: Duration = Duration::from_secs(24 * 3600);
-/// A guess holds so long.
+/// How long a guess is valid.
 const GUESS_HOLDS: Duration = Duration::from_secs(300);
 
-/// Families whose largest sizes have two cards (EC2 instance types page), for a role that may not call DescribeInstanceTypes.
+/// Families whose largest sizes have two cards (EC2 instance types page), for a role that may not
+/// call DescribeInstanceTypes.
 const TWO_CARDS: [(&str, &[&str]); 2] = [
     (
         "48xlarge metal-48xl",
@@ -28,14 +29,14 @@ const TWO_CARDS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The card counts that were asked for.
+/// The card counts by instance type, each with the end of its validity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cards(Arc<Mutex<HashMap<String, (u32, Instant)>>>);
 
 impl Cards {
-    /// Cards of a type, at least 1.
+    /// Returns the number of cards of a type, at least 1.
     pub(super) async fn of(&self, ec2: &Ec2, instance_type: &str) -> u32 {
-        // Held while EC2 is asked: those who come meanwhile find the answer.
+        // Held while EC2 is asked, so that concurrent callers find the answer.
         let mut known = self.0.lock().await;
         let now = Instant::now();
         if let Some((cards, until)) = known.get(instance_type)
@@ -50,7 +51,8 @@ impl Cards {
             Ok(None) => (guess(instance_type), GUESS_HOLDS),
             Err(error) => {
                 tracing::warn!(%error, instance_type, "the number of EBS cards was not learnt and is taken from a table");
-                // The table may be older than the type: it stands in only where EC2 refuses to tell.
+                // The table may be older than the type, so it is kept only where EC2 refuses to
+                // answer.
                 let holds = match error.is_transient() {
                     true => Duration::ZERO,
                     false => GUESS_HOLDS,

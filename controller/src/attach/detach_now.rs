@@ -1,4 +1,5 @@
-//! One detach: looks, decisions and requests as its machine ([`super::detaching`]) says.
+//! One detach: the looks, decisions and requests that its state machine ([`super::detaching`]) asks
+//! for.
 
 use std::ops::ControlFlow;
 
@@ -33,7 +34,7 @@ impl Attachments {
             return Err(Mandate::superseded_failure());
         }
         let mut pending = PendingDetach::new(pair, self.tally.metrics());
-        // The facts come before the act, always.
+        // With safe detach, `may_leave` gathers the facts before any DetachVolume.
         let since = |seen: &Seen<Volume>| Some(seen.present()?.attachment(node)?.attached);
         let mut attached = None;
         let mut step = if self.safe_detach == Mode::Off {
@@ -70,7 +71,7 @@ impl Attachments {
                         Leave::Now(force) => force,
                     };
                     let decided = Instant::now();
-                    // The decision took its time.
+                    // The decision may have taken long.
                     if mandate.is_superseded() {
                         return Err(Mandate::superseded_failure());
                     }
@@ -113,7 +114,7 @@ impl Attachments {
                         return ControlFlow::Continue(());
                     }
                     match machine.see(seen, Instant::now()) {
-                        // A person's order may have come since.
+                        // An override order may have come since.
                         Step::Wait
                             if machine.is_leaving() && self.testimony.glasses.is_unused(pair) =>
                         {

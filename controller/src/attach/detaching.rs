@@ -1,4 +1,5 @@
-//! The steps of a detach: a function of what EC2 shows and of what this detach has sent. It sends nothing itself.
+//! The state machine of a detach: a function of what EC2 shows and of what this detach has sent. It
+//! sends nothing itself.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use crate::device_name::is_boot_device;
 use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, Seen, Volume};
 use crate::ec2_failure::failure;
 
-/// A request that shows no effect for so long, over so many looks, was lost.
+/// A request counts as lost when it shows no effect for [`LATE`] and over [`LATE_LOOKS`] looks.
 const LATE: Duration = Duration::from_secs(10);
 const LATE_LOOKS: u32 = 3;
-/// Requests of one detach.
+/// The most requests that one detach sends.
 const MOST_REQUESTS: u32 = 4;
 
-/// What to do next.
+/// The next step of the detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Look again.
@@ -26,26 +27,27 @@ pub(super) enum Step {
     Detach,
     /// EC2 shows no attachment.
     Gone,
-    /// It cannot be.
+    /// The detach fails.
     Refuse(Failure),
 }
 
-/// One detach.
+/// The state of one detach.
 #[derive(Debug)]
 pub(super) struct Detaching {
     volume: VolumeId,
     node: InstanceId,
     requests: u32,
     last_sent: Option<Instant>,
-    /// The attachment was seen on its way off, or EC2 said that there is none: then one look without it is proof.
+    /// Whether the attachment was seen detaching, or EC2 said that there is none. One look without
+    /// the attachment is then proof.
     expected: bool,
-    /// EC2 said that the volume is not attached to this node.
+    /// Whether EC2 said that the volume is not attached to this node.
     detached: bool,
     absences: u32,
     held: u32,
     denial: Option<String>,
     busy: bool,
-    /// The last look showed it on its way off.
+    /// Whether the last look showed the attachment detaching.
     leaving: bool,
 }
 
@@ -66,12 +68,12 @@ impl Detaching {
         }
     }
 
-    /// Whether the last look showed the attachment on its way off.
+    /// Returns whether the last look showed the attachment detaching.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// DetachVolume was sent.
+    /// Notes that DetachVolume was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
@@ -79,15 +81,15 @@ impl Detaching {
         self.detached = false;
     }
 
-    /// EC2 said that there is nothing to detach. The volume itself must show it too, if EC2 shows
-    /// the volume.
+    /// Notes that EC2 found nothing to detach. If EC2 shows the volume, the volume must confirm
+    /// that.
     pub(super) fn denied(&mut self, error: &Ec2Error) {
         self.expected = true;
         self.detached = error.kind == Ec2ErrorKind::AttachmentNotFound;
         self.denial = Some(error.to_string());
     }
 
-    /// The time of the operation has ended.
+    /// Returns the failure when the operation's time is over.
     pub(super) fn overdue(&self) -> Failure {
         self.not_yet(Condition::DeadlinePassed)
     }
@@ -109,7 +111,7 @@ impl Detaching {
         )
     }
 
-    /// Judges one fresh look.
+    /// Evaluates one fresh look.
     pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Step {
         let attachment = match seen {
             Seen::Unknown(error) if error.is_transient() => return Step::Wait,
@@ -143,14 +145,14 @@ impl Detaching {
         }
         self.expected = true;
         self.busy = attachment.state == AttachmentState::Busy;
-        // A detach that was asked for before goes on by itself.
+        // A detach that was requested earlier continues by itself.
         self.last_sent.get_or_insert(now);
         self.held = 0;
         Step::Wait
     }
 
-    /// EC2 does not show the volume at all: it is deleted, or reads have a gap. Only EC2's answer to
-    /// the request tells the two apart.
+    /// Evaluates a look in which EC2 does not show the volume: it is deleted, or reads have a gap.
+    /// Only EC2's answer to the request distinguishes the two cases.
     fn see_hidden(&mut self, now: Instant) -> Step {
         self.leaving = false;
         match self.detached {

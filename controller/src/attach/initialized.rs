@@ -10,11 +10,12 @@ use crate::ec2::{Ec2, Initialization};
 use crate::ec2_failure::failure;
 use crate::operations::Mandate;
 
-/// EC2 renews what it says about initialization every few minutes; a small volume is done in seconds.
+/// EC2 renews its report about initialization every few minutes; a small volume is done in seconds.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const SLOWEST_LOOK: Duration = Duration::from_secs(30);
 
-/// Waits until all data of a restored volume is on it. Nothing is held meanwhile: a detach takes its place at once.
+/// Waits until all data of a restored volume is on it. The wait holds no lock: a detach supersedes
+/// it at once.
 pub(super) async fn wait_until_initialized(
     ec2: &Ec2,
     volume: &VolumeId,

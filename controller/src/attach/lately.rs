@@ -1,5 +1,7 @@
-//! What this process did to a pair a moment ago. Reads lag behind writes, and one that is late shows what was before: the attachment that has ended, or
-//! none where one has begun. Neither may end an operation that came after.
+//! What this process did to a pair a moment ago.
+//!
+//! Reads lag behind writes. A late read shows the state before the write: an attachment that has
+//! ended, or none where one has begun. Neither may end an operation that came after the write.
 
 use std::time::Duration;
 
@@ -8,34 +10,35 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use crate::ec2::{AttachmentState, Seen, Timestamp, Volume};
 use crate::remembered::Remembered;
 
-/// Reads lag behind writes by about so much.
+/// About how long reads lag behind writes.
 const READ_LAG: Duration = Duration::from_secs(2);
 
-/// The pairs of late. Forgetting them, as a new process does, is safe after the lag.
+/// The pairs with a recent write. Forgetting them, as a new process does, is safe once the lag has
+/// passed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lately {
     attach_sent: Remembered<()>,
-    /// With the time of the attach, by which the attachment is known again.
+    /// The attach time of each ended attachment, which identifies the attachment in a look.
     ended: Remembered<Option<Timestamp>>,
 }
 
-/// The pair as a key of what is remembered about it.
+/// Returns the key under which facts about the pair are remembered.
 pub(super) fn name(volume: &VolumeId, node: &InstanceId) -> String {
     format!("{volume} {node}")
 }
 
 impl Lately {
-    /// EC2 was asked to attach the volume.
+    /// Notes that EC2 was asked to attach the volume.
     pub(super) fn attach_sent(&self, volume: &VolumeId, node: &InstanceId) {
         self.attach_sent.put(&name(volume, node), (), READ_LAG);
     }
 
-    /// The attachment that was made then was seen to have ended.
+    /// Notes that the attachment made at `attached` was seen to have ended.
     pub(super) fn ended(&self, volume: &VolumeId, node: &InstanceId, attached: Option<Timestamp>) {
         self.ended.put(&name(volume, node), attached, READ_LAG);
     }
 
-    /// Whether a look that shows no attachment may be from before the attach.
+    /// Returns whether a look that shows no attachment may be from before the attach.
     pub(super) fn may_be_late(
         &self,
         seen: &Seen<Volume>,
@@ -50,12 +53,12 @@ impl Lately {
         shows_none && self.is_new(volume, node)
     }
 
-    /// Whether EC2 was asked to attach the volume so lately that a look may be from before.
+    /// Returns whether the attach request is so recent that a look may be from before it.
     pub(super) fn is_new(&self, volume: &VolumeId, node: &InstanceId) -> bool {
         self.attach_sent.get(&name(volume, node)).is_some()
     }
 
-    /// The look without what has ended since: such an attachment is at best on its way out.
+    /// Returns the look with each attachment that has ended since shown as `detaching` instead.
     pub(super) fn corrected(&self, seen: &Seen<Volume>) -> Seen<Volume> {
         let mut seen = seen.clone();
         if let Seen::Present(volume) = &mut seen {

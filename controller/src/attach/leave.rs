@@ -1,4 +1,4 @@
-//! Before a DetachVolume: whether the volume may leave the node.
+//! The decision before a DetachVolume: whether the volume may leave the node.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -18,28 +18,29 @@ use crate::safe_detach::{
     Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
 };
 
-/// From one look to the next, while looks may be late.
+/// The pause before the next look, while a look may be from before the attach.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Reads may miss a volume and its instance for so long.
+/// How long reads may miss an existing volume and its instance.
 const UNSEEN: Duration = Duration::from_secs(75);
 
-/// What a detach does next.
+/// The next step of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     /// Send DetachVolume.
     Now(Force),
-    /// A detach is under way: wait for it.
+    /// A detach is under way; the caller waits for its end.
     Leaving,
     /// EC2 shows no attachment.
     Gone,
 }
 
 impl Attachments {
-    /// Decides on fresh facts, and waits while the instance is between two states.
+    /// Decides on fresh facts, and waits while the instance is in a transitional state.
     ///
     /// # Errors
-    /// [`Condition::InUse`] when it may not leave; what EC2 says when nothing is known; [`Condition::DeadlinePassed`].
+    /// [`Condition::InUse`] when the volume may not leave; EC2's error when that error left the
+    /// facts unknown; [`Condition::DeadlinePassed`].
     pub(super) async fn may_leave(
         &self,
         ec2: &Ec2,
@@ -64,7 +65,7 @@ impl Attachments {
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
             if verdict == Verdict::Refuse(Refusal::NoWord) {
-                // The node is asked only where nothing else decides.
+                // Kubelet's report is read only when no other evidence decides.
                 facts.word = self.testimony.words.of(pair).await;
                 verdict = decide(facts);
             }
@@ -105,8 +106,8 @@ impl Attachments {
         }
     }
 
-    /// Neither volume nor instance is shown. No request that is safe for both cases tells whether
-    /// they are gone, so both must stay unseen for [`UNSEEN`].
+    /// Checks that EC2 has shown neither the volume nor the instance for [`UNSEEN`]. No request
+    /// that is safe in both cases tells whether they are gone.
     ///
     /// # Errors
     /// [`Condition::OperationPending`] until then.
@@ -128,7 +129,8 @@ impl Attachments {
         ))
     }
 
-    /// A person's order: a plain detach first, and Force once, for what is stuck on its way off.
+    /// Follows a person's override order: a plain detach first, then one forced detach if the
+    /// attachment is stuck in `detaching`.
     fn by_order(&self, pair: &Pair, facts: &Facts) -> Leave {
         let leaving = matches!(facts.attachment, Fact::Present(at) if at.phase == Phase::Leaving);
         let leave = match leaving {

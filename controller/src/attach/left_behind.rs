@@ -1,7 +1,9 @@
-//! A volume that is still at an instance which is off, though the orchestrator believes it to be nowhere.
+//! A volume that is still attached to an instance which is off, while the orchestrator believes
+//! that the volume is attached nowhere.
 //!
-//! external-attacher resolves a node's name when it detaches. When another instance has taken the name, the detach asks about that one, EC2 shows
-//! no such attachment, and the volume stays at the first instance without anybody who would ask for it again. The next publish meets it here.
+//! external-attacher resolves a node's name when it detaches. When another instance has taken the
+//! name, the detach is about that instance, EC2 shows no such attachment, and the volume stays at
+//! the first instance without anybody who would detach it again. The next publish finds it here.
 
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::{InstanceId, VolumeId};
@@ -15,13 +17,17 @@ use crate::request::Pair;
 use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
 
 impl Attachments {
-    /// Detaches the volume from the one other instance that holds it, if EC2 proves that this is off. True when that was asked for.
+    /// Detaches the volume from the one other instance that holds it, if EC2 proves that this
+    /// instance is off. Returns whether DetachVolume was requested.
     ///
-    /// Nothing less will do here: of a running instance neither the orchestrator's word nor the node's is taken, since neither was asked to let
-    /// the volume go, and somebody may have attached it by hand. A person's order is about a detach that was asked for.
+    /// Weaker evidence is not enough here. For a running instance, neither the orchestrator's
+    /// statement nor kubelet's report counts, since neither was asked about this detach, and
+    /// somebody may have attached the volume by hand. An override order applies only to a detach
+    /// that was requested.
     ///
     /// # Errors
-    /// What EC2 says to DetachVolume; that this process is no longer asked.
+    /// EC2's error of DetachVolume; a failure when the operation is superseded or no caller waits
+    /// for it any more.
     pub(super) async fn free_left_behind(
         &self,
         ec2: &Ec2,
@@ -76,14 +82,14 @@ impl Attachments {
                 _ => return Err(failure(&error)),
             },
         }
-        // A look that is late would show it held there.
+        // A late look would show the volume attached there.
         self.lately.ended(volume, &holder, left.attached);
         self.manners.forget(&Key(volume.clone(), holder));
         Ok(true)
     }
 }
 
-/// The attachment to the one other instance that has a volume which only one can have.
+/// Returns the attachment to the one other instance that has a volume without Multi-Attach.
 fn only_holder<'a>(volume: &'a Volume, node: &InstanceId) -> Option<&'a Attachment> {
     let mut others = volume.attachments.iter().filter(|attachment| {
         attachment.instance.as_ref() != Some(node) && attachment.state != AttachmentState::Detached

@@ -1,7 +1,9 @@
-//! How a volume is published at a node: another publish of the same attachment that asks for something else is told so.
+//! How a volume is published at a node. Another publish of the same attachment that asks for
+//! something else fails with the difference.
 //!
-//! EC2 keeps nothing of it, so that only the process that saw the first publish can tell. What is known is bound to one attachment by the
-//! time at which EC2 accepted it: it says nothing about a later one, whoever detached in between.
+//! EC2 does not store the manner, so only the process that saw the first publish can compare. Each
+//! entry is bound to one attachment by the time at which EC2 accepted the attachment: the entry
+//! says nothing about a later attachment, whoever detached in between.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +14,11 @@ use super::Key;
 use crate::ec2::Timestamp;
 use crate::request::Manner;
 
-/// Attachments that are remembered; of more, nothing is known.
+/// The most attachments that are remembered; nothing is known about further ones.
 const MOST: usize = 20_000;
 
-/// In what two publishes contradict each other. Mount flags do not: they are the node's.
+/// Returns the field in which two publishes contradict each other. Mount flags cannot contradict:
+/// they are a matter of the node.
 fn difference(first: &Manner, other: &Manner) -> Option<&'static str> {
     let file_systems = match (&first.capability.kind, &other.capability.kind) {
         (AccessType::Block, AccessType::Block) => None,
@@ -41,14 +44,15 @@ pub(super) struct Manners(Arc<Mutex<HashMap<Key, (Timestamp, Manner)>>>);
 
 impl Manners {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Manner)>> {
-        // Between two statements under the lock the map is whole: a panic elsewhere does not spoil it.
+        // The map is consistent between two statements under the lock, so a panic elsewhere does
+        // not invalidate it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers the manner of an attachment, or compares it with the first one.
     ///
     /// # Errors
-    /// [`Condition::Incompatible`], naming the field in which they differ.
+    /// [`Condition::Incompatible`], naming the field in which the two differ.
     pub(super) fn agree(
         &self,
         key: &Key,
@@ -80,7 +84,7 @@ impl Manners {
         Ok(())
     }
 
-    /// The attachment has ended.
+    /// Forgets the manner of an attachment that has ended.
     pub(super) fn forget(&self, key: &Key) {
         self.lock().remove(key);
     }

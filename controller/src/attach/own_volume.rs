@@ -1,12 +1,12 @@
-//! The volumes that an instance was launched with are its own: they are not published, and the
-//! one that it boots from is not detached.
+//! The volumes that an instance was launched with. They are not published, and the root volume is
+//! not detached.
 
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 
 use crate::ec2::Instance;
 
-/// The root device's name, when the volume is attached there.
+/// Returns the root device's name when the volume is attached there.
 pub(crate) fn root_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> Option<&'a str> {
     let root = instance.root_device.as_deref()?;
     let mut devices = instance.devices.iter();
@@ -15,7 +15,7 @@ pub(crate) fn root_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> O
         .then_some(root)
 }
 
-/// The device name of a volume that the instance was launched with.
+/// Returns the device name of a volume that the instance was launched with.
 pub(crate) fn launch_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> Option<&'a str> {
     let mut devices = instance.devices.iter();
     devices
@@ -25,9 +25,9 @@ pub(crate) fn launch_device_of<'a>(instance: &'a Instance, volume: &VolumeId) ->
 
 /// Refuses the instance's root volume, and data volumes of its launch template or image.
 ///
-/// EC2 does not say where an attachment comes from. AttachVolume leaves `DeleteOnTermination` off,
-/// so an attachment that has it is the launch's: whatever the node keeps there (containers' images,
-/// logs) is in use, and EC2 deletes it with the instance.
+/// EC2 does not report where an attachment comes from. AttachVolume leaves `DeleteOnTermination`
+/// off, so an attachment that has it was made at launch: whatever the node keeps there (containers'
+/// images, logs) is in use, and EC2 deletes it with the instance.
 ///
 /// # Errors
 /// [`Condition::InUse`], naming the device.
@@ -54,7 +54,8 @@ pub(super) fn refuse_publish(instance: &Instance, volume: &VolumeId) -> Result<(
     }
 }
 
-/// EC2 would take it off an instance that is stopped, which then starts no more.
+/// Returns the refusal to detach a root volume. EC2 would detach it from a stopped instance, which
+/// could not start any more.
 pub(super) fn detach_refused(volume: &VolumeId, node: &InstanceId, device: &str) -> Failure {
     Failure::new(
         Condition::InUse,

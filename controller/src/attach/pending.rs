@@ -6,7 +6,8 @@ use crate::ec2::{AttachmentState, Seen, Volume};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 
-/// Shows one detach as pending while it lives, and after it when it ran out of time.
+/// Shows one detach as pending while this value lives, and afterwards too when the detach ran out
+/// of time.
 pub(super) struct PendingDetach<'a> {
     pair: &'a Pair,
     metrics: &'a Metrics,
@@ -24,12 +25,12 @@ impl<'a> PendingDetach<'a> {
         }
     }
 
-    /// The time of the operation has ended, and the detach has not.
+    /// Notes that the operation's time is over before the detach has ended.
     pub(super) fn overdue(&mut self) {
         self.overdue = true;
     }
 
-    /// The state in which a look shows the attachment.
+    /// Records the state in which a look shows the attachment.
     pub(super) fn see(&self, seen: &Seen<Volume>) {
         let Some(attachment) = seen
             .present()

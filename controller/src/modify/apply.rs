@@ -1,4 +1,4 @@
-//! Carrying one change out: facts, request, waiting, tags last.
+//! Carries out one change: facts, request, waiting, and tags last.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,13 +19,14 @@ use crate::ec2::{
 use crate::ec2_failure::{failure, failure_as};
 use crate::iops::IopsLimits;
 
-/// How long one change goes on. A repeated call begins where this one ended.
+/// How long one change continues. A repeated call continues where this one ended.
 const CHANGE_TIME: Duration = Duration::from_secs(300);
-/// After a lost answer the modification is looked for so long.
+/// How long the modification is looked for after a lost answer.
 const LATE: Duration = Duration::from_secs(5);
 
 impl Modifications {
-    /// Makes the volume what the change asks for. Tags are set when all else is done, so that a refused change leaves nothing behind.
+    /// Applies the change to the volume. Tags are set last, so that a refused change leaves nothing
+    /// behind.
     pub(super) async fn apply(
         &self,
         id: &VolumeId,
@@ -53,7 +54,8 @@ impl Modifications {
         {
             return Err(optimizing(latest, ec2.now()));
         }
-        // What several calls change must not end half done for a permission that was known to be missing.
+        // A change of several calls must not stop halfway for a missing permission that could have
+        // been detected before.
         if tagging.calls() > 0 && tagging.calls() + usize::from(request.is_some()) > 1 {
             tagging.rehearse(&ec2, id).await?;
         }
@@ -127,7 +129,7 @@ fn existing(id: &VolumeId, seen: Seen<Volume>) -> Result<Volume, Failure> {
         .ok_or_else(|| Failure::not_found("volume", id))
 }
 
-/// Waits until the new size is there and the new performance on its way.
+/// Waits until the new size is effective and the new performance is under way.
 async fn wait_until_effective(
     ec2: &Ec2,
     id: &VolumeId,
@@ -165,7 +167,8 @@ async fn wait_until_effective(
     seen.unwrap_or_else(|| Err(pending(id, "EC2 still modifies it")))
 }
 
-/// Whether a request whose answer was lost was accepted: the latest modification has its targets.
+/// Finds the modification of a request whose answer was lost: the latest modification has the
+/// request's targets if EC2 accepted it.
 async fn look_for(
     ec2: &Ec2,
     request: &ModifyVolume,

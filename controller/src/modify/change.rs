@@ -1,4 +1,4 @@
-//! What is asked of a volume, and what must be sent for it.
+//! A requested change of a volume, and the call that it needs.
 
 use ebs_csi_proto::{Failure, GiB};
 use ebs_csi_wire::VolumeId;
@@ -9,7 +9,7 @@ use crate::parameters::VolumeAttributes;
 use crate::tags::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, TagSettings, Tags};
 use crate::volume::wanted_iops;
 
-/// A wanted change; what is not given stays as it is.
+/// A requested change; fields that are not given stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) size: Option<GiB>,
@@ -23,7 +23,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// An expansion.
+    /// Returns the change of an expansion.
     pub(super) fn to_size(size: GiB) -> Self {
         Self {
             size: Some(size),
@@ -31,10 +31,10 @@ impl Change {
         }
     }
 
-    /// A VolumeAttributesClass.
+    /// Returns the change of a VolumeAttributesClass.
     ///
     /// # Errors
-    /// For a tag that cannot be set.
+    /// A tag that cannot be set.
     pub(super) fn to_attributes(attributes: VolumeAttributes) -> Result<Self, Failure> {
         let tags = TagSettings::of_modification(&attributes)?;
         Ok(Self {
@@ -49,12 +49,12 @@ impl Change {
         })
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether nothing is requested.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Only the expansion.
+    /// Returns only the expansion.
     pub(super) fn size_alone(&self) -> Self {
         Self {
             size: self.size,
@@ -62,7 +62,7 @@ impl Change {
         }
     }
 
-    /// All but the expansion.
+    /// Returns everything but the expansion.
     pub(super) fn without_size(&self) -> Self {
         Self {
             size: None,
@@ -70,10 +70,11 @@ impl Change {
         }
     }
 
-    /// Takes the other change in.
+    /// Merges the other change into this one.
     ///
     /// # Errors
-    /// The name of what both ask for and differ in; this change is then as it was.
+    /// The name of the field for which both give different values; this change then stays
+    /// unchanged.
     pub(super) fn merge(&mut self, other: &Self) -> Result<(), &'static str> {
         fn join<T: Clone + PartialEq>(
             mine: &Option<T>,
@@ -99,17 +100,18 @@ impl Change {
         Ok(())
     }
 
-    /// Whether carrying this change out carries the other out too.
+    /// Returns whether this change includes the other one.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut merged = self.clone();
         merged.merge(other).is_ok() && merged == *self
     }
 
-    /// The IOPS that the volume gets: explicit, or by the ratio that is asked for, as when a volume is created; else by the ratio of the
-    /// volume's tags, where request or volume allow that a change applies it again.
+    /// Returns the IOPS that the volume gets: the explicit value or the requested ratio, as in a
+    /// create; otherwise the ratio of the volume's tags, if the request or the volume's tags allow
+    /// a change to apply that ratio again.
     ///
     /// # Errors
-    /// For a tag of the volume that cannot be read.
+    /// A tag of the volume that cannot be parsed.
     pub(super) fn wanted_iops(&self, volume: &Volume) -> Result<Option<u32>, Failure> {
         if self.iops.is_some() {
             return Ok(self.iops);
@@ -143,12 +145,13 @@ impl Change {
         wanted_iops(None, Some(ratio), size)
     }
 
-    /// The type that the volume will have.
+    /// Returns the type that the volume will have.
     pub(super) fn resulting_kind<'a>(&'a self, volume: &'a Volume) -> &'a str {
         self.kind.as_deref().unwrap_or(&volume.kind)
     }
 
-    /// What to send, so that the volume becomes what is wanted; `None` when it is that already. A volume never shrinks.
+    /// Returns the call that the change needs; `None` when the volume already is as requested. A
+    /// volume never shrinks.
     pub(super) fn request(
         &self,
         volume: &Volume,
@@ -178,7 +181,7 @@ impl Change {
     }
 }
 
-/// Whether the volume is what was sent.
+/// Returns whether the volume has the values that were sent.
 pub(super) fn has_become(volume: &Volume, sent: &ModifyVolume) -> bool {
     sent.size.is_none_or(|size| volume.size >= size)
         && sent
@@ -191,7 +194,7 @@ pub(super) fn has_become(volume: &Volume, sent: &ModifyVolume) -> bool {
             .is_none_or(|throughput| volume.throughput == Some(throughput))
 }
 
-/// A volume's id, for the log line of a change.
+/// Describes a change for its log line: the volume's id and the new values.
 pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
     let mut words = Vec::new();
     if let Some(size) = sent.size {
@@ -206,7 +209,7 @@ pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
     format!("{volume} to {}", words.join(", "))
 }
 
-/// A tag's truth as Go's `strconv.ParseBool` reads it, by which the Go driver does.
+/// Parses a tag's boolean like Go's `strconv.ParseBool`, which the Go driver uses.
 fn go_truth(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -289,7 +292,7 @@ mod tests {
                     ..unsent.clone()
                 }),
             ),
-            // Below the minimum: raised to it, and so nothing differs.
+            // Below the minimum: raised to the minimum, so nothing differs.
             (
                 Change {
                     iops: Some(100),

@@ -1,9 +1,9 @@
-//! Why EC2 does not take a modification now, and when it will.
+//! Why EC2 does not accept a modification now, and when it will.
 //!
 //! A refusal after which nothing of the request is under way is final. external-resizer lets the
-//! user go back to another size or class only after a final code; ABORTED, UNAVAILABLE and
-//! RESOURCE_EXHAUSTED mean "may be under way" to it (its `IsFinalError`). It repeats the request
-//! after either.
+//! user return to another size or class only after a final code; it reads ABORTED, UNAVAILABLE and
+//! RESOURCE_EXHAUSTED as "may be under way" (its `IsFinalError`). It repeats the request after both
+//! kinds.
 
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
@@ -11,10 +11,11 @@ use ebs_csi_wire::VolumeId;
 use crate::ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
 use crate::ec2_failure::{failure, failure_as};
 
-/// Estimates are told to the next quarter of an hour, so that the text of a repeated answer stays the same for a while.
+/// Estimates are rounded up to a quarter of an hour, so that the text of a repeated answer stays
+/// the same for a while.
 const QUARTER_SECONDS: i64 = 15 * 60;
 
-/// The change is not through yet, for this reason.
+/// Returns the failure of a change that is not complete, with the reason.
 pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
     Failure::new(
         Condition::OperationPending,
@@ -22,7 +23,7 @@ pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
     )
 }
 
-/// The volume still has its last modification to finish.
+/// Returns the failure of a volume whose last modification is still optimizing.
 pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
     let end = match ends_about(latest, now) {
         Some(end) => format!("at its pace it ends about {end}"),
@@ -41,7 +42,8 @@ pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
     )
 }
 
-/// When a modification that goes on as it went so far ends. A full bar that is not called complete says nothing.
+/// Returns when a modification ends if it continues at its pace so far. A progress of 100 % without
+/// the state `completed` gives no estimate.
 fn ends_about(latest: &Modification, now: Timestamp) -> Option<Timestamp> {
     let begun = latest.started?.seconds;
     let so_far = now.seconds.checked_sub(begun).filter(|span| *span > 0)?;
@@ -53,7 +55,7 @@ fn ends_about(latest: &Modification, now: Timestamp) -> Option<Timestamp> {
     })
 }
 
-/// What EC2's refusal of a modification means.
+/// Returns the failure for EC2's refusal of a modification.
 pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failure {
     match error.kind {
         Ec2ErrorKind::ModificationRunning => Failure::new(
@@ -84,7 +86,7 @@ pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failur
     }
 }
 
-/// The time that EC2's words "Wait until …" name.
+/// Returns the time in EC2's message "Wait until …".
 fn free_again(message: &str) -> Option<Timestamp> {
     let (_, rest) = message.split_once("until ")?;
     Timestamp::parse(rest.split_whitespace().next()?.trim_end_matches('.'))

@@ -8,27 +8,29 @@ use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use crate::ec2_failure::failure;
 use crate::tags::{IOPS_PER_GIB, Tags};
 
-/// Tags that one resource can have; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag restrictions").
+/// The most tags of one resource; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag
+/// restrictions").
 const MOST_TAGS: usize = 50;
-/// Characters of a key and of a value.
+/// The most characters of a key and of a value.
 const LONGEST: (usize, usize) = (128, 256);
 
-/// What happens to a volume's tags.
+/// The changes to a volume's tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tagging {
     set: Tags,
     delete: Vec<String>,
-    /// An explicit rate ends the ratio by which the volume was made.
+    /// Whether an explicit rate ends the ratio with which the volume was created.
     ends_ratio: bool,
 }
 
 impl Tagging {
-    /// What the change means for the tags of this volume. A tag that is set is not deleted. An explicit rate ends the ratio by which the
-    /// volume was made, as it does when a volume is created: else the next growth would undo it. Nobody asked for that, so the change does not
-    /// depend on it.
+    /// Returns what the change means for the tags of this volume. A tag that is also set is not
+    /// deleted. An explicit rate deletes the ratio with which the volume was created, as it does in
+    /// a create; otherwise the next growth would undo the rate. Nobody requested that deletion, so
+    /// the change does not depend on it.
     ///
     /// # Errors
-    /// For tags that EC2 does not take, before anything is changed.
+    /// Tags that EC2 does not accept, before anything is changed.
     pub(super) fn of(change: &Change, volume: &Volume) -> Result<Self, Failure> {
         let set = change.tags.clone().unwrap_or_default();
         let mut delete = change.tag_deletions.clone().unwrap_or_default();
@@ -83,12 +85,12 @@ impl Tagging {
         Ok(())
     }
 
-    /// How many calls change the tags that somebody asked for.
+    /// Returns how many calls change the tags that the request names.
     pub(super) fn calls(&self) -> usize {
         usize::from(!self.set.is_empty()) + usize::from(!self.delete.is_empty())
     }
 
-    /// Whether there is anything to carry out.
+    /// Returns whether there is anything to carry out.
     pub(super) fn changes_any(&self) -> bool {
         self.calls() > 0 || self.ends_ratio
     }
@@ -96,20 +98,20 @@ impl Tagging {
     /// Asks EC2 whether the role may change the tags, so that nothing is changed when it may not.
     ///
     /// # Errors
-    /// A missing permission, named; and what EC2 says.
+    /// A missing permission, by name; and EC2's errors.
     pub(super) async fn rehearse(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
         ec2.may_change_tags(id.as_str(), &self.set, &self.delete)
             .await
             .map_err(|error| failure(&error).context("nothing is changed"))
     }
 
-    /// Deletes and sets.
+    /// Deletes and sets the tags.
     ///
     /// # Errors
-    /// What EC2 says.
+    /// EC2's errors.
     pub(super) async fn carry_out(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
         let failed = |error: Ec2Error| match failure(&error) {
-            // What was asked for is done in part: never a code that says that nothing was.
+            // Every failure but `InvalidField` says that the request was carried out in part.
             failed if failed.condition() == Condition::InvalidField => failed,
             failed => failed.context("the volume is modified, its tags are not yet"),
         };

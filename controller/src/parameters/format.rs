@@ -1,17 +1,18 @@
-//! Formatting keys: told to the node through the volume context, and checked here, before a volume exists that no node could format.
+//! Formatting keys: passed to the node through the volume context, and checked here before a volume
+//! is created that no node could format.
 
 use std::collections::BTreeMap;
 
 use ebs_csi_proto::{AccessType, Capability, Failure};
 
-/// A key, and the file systems that do not take it.
+/// A key, and the file systems that do not support it.
 struct Rule {
     key: &'static str,
     switch: bool,
     refused_by: &'static [&'static str],
 }
 
-/// Every formatting key, as it stands in the volume context.
+/// Every formatting key, as written in the volume context.
 const RULES: [Rule; 7] = [
     Rule {
         key: "blocksize",
@@ -50,15 +51,15 @@ const RULES: [Rule; 7] = [
     },
 ];
 
-/// The formatting keys of a StorageClass, lower-case, with the values that the node reads.
+/// The formatting keys of a StorageClass in lower case, with their values for the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FormatKeys(BTreeMap<&'static str, String>);
 
 impl FormatKeys {
-    /// Takes a lower-case key; `Ok(false)` when it is not a formatting key.
+    /// Stores the value of a lower-case key; returns `Ok(false)` when it is not a formatting key.
     ///
     /// # Errors
-    /// When the value holds other characters than letters and digits.
+    /// A value with characters other than letters and digits.
     pub(super) fn take(&mut self, key: &str, value: &str) -> Result<bool, Failure> {
         let Some(rule) = RULES.iter().find(|rule| rule.key == key) else {
             return Ok(false);
@@ -83,10 +84,10 @@ impl FormatKeys {
         Ok(true)
     }
 
-    /// Checks the keys against every capability: they need a file system, and one that takes them.
+    /// Checks the keys against every capability: the keys need a file system that supports them.
     ///
     /// # Errors
-    /// Naming the key and the file system.
+    /// [`Failure::invalid`], naming the key and the file system.
     pub fn check(&self, capabilities: &[Capability]) -> Result<(), Failure> {
         if self.0.contains_key("ext4clustersize") && !self.0.contains_key("ext4bigalloc") {
             return Err(Failure::invalid(
@@ -119,7 +120,7 @@ impl FormatKeys {
         Ok(())
     }
 
-    /// The entries of the volume context.
+    /// Returns the entries of the volume context.
     pub fn entries(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(key, value)| (*key, value.as_str()))
     }
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_file_system_takes_the_keys_of_the_table() {
-        // key, and whether ext4, "", ext3, xfs, ntfs and an unknown one take it
+        // key, and whether ext4, "", ext3, xfs, ntfs and an unknown one support it
         let rows = [
             ("blocksize", [true, true, true, true, false, false]),
             ("inodesize", [true, true, true, true, false, false]),

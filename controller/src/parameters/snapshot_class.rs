@@ -11,14 +11,15 @@ use crate::template::Fields;
 const LIST: &str = "parameters";
 const KNOWN: &str = "fastSnapshotRestoreAvailabilityZones, outpostArn, lockMode, lockDuration, lockExpirationDate, lockCoolOffPeriod and tagSpecification_N";
 
-/// The VolumeSnapshot that a snapshot is made for, as the snapshotter's `--extra-create-metadata` tells it.
+/// The VolumeSnapshot that a snapshot is taken for, from the snapshotter's
+/// `--extra-create-metadata`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SnapshotClaim {
-    /// Name of the VolumeSnapshot.
+    /// The name of the VolumeSnapshot.
     pub name: String,
-    /// Its namespace.
+    /// The namespace of the VolumeSnapshot.
     pub namespace: String,
-    /// Name of the VolumeSnapshotContent.
+    /// The name of the VolumeSnapshotContent.
     pub content: String,
 }
 
@@ -40,14 +41,14 @@ impl Fields for SnapshotClaim {
 /// How a snapshot is locked (EC2 API, LockSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockMode {
-    /// Can be lifted by who may.
+    /// A user with the permission can remove the lock.
     Governance,
-    /// Cannot be lifted once the cooling-off period is over.
+    /// Nobody can remove the lock once the cooling-off period is over.
     Compliance,
 }
 
 impl LockMode {
-    /// As EC2 writes it.
+    /// Returns EC2's name of the mode.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Governance => "governance",
@@ -69,7 +70,7 @@ pub struct Lock {
     pub cool_off_hours: Option<u32>,
 }
 
-/// What a VolumeSnapshotClass asks for.
+/// The parameters of a VolumeSnapshotClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SnapshotParameters {
     /// `fastSnapshotRestoreAvailabilityZones`.
@@ -85,11 +86,11 @@ pub struct SnapshotParameters {
 }
 
 impl SnapshotParameters {
-    /// Reads the parameters. Keys count in any letter case.
+    /// Reads the parameters. Keys are matched in any letter case.
     ///
     /// # Errors
-    /// An unknown key, or a value that cannot be meant; the text names the key. Locks are checked whole, because a snapshot that was made
-    /// and then cannot be locked has to be deleted again.
+    /// An unknown key, or an invalid value; the text names the key. All keys of a lock are checked
+    /// here, because a snapshot that is taken and then cannot be locked has to be deleted again.
     pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
         let mut read = Self::default();
         let (mut mode, mut days, mut expiration, mut hours) = (None, None, None, None);

@@ -9,16 +9,16 @@ use super::{
 };
 
 const LIST: &str = "parameters";
-/// Key of the volume context by which a publish waits for a restored volume's blocks.
+/// The key of the volume context that makes a publish wait for a restored volume's blocks.
 pub const WAIT_UNTIL_INITIALIZED: &str = "blockattachuntilinitialized";
 const KNOWN: &str = "type, iops, iopsPerGB, allowAutoIOPSPerGBIncrease, allowAutoIOPSIncreaseOnModify, throughput, encrypted, kmsKeyId, \
                      volumeInitializationRate, blockAttachUntilInitialized, blockSize, inodeSize, bytesPerInode, numberOfInodes, ext4BigAlloc, \
                      ext4ClusterSize, ext4EncryptionSupport, and tagSpecification_N";
 
-/// What a StorageClass asks for.
+/// The parameters of a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VolumeParameters {
-    /// `type`; EC2 decides whether it exists.
+    /// `type`; EC2 decides whether the type exists.
     pub volume_type: Option<String>,
     /// `iops`.
     pub iops: Option<u32>,
@@ -50,12 +50,12 @@ impl VolumeParameters {
     /// Reads the parameters.
     ///
     /// # Errors
-    /// An unknown key, a key given in two spellings, or a value that cannot be meant; the text names the key.
+    /// An unknown key, a key given in two spellings, or an invalid value; the text names the key.
     pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
         let mut read = Self::default();
         let mut seen: Vec<String> = Vec::new();
         for (given, value) in sorted(parameters) {
-            // Tag keys alone count as written: `TAGSPECIFICATION_1` has never been one.
+            // Only tag keys are matched as written: `TAGSPECIFICATION_1` has never been a tag key.
             if given.starts_with(TAG_SPECIFICATION) {
                 read.tags.push(tag(LIST, given, value)?);
                 continue;
@@ -105,7 +105,7 @@ impl VolumeParameters {
         Ok(())
     }
 
-    /// The keys that the node reads from the volume context.
+    /// Returns the entries of the volume context, which a publish and the node read.
     pub fn volume_context(&self) -> HashMap<String, String> {
         let wait = self
             .wait_until_initialized

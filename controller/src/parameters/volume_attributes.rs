@@ -1,4 +1,5 @@
-//! A VolumeAttributesClass's parameters: `mutable_parameters` of CreateVolume and of ControllerModifyVolume, with one meaning for both.
+//! A VolumeAttributesClass's parameters: `mutable_parameters` of CreateVolume and of
+//! ControllerModifyVolume, with the same meaning in both.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use crate::tags;
 const LIST: &str = "mutable_parameters";
 const KNOWN: &str = "type, volumeType, iops, throughput, iopspergb, allowautoiopsincreaseonmodify, tagSpecification_N and tagDeletion_N";
 
-/// What a VolumeAttributesClass asks for.
+/// The parameters of a VolumeAttributesClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VolumeAttributes {
     /// `type`, or its deprecated name `volumeType`.
@@ -34,10 +35,10 @@ pub struct VolumeAttributes {
 }
 
 impl VolumeAttributes {
-    /// Reads the parameters. Letter case counts.
+    /// Reads the parameters. Letter case matters.
     ///
     /// # Errors
-    /// An unknown key, a value that cannot be meant, or the deletion of a tag that the driver keeps; the text names the key.
+    /// An unknown key, an invalid value, or the deletion of a reserved tag; the text names the key.
     pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
         let mut read = Self::default();
         let mut old_name = None;

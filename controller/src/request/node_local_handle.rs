@@ -1,16 +1,16 @@
-//! Volume handles that stand for whatever EBS volume a node has at a device name.
+//! Volume handles that stand for the EBS volume at a device name of each node.
 
 use ebs_csi_proto::{Condition, Failure};
 
-/// What such a handle begins with.
+/// The prefix of such a handle.
 pub(crate) const PREFIX: &str = "local-ebs://";
 
-/// Whether a volume handle is of this kind.
+/// Returns whether a volume handle is of this kind.
 pub(crate) fn is_handle(volume: &str) -> bool {
     volume.starts_with(PREFIX)
 }
 
-/// Refuses such a handle where only a volume of EC2 will do; `what` completes "cannot".
+/// Refuses such a handle where the id of an EC2 volume is needed; `what` completes "cannot".
 ///
 /// # Errors
 /// [`Condition::Unsupported`] for a handle of this kind.

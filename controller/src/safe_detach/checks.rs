@@ -1,4 +1,5 @@
-//! What EC2's status checks say of an instance that is to be fenced. They are hints when to act, never proof that nothing writes.
+//! EC2's status checks of an instance that is to be fenced. They hint when to act, and never prove
+//! that nothing writes.
 
 use ebs_csi_proto::safe_detach::StatusChecks;
 use ebs_csi_safe_detach::Fact;
@@ -6,9 +7,10 @@ use ebs_csi_wire::InstanceId;
 
 use crate::ec2::{Check, InstanceStatus, Seen};
 
-/// Present when the check of the instance or of its host fails, absent when both pass.
+/// Returns `Present` when the check of the instance or of its host fails, `Absent` when both pass.
 ///
-/// The check of its volumes does not count: what keeps a volume from completing I/O may be the volume's own, and would be there at any instance.
+/// The check of its volumes does not count: the cause that keeps a volume from completing I/O may
+/// lie in the volume, and would follow the volume to any instance.
 pub(super) fn impaired(seen: &Seen<InstanceStatus>) -> Fact<()> {
     let Some(status) = seen.present() else {
         return Fact::Unknown;
@@ -20,7 +22,7 @@ pub(super) fn impaired(seen: &Seen<InstanceStatus>) -> Fact<()> {
     }
 }
 
-/// The same, on the wire.
+/// Returns the result of [`impaired`] for the wire.
 pub(super) fn told(seen: &Seen<InstanceStatus>) -> StatusChecks {
     match impaired(seen) {
         Fact::Present(()) => StatusChecks::Failed,
@@ -29,7 +31,7 @@ pub(super) fn told(seen: &Seen<InstanceStatus>) -> StatusChecks {
     }
 }
 
-/// The same, for a person.
+/// Describes the status checks for a person.
 pub(super) fn text(id: &InstanceId, seen: &Seen<InstanceStatus>) -> String {
     match seen {
         Seen::Present(status) => format!(

@@ -1,4 +1,4 @@
-//! What EC2 shows, read after the call began.
+//! The facts that EC2 shows, read after the call began.
 
 use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
@@ -10,13 +10,13 @@ use crate::ec2::{
 };
 use crate::request::Pair;
 
-/// Facts, and why those that are unknown are.
+/// The facts, and the error that left some of them unknown.
 pub(crate) struct Gathered {
     pub(crate) facts: Facts,
     pub(crate) silence: Option<Ec2Error>,
-    /// The name under which the instance boots from the volume, if it does.
+    /// The device name, when the volume is the instance's root volume.
     pub(crate) root_device: Option<String>,
-    /// EC2 shows neither the volume nor the instance: they are gone, or reads have a gap.
+    /// Whether EC2 shows neither the volume nor the instance: they are gone, or reads have a gap.
     pub(crate) is_unseen: bool,
     /// Whether the instance was launched with the volume.
     pub(crate) is_launch_volume: bool,
@@ -24,10 +24,11 @@ pub(crate) struct Gathered {
 
 /// Asks EC2 for the facts of one pair.
 ///
-/// One DescribeInstances shows the instance and what is attached to it: for an instance that runs and shows the volume that is enough where
-/// a running instance is trusted. Everything else is also asked of the volume, whose word about its attachments counts.
+/// One DescribeInstances shows the instance and its attachments. That is enough where a running
+/// instance is trusted, if the instance runs and shows the volume attached. In every other case the
+/// volume is described too, and its own view of its attachments counts.
 ///
-/// The node itself is not asked: its word is unknown here.
+/// Kubelet's report is not requested here: it is `Unknown`.
 pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, testimony: &Testimony) -> Gathered {
     let instance = ec2.look_instance(&pair.node).await;
     let volume = match is_enough(mode, pair, &instance) {
@@ -37,10 +38,11 @@ pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, testimony: &Testi
     weigh(mode, pair, instance, volume, testimony)
 }
 
-/// As [`gather`], for many at once and to be told, not acted on: as few calls as EC2 takes.
+/// Like [`gather`] for many pairs, to report and not to act on, with as few calls as EC2 permits.
 ///
-/// The volumes that their instances show attached are not asked about as well. Both views may lag; of this one the worst that follows is that
-/// what has just become free is told as held until the next question.
+/// Volumes that their instances show attached are not described too. Both views may lag; the worst
+/// effect here is that a volume that has just become free is reported as attached until the next
+/// query.
 pub(super) async fn gather_all(
     ec2: &Ec2,
     mode: Mode,
@@ -66,7 +68,7 @@ pub(super) async fn gather_all(
         .collect()
 }
 
-/// Whether the instance shows the volume attached.
+/// Returns whether the instance shows the volume attached.
 fn is_shown(pair: &Pair, instance: &Seen<Instance>) -> bool {
     let mapped = instance
         .present()
@@ -74,13 +76,13 @@ fn is_shown(pair: &Pair, instance: &Seen<Instance>) -> bool {
     mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
 }
 
-/// Whether the instance shows enough, so that the volume need not be asked.
+/// Returns whether the look at the instance is enough, so that the volume need not be described.
 fn is_enough(mode: Mode, pair: &Pair, instance: &Seen<Instance>) -> bool {
     let runs = |instance: &Instance| instance.state == InstanceState::Running;
     mode == Mode::Ec2Only && instance.present().is_some_and(runs) && is_shown(pair, instance)
 }
 
-/// The facts that follow from the looks; without a look at the volume the instance's word stands for it.
+/// Derives the facts from the looks. Without a look at the volume, the instance's view counts.
 fn weigh(
     mode: Mode,
     pair: &Pair,
@@ -96,7 +98,7 @@ fn weigh(
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
         Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {
-            // The instance, which may show it, was not seen.
+            // The instance, which may show the attachment, could not be seen.
             Fact::Absent if matches!(instance, Seen::Unknown(_)) => Fact::Unknown,
             attachment => attachment,
         },
@@ -151,7 +153,8 @@ fn of_mapping(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
     Some(of_attachment(&device.state, device.attached))
 }
 
-/// The two views of EC2 may lag behind each other: there is no attachment only where neither shows one.
+/// Returns the attachment. The two views of EC2 may lag behind each other, so there is no
+/// attachment only when neither view shows one.
 fn of_volume(
     seen: Seen<Volume>,
     pair: &Pair,

@@ -1,4 +1,5 @@
-//! Stopping or terminating an instance, so that its volumes may leave it: only with leave, behind a brake, and written down.
+//! Stops or terminates an instance, so that its volumes may leave it: only when permitted, limited
+//! by a brake, and logged.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::remembered::Remembered;
 
 /// The brake's window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(600);
-/// For so long it is remembered that this process fenced an instance.
+/// How long this process remembers that it fenced an instance.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// What a fence may do.
@@ -36,10 +37,10 @@ pub enum FenceLeave {
 }
 
 impl FenceLeave {
-    /// All, the least first.
+    /// All values, the least permission first.
     pub const ALL: [Self; 3] = [Self::Off, Self::Stop, Self::Terminate];
 
-    /// The word of the flag.
+    /// Returns the value of the flag.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -67,9 +68,9 @@ impl FromStr for FenceLeave {
 /// Settings of the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceSettings {
-    /// What it may do.
+    /// What a fence may do.
     pub leave: FenceLeave,
-    /// The brake: instances in ten minutes, at most.
+    /// The brake: the most instances in ten minutes.
     pub limit: u32,
 }
 
@@ -89,11 +90,11 @@ pub(super) struct Fence {
     pub(super) how: PowerOff,
     pub(super) reason: String,
     pub(super) dry_run: bool,
-    /// Not while EC2's status checks pass, or are not known.
+    /// Whether to refuse the fence while EC2's status checks pass or are unknown.
     pub(super) only_impaired: bool,
 }
 
-/// A fence that was not made: what it is counted as, and what the caller is told.
+/// A fence that was refused or failed: the outcome for the metric, and the failure for the caller.
 struct NotMade {
     outcome: &'static str,
     failure: Failure,
@@ -108,7 +109,7 @@ impl From<Ec2Error> for NotMade {
     }
 }
 
-/// What was fenced, and how much more may be. Clones share everything.
+/// The instances that this process fenced, and the count for the brake. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fences {
     settings: FenceSettings,
@@ -124,7 +125,7 @@ impl Fences {
         }
     }
 
-    /// Present when this process has fenced the instance.
+    /// Returns `Present` when this process has fenced the instance.
     pub(crate) fn of(&self, instance: &InstanceId) -> Fact<()> {
         match self.done.get(instance.as_str()) {
             Some(()) => Fact::Present(()),
@@ -132,11 +133,12 @@ impl Fences {
         }
     }
 
-    /// Fences the instance, unless it is off or on its way there. The state that EC2 shows or answers; empty after a dry run.
+    /// Fences the instance, unless it is off or on its way there. Returns the state that EC2 shows
+    /// or answers; empty when a dry run would have fenced.
     ///
     /// # Errors
-    /// [`Condition::NotPrepared`] without leave, or when its status checks were to fail and do not; [`Condition::QuotaExhausted`] behind the brake; and
-    /// what EC2 says.
+    /// [`Condition::NotPrepared`] without permission, or when the status checks were required to
+    /// fail and do not; [`Condition::QuotaExhausted`] when the brake holds; and EC2's errors.
     pub(super) async fn fence(
         &self,
         ec2: &Ec2,
@@ -180,7 +182,7 @@ impl Fences {
             .map_err(|not_made| not_made.failure)
     }
 
-    /// The state, and whether anything was sent.
+    /// Returns the state, and whether anything was sent.
     async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), NotMade> {
         let Fence {
             instance,
@@ -214,7 +216,7 @@ impl Fences {
         if fence.only_impaired {
             must_be_impaired(ec2, instance).await?;
         }
-        // EC2 says whether it would be allowed before the brake is spent.
+        // EC2 says whether the call is permitted before the brake counts it.
         ec2.may_power_off(instance, *how).await?;
         if *dry_run {
             return Ok((String::new(), false));
@@ -227,7 +229,8 @@ impl Fences {
         Ok((answered?, true))
     }
 
-    /// Counts the instance against the brake; a second request for the same one is free.
+    /// Counts the instance against the brake; a second request for the same instance is not
+    /// counted.
     fn spend(&self, instance: &InstanceId) -> Result<(), NotMade> {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -256,7 +259,8 @@ impl Fences {
     }
 }
 
-/// Asks EC2 now, whatever the caller has seen: between that and this call its checks may have passed again.
+/// Refuses the fence unless EC2's status checks fail now: they may have passed again since the
+/// caller saw them.
 async fn must_be_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), NotMade> {
     let status = ec2.look_instance_status(instance).await;
     let text = checks::text(instance, &status);

@@ -1,4 +1,4 @@
-//! Orders of persons to detach exactly one attachment, handed in over the socket.
+//! Override orders: a person's orders to detach exactly one attachment, received over the socket.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use ebs_csi_safe_detach::{AttachTime, BrokenGlass, Fact};
 use crate::remembered::Remembered;
 use crate::request::Pair;
 
-/// An order that is not repeated is forgotten after this.
+/// How long an order is valid that is not repeated.
 const STANDS: Duration = Duration::from_secs(600);
-/// For so long an attachment is not forced a second time.
+/// How long an attachment is not forced a second time.
 const FORCED: Duration = Duration::from_secs(3600);
 
-/// The orders that stand. Clones share everything.
+/// The current override orders. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Glasses {
     broken: Remembered<AttachTime>,
@@ -20,12 +20,12 @@ pub(crate) struct Glasses {
 }
 
 impl Glasses {
-    /// An order for the attachment that EC2 accepted at `since`.
+    /// Records an order for the attachment that EC2 accepted at `since`.
     pub(super) fn break_for(&self, pair: &Pair, since: AttachTime) {
         self.broken.put(&name(pair), since, STANDS);
     }
 
-    /// The order for this pair, as `decide` takes it.
+    /// Returns the order for this pair as `decide` reads it.
     pub(crate) fn of(&self, pair: &Pair) -> Fact<BrokenGlass> {
         match self.broken.get(&name(pair)) {
             Some(since) => Fact::Present(BrokenGlass {
@@ -37,13 +37,13 @@ impl Glasses {
         }
     }
 
-    /// Whether an order stands that has not been used to force the attachment yet.
+    /// Returns whether there is an order that has not been used to force the attachment yet.
     pub(crate) fn is_unused(&self, pair: &Pair) -> bool {
         let since = self.broken.get(&name(pair));
         since.is_some_and(|since| self.forced.get(&attachment(pair, since)).is_none())
     }
 
-    /// The order is used: true once for each attachment.
+    /// Uses the order. Returns `true` once for each attachment.
     pub(crate) fn use_up(&self, pair: &Pair) -> bool {
         let unused = self.is_unused(pair);
         if let Some(since) = self.broken.get(&name(pair)).filter(|_| unused) {

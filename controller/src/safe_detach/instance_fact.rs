@@ -1,10 +1,10 @@
-//! What one look at an instance says, as a fact that detaches are decided on.
+//! One look at an instance, as a fact for the decision about detaches.
 
 use ebs_csi_safe_detach::{Fact, InstanceFact, Power};
 
 use crate::ec2::{Hibernation, Instance, InstanceState, Seen};
 
-/// One look at an instance, as a fact.
+/// Converts a look at an instance to a fact.
 pub(super) fn instance_seen(seen: &Seen<Instance>) -> Fact<InstanceFact> {
     match seen {
         Seen::Present(instance) => Fact::Present(instance_fact(instance)),

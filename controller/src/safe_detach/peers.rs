@@ -1,11 +1,11 @@
-//! Who may speak on the SafeDetach socket.
+//! The processes that may call on the SafeDetach socket.
 
 use ebs_csi_proto::{Condition, Failure};
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
-/// Refuses a call of a peer whose user id is not listed. What the kernel says of the peer counts (`SO_PEERCRED`, unix(7)); where it says nothing, the call
-/// is refused.
+/// Refuses the call of a peer whose user id is not listed. The kernel's statement about the peer
+/// counts (`SO_PEERCRED`, unix(7)); without one, the call is refused.
 pub(super) fn check(allowed: &[u32], request: Request<()>) -> Result<Request<()>, Status> {
     let peer = request
         .extensions()

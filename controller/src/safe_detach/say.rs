@@ -1,11 +1,12 @@
-//! A verdict in words.
+//! Verdicts as text.
 
 use ebs_csi_safe_detach::{Fact, InstanceFact, Refusal, Rung, Verdict, Waiting};
 use ebs_csi_wire::InstanceId;
 
 use crate::request::Pair;
 
-/// Why the volume stays. Without a time or a count: the text lands in the status of a VolumeAttachment.
+/// Returns why the volume stays. The text has no time or count, since it is written to the status
+/// of a VolumeAttachment.
 pub(crate) fn refused(why: Refusal, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
     format!(
         "SafeDetachRefused/{why}: volume {} stays at node {}, whose instance {}; {}",
@@ -16,7 +17,7 @@ pub(crate) fn refused(why: Refusal, pair: &Pair, instance: &Fact<InstanceFact>) 
     )
 }
 
-/// What follows for one volume at one instance.
+/// Returns the text of the verdict about one volume at one instance.
 pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
     let Pair { volume, node } = pair;
     match verdict {
@@ -33,7 +34,7 @@ pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceF
     }
 }
 
-/// What follows for all that is at one instance.
+/// Returns the text of the verdict about all volumes at one instance.
 pub(super) fn of_instance(
     verdict: Verdict,
     id: &InstanceId,

@@ -32,12 +32,12 @@ use crate::metrics::Metrics;
 use crate::patience;
 use crate::request::Pair;
 
-/// How long a caller without a deadline of its own waits for EC2.
+/// How long a call without its own deadline waits for EC2.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Volumes or instances that one call may name.
+/// The most volumes or instances that one call may name.
 const MOST_SUBJECTS: usize = 10_000;
 
-/// The service. Clones share everything.
+/// The service. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Service {
     pub(crate) ec2: Ec2,
@@ -49,7 +49,7 @@ pub struct Service {
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Service {
-    /// The routes of the socket, for these user ids alone.
+    /// Returns the routes of the socket, for callers with these user ids only.
     pub fn routes(self, peers: Vec<u32>) -> Routes {
         let checked = move |request: Request<()>| peers::check(&peers, request);
         Routes::new(SafeDetachServer::with_interceptor(self, checked))
@@ -154,7 +154,7 @@ impl safe_detach_server::SafeDetach for Service {
         metrics.observer(1);
         tracing::info!("an observer of nodes has come");
         tokio::spawn(async move {
-            // It has ended, or gone: both are the end.
+            // The stream has ended or failed; either ends the observer.
             while let Ok(Some(report)) = reports.message().await {
                 observer.report(report);
             }
@@ -183,7 +183,8 @@ impl safe_detach_server::SafeDetach for Service {
             only_impaired: wire.only_impaired,
         };
         let (this, metrics) = (self.testimony.fences.clone(), Arc::clone(&self.metrics));
-        // It goes on when the caller has gone: what was begun is written down.
+        // The fence continues when the caller has left, so that a fence that was begun is also
+        // logged.
         let fencing = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
         let instance_state = fencing.await.map_err(|_| fault())??;
         Ok(Response::new(FenceResponse { instance_state }))
@@ -218,7 +219,7 @@ impl safe_detach_server::SafeDetach for Service {
     }
 }
 
-/// Whether EC2 shows that it runs: of nothing else it makes checks.
+/// Returns whether EC2 shows the instance running: EC2 checks no other instances.
 fn runs(seen: &Seen<Instance>) -> bool {
     let state = seen.present().map(|instance| &instance.state);
     state == Some(&InstanceState::Running)

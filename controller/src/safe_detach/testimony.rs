@@ -1,10 +1,10 @@
-//! What is known besides what EC2 shows.
+//! Facts from other sources than EC2.
 
 use super::fence::{FenceSettings, Fences};
 use super::glass::Glasses;
 use super::words::Words;
 
-/// Nodes' words, orders of persons, fences. Clones share everything.
+/// Kubelets' reports, override orders and fences. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Testimony {
     pub(crate) words: Words,
@@ -13,7 +13,7 @@ pub(crate) struct Testimony {
 }
 
 impl Testimony {
-    /// Nothing is known yet.
+    /// Starts without any fact.
     pub(crate) fn new(fence: FenceSettings) -> Self {
         Self {
             fences: Fences::new(fence),

@@ -1,4 +1,4 @@
-//! Asking nodes for their word, through whoever reads their Node objects.
+//! Asks for kubelet's report about a volume, through the observers that read Node objects.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,31 +12,32 @@ use tokio::time::Instant;
 
 use crate::request::Pair;
 
-/// How long a detach waits for an answer. The call's own patience is usually longer; the next call asks again.
+/// How long a detach waits for an answer. The call's own deadline is usually later; the next call
+/// asks again.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions on their way to one observer. One that reads none of them gets no more.
+/// The most unread questions to one observer. An observer that has this many gets no more.
 const MOST_ASKS: usize = 1024;
 
-/// The questions that are open and those who can answer them. Clones share everything.
+/// The open questions, and the observers that can answer them. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Numbers of questions and observers; each is given once.
+    /// The last number of a question or observer; each number is used once.
     last: u64,
     open: HashMap<u64, oneshot::Sender<Vec<Node>>>,
     observers: HashMap<u64, mpsc::Sender<Ask>>,
 }
 
-/// One who answers questions, from its connection to its end.
+/// A connected observer, which answers questions until the connection ends.
 #[derive(Debug)]
 pub(super) struct Observer {
     words: Words,
     number: u64,
 }
 
-/// A question; it is closed with this.
+/// A question, which closes on drop.
 struct Question {
     words: Words,
     number: u64,
@@ -44,7 +45,8 @@ struct Question {
 }
 
 impl Words {
-    /// The node's word about the volume: one that was read after this call began, or none.
+    /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
+    /// one.
     pub(crate) async fn of(&self, pair: &Pair) -> Fact<NodeWord> {
         let Some(mut question) = self.ask(&pair.node) else {
             return Fact::Unknown;
@@ -52,14 +54,14 @@ impl Words {
         let asked = Instant::now();
         let nodes = match tokio::time::timeout(PATIENCE, &mut question.answer).await {
             Ok(Ok(nodes)) => nodes,
-            // Nobody answered in time, or all who could have gone.
+            // Nobody answered in time, or every observer that could have answered has left.
             Ok(Err(_)) | Err(_) => return Fact::Unknown,
         };
         let reports: Vec<_> = nodes.into_iter().map(report).collect();
         word(&reports, &pair.node, &pair.volume, asked.elapsed())
     }
 
-    /// `None` when nobody takes the question.
+    /// Sends the question; `None` when no observer accepts it.
     fn ask(&self, instance: &InstanceId) -> Option<Question> {
         let mut state = self.lock();
         state.last += 1;
@@ -85,7 +87,7 @@ impl Words {
         })
     }
 
-    /// A new observer, and the questions for it.
+    /// Registers a new observer, and returns it with the stream of its questions.
     pub(super) fn observe(&self) -> (Observer, mpsc::Receiver<Ask>) {
         let (asks, receiver) = mpsc::channel(MOST_ASKS);
         let mut state = self.lock();
@@ -97,17 +99,18 @@ impl Words {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Between two statements under the lock the maps are whole: a panic elsewhere does not spoil them.
+        // The maps are consistent between two statements under the lock, so a panic elsewhere does
+        // not invalidate them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observer {
-    /// An answer. One to a question that is closed, or was never asked, is dropped.
+    /// Passes on an answer. An answer to a closed question, or to none, is dropped.
     pub(super) fn report(&self, report: Report) {
         let open = self.words.lock().open.remove(&report.ask);
         if let Some(open) = open {
-            // Whoever asked has just given up.
+            // The asker may have just given up.
             let _ = open.send(report.nodes);
         }
     }
@@ -168,7 +171,7 @@ mod tests {
         });
         let ask = asks.recv().await.unwrap();
         assert_eq!(ask.instance_id, pair().node.as_str());
-        // To a question from before, and unasked.
+        // To an earlier question, to a later one, and to none.
         for number in [ask.ask - 1, ask.ask + 1, 0] {
             observer.report(Report {
                 ask: number,
@@ -182,7 +185,7 @@ mod tests {
             nodes: vec![node()],
         });
         assert_eq!(asking.await.unwrap(), Fact::Present(NodeWord::Released));
-        // Silence, and an observer that has gone.
+        // An observer that does not answer, and one that has left.
         assert_eq!(words.of(&pair()).await, Fact::Unknown);
         drop(observer);
         assert_eq!(words.of(&pair()).await, Fact::Unknown);

@@ -33,7 +33,7 @@ pub(super) async fn get(
     }))
 }
 
-/// ControllerListVolumeHealth: the cluster's own volumes that are not well.
+/// ControllerListVolumeHealth: the cluster's own volumes that have a problem.
 pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ControllerListVolumeHealthRequest>,
@@ -55,20 +55,21 @@ pub(super) async fn list(
     }))
 }
 
-/// DescribeVolumeStatus knows no tags: whose a volume is stands on the volume.
+/// Keeps the cluster's own volumes. DescribeVolumeStatus returns no tags, so each volume's owner is
+/// read from the volume.
 async fn own(
     this: &Controller,
     statuses: Vec<VolumeStatus>,
 ) -> Result<Vec<VolumeHealth>, Ec2Error> {
     let owned = this.tags.of_own_volumes();
-    // At once, so that one call to EC2 answers for all.
+    // All at once, so that one call to EC2 answers them all.
     let mut looks = JoinSet::new();
     for status in statuses {
         let ec2 = this.ec2.clone();
         looks.spawn(async move { (ec2.look_volume(&status.volume).await, status) });
     }
     let mut seen = looks.join_all().await;
-    // One order, so that a page is cut at the same place again.
+    // A fixed order, so that a page is cut at the same place again.
     seen.sort_by(|(_, a), (_, b)| a.volume.cmp(&b.volume));
     let mut entries = Vec::new();
     for (volume, status) in seen {

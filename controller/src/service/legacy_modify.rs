@@ -1,4 +1,5 @@
-//! The service of the volume modifier, the sidecar from before ControllerModifyVolume: the same change under other names.
+//! The service of the volume modifier, the sidecar that preceded ControllerModifyVolume: the same
+//! change under other names.
 
 use ebs_csi_proto::modify::{
     GetCsiDriverModificationCapabilityRequest, GetCsiDriverModificationCapabilityResponse,

@@ -49,7 +49,7 @@ pub(super) async fn list(
 ) -> Answer<csi::ListSnapshotsResponse> {
     let wire = request.get_ref();
     let wanted = Wanted::parse(wire.max_entries, &wire.starting_token)?;
-    // An id that EC2 cannot have issued belongs to no snapshot, and to no volume.
+    // An id that EC2 cannot have issued belongs to no snapshot and to no volume.
     let impossible = !wire.snapshot_id.is_empty() && SnapshotId::parse(&wire.snapshot_id).is_err()
         || !wire.source_volume_id.is_empty() && VolumeId::parse(&wire.source_volume_id).is_err();
     let volume = VolumeId::parse(&wire.source_volume_id).ok();

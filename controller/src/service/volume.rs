@@ -43,12 +43,12 @@ pub(super) async fn create(
     }))
 }
 
-/// An Outpost that is named by its id alone is one of this account and Region.
+/// Completes an Outpost that is named by its id alone: it belongs to this account and Region.
 async fn own_outposts(
     this: &Controller,
     requirement: &mut csi::TopologyRequirement,
 ) -> Result<(), Failure> {
-    // The common request asks nothing of STS.
+    // The common request needs no call to STS.
     if !topology::lacks_owner(requirement) {
         return Ok(());
     }
@@ -152,7 +152,7 @@ pub(super) async fn modify(
     Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
 }
 
-/// A volume that must exist.
+/// Looks up a volume that must exist.
 pub(super) async fn existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
     this.ec2
         .look_volume(id)
@@ -162,7 +162,7 @@ pub(super) async fn existing(this: &Controller, id: &VolumeId) -> Result<Volume,
         .ok_or_else(|| Failure::not_found("volume", id))
 }
 
-/// A volume's size as CSI counts.
+/// Returns a volume's size in bytes, as CSI expects it.
 pub(super) fn bytes(volume: &Volume) -> i64 {
     i64::try_from(volume.size.to_bytes().0).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
 //! ListVolumes.
 //!
-//! The cluster's own volumes that this driver made, told by their tags. Nodes are not told: what EC2 shows attached need not be what the
-//! caller asked for.
+//! Lists the cluster's own volumes that this driver created, recognized by their tags. The response
+//! has no nodes: the attachments that EC2 shows need not be those that the caller requested.
 
 use ebs_csi_proto::csi::{self, list_volumes_response::Entry};
 use tonic::{Request, Response};
@@ -36,12 +36,12 @@ pub(super) async fn list(
     }))
 }
 
-/// Whether the volume is deleted for all that the caller can do.
+/// Returns whether the volume counts as deleted for the caller.
 fn is_going(volume: &Volume) -> bool {
     matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)
 }
 
-/// The volume context is not told: EC2 does not keep it.
+/// Builds an entry. The volume context is empty: EC2 does not store it.
 fn entry(volume: &Volume) -> Entry {
     let source = volume
         .source_volume

@@ -1,8 +1,9 @@
 //! Taking a snapshot.
 //!
-//! EC2 makes a second one when a request reaches it twice, and finds new ones by tag only after a while. So a request is sent once for each
-//! look-up, and after a lost answer it is looked for, for longer than look-ups lag, before it is sent again. What another process sent just
-//! before this one took its place is looked for so long too, while this process is young.
+//! EC2 creates a second snapshot when a request reaches it twice, and finds new ones by tag only
+//! after a while. So each look-up permits one request, and after a lost answer the snapshot is
+//! looked for, for longer than look-ups lag, before the request is sent again. While this process
+//! is young, it also looks for that long for a snapshot that the previous process requested.
 
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use crate::known_bug::KnownBug;
 use crate::operations::Mandate;
 use crate::request::CreateSnapshot;
 
-/// How long one creation may take, waiting for its turn included.
+/// How long one creation may take, including the wait for its turn.
 const CREATE_TIME: Duration = Duration::from_secs(180);
-/// Look-ups by tag may lag so much behind creation.
+/// How long look-ups by tag may lag behind a creation.
 const TAG_LAG: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Fast restores and locks that were set are not set again within so long.
+/// How long fast restores and locks that were set are not set again.
 const FINISHED: Duration = Duration::from_secs(24 * 3600);
 
 impl Snapshots {
@@ -43,13 +44,15 @@ impl Snapshots {
         };
         if let Some(snapshot) = found {
             if snapshot.state == SnapshotState::Error {
-                // A caller that does not know its id could never delete it, and one that does would not learn of another: so it is named once.
+                // A caller that does not know the id could never delete the failed snapshot, and a
+                // caller that knows it would not learn of another one. So the failed snapshot is
+                // returned once.
                 return match self.told.get(&request.name) == Some(snapshot.id.clone()) {
                     true => Err(failed(&snapshot)),
                     false => Ok(snapshot),
                 };
             }
-            // A crash may have come between the snapshot and what it is owed.
+            // The process may have crashed between the snapshot and its fast restores and lock.
             let promise =
                 Promise::recorded(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
             self.keep(&ec2, &request.name, &snapshot, &promise, true)
@@ -80,7 +83,8 @@ impl Snapshots {
             outpost_arn: request.class.outpost.clone(),
             tags,
         };
-        // The caller may have had its snapshot from another process by now: EC2 would make a second.
+        // The caller may have got its snapshot from another process by now: EC2 would create a
+        // second one.
         mandate.check_wanted()?;
         let wanted = ec2.while_wanted(mandate.wanted());
         let snapshot = match wanted.create_snapshot(&create).await {
@@ -105,19 +109,20 @@ impl Snapshots {
             .await
         {
             Ok(()) => Ok(snapshot),
-            // The caller comes back, and what is owed stands in the snapshot's tags: no second snapshot has to be taken for it.
+            // The caller calls again, and the promise is in the snapshot's tags: no second snapshot
+            // is needed.
             Err(why) if why.condition().may_be_in_progress() => Err(why),
             Err(why) => Err(self.undo(&ec2, &snapshot, why).await),
         }
     }
 
-    /// Whether EC2 showed, took or may have taken a snapshot of this name lately.
+    /// Returns whether EC2 recently showed, accepted or may have accepted a snapshot of this name.
     fn may_be_hidden(&self, name: &str) -> bool {
         !self.ec2.has(KnownBug::SnapshotWithoutLookUp)
             && (self.shown.get(name).is_some() || self.doubtful.get(name).is_some())
     }
 
-    /// Fulfils what the snapshot is owed, once for a while.
+    /// Fulfils the promise of the snapshot, once per [`FINISHED`].
     async fn keep(
         &self,
         ec2: &Ec2,
@@ -134,7 +139,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A snapshot without the lock that its class promises must not stay.
+    /// Deletes a snapshot whose promise could not be fulfilled: it must not stay without its lock.
     async fn undo(&self, ec2: &Ec2, snapshot: &Snapshot, why: Failure) -> Failure {
         match ec2.delete_snapshot(&snapshot.id).await {
             Ok(()) => why,
@@ -147,7 +152,8 @@ impl Snapshots {
     }
 }
 
-/// Refuses a lock that has ended before it begins: EC2 would refuse it once the snapshot is there, which would have to be deleted again.
+/// Refuses a lock that ends before it begins. EC2 would refuse it only after the snapshot exists,
+/// which would then have to be deleted.
 fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
     let expiration = request.class.lock.as_ref().and_then(|lock| lock.expiration);
     match expiration {
@@ -161,17 +167,20 @@ fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
     }
 }
 
-/// The snapshot that bears the name, of several the oldest; one that failed when there is no other.
+/// Finds the snapshot that bears the name: of several the oldest; a failed one when there is no
+/// other.
 async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, Failure> {
     let snapshots = ec2
         .snapshots_by_name(&request.name)
         .await
-        // Not knowing is not a reason to say that nothing was done: an earlier request may have taken it.
+        // An unknown state must not be reported as "nothing was done": an earlier request may have
+        // taken the snapshot.
         .map_err(|error| failure_as(Condition::OperationPending, &error))?;
     judge(request, snapshots)
 }
 
-/// As [`find`], and when it shows nothing, again until a look that began after `until` shows nothing either.
+/// Like [`find`]; when it finds nothing, repeats until a look that began after `until` finds
+/// nothing either.
 async fn find_late(
     ec2: &Ec2,
     request: &CreateSnapshot,
@@ -195,7 +204,8 @@ fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Sn
     let (broken, mut snapshots): (Vec<_>, Vec<_>) = snapshots
         .into_iter()
         .partition(|snapshot| snapshot.state == SnapshotState::Error);
-    // The caller may know it by its id: another one under its name would belong to nobody.
+    // The caller may know the failed snapshot by its id: another one under its name would belong to
+    // nobody.
     if snapshots.is_empty() {
         return Ok(broken.into_iter().next());
     }
@@ -230,7 +240,8 @@ fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Sn
     Ok(Some(snapshot))
 }
 
-/// Zones that do not exist are an error before anything is made. That they cannot be listed is none: EC2 will say.
+/// Refuses zones that do not exist before a snapshot is taken. A failure to list the zones is
+/// ignored: EC2 reports a wrong zone later.
 async fn check_zones(ec2: &Ec2, request: &CreateSnapshot) -> Result<(), Failure> {
     let wanted = &request.class.fast_restore_zones;
     if wanted.is_empty() {

@@ -1,4 +1,4 @@
-//! Fulfilling what is owed to a snapshot.
+//! Fulfils the promise of a snapshot.
 
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
@@ -8,10 +8,11 @@ use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Locked};
 use crate::ec2_failure::failure;
 use crate::parameters::{Lock, LockMode};
 
-/// Enables the fast restores and sets the lock that a snapshot is owed. Of one that was found, only what is not there yet is set.
+/// Enables the fast restores and sets the lock that a snapshot is promised. For a snapshot that was
+/// found, sets only what is missing.
 ///
 /// # Errors
-/// What EC2 says.
+/// EC2's errors.
 pub(super) async fn fulfil(
     ec2: &Ec2,
     snapshot: &SnapshotId,
@@ -69,7 +70,8 @@ async fn missing_zones(
         .collect())
 }
 
-/// A lock that has expired was kept. A weaker one than was promised is not the promised one.
+/// Returns whether the snapshot has the promised lock. An expired lock counts as kept; a weaker
+/// lock than the promised one does not count.
 async fn is_held(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bool, Ec2Error> {
     match ec2.snapshot_lock(snapshot).await {
         Err(error) if error.kind == Ec2ErrorKind::Unauthorized => Ok(again(&false, &error)),
@@ -80,7 +82,8 @@ async fn is_held(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bo
     }
 }
 
-/// IAM policies written for the Go driver do not allow the look. Setting again what is set already does no harm.
+/// Logs the refused look and returns `all`: IAM policies written for the Go driver do not allow the
+/// look, and setting the same again does no harm.
 fn again<T: ToOwned + ?Sized>(all: &T, error: &Ec2Error) -> T::Owned {
     tracing::warn!(%error, "what a snapshot has already is not known; it is set again");
     all.to_owned()

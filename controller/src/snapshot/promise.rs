@@ -1,7 +1,9 @@
 //! What a VolumeSnapshotClass promises besides the snapshot: fast restores and a lock.
 //!
-//! EC2 sets them by calls of their own, after the snapshot is there. So that nothing is forgotten when the process ends in between, the
-//! promise is recorded in the snapshot's tags with the snapshot itself: whoever finds it knows what is owed, whatever became of the class.
+//! EC2 sets them by separate calls, after the snapshot exists. So that neither is forgotten when
+//! the process ends in between, the promise is recorded in the snapshot's tags when the snapshot is
+//! created: a process that finds the snapshot reads the promise there, even if the class has
+//! changed or is gone.
 
 use std::fmt::Write as _;
 
@@ -9,20 +11,20 @@ use crate::ec2::Timestamp;
 use crate::parameters::{Lock, LockMode, SnapshotParameters};
 use crate::tags::{PROMISED_FAST_RESTORES, PROMISED_LOCK, Tags};
 
-/// EC2 takes tag values of at most so many characters.
+/// The longest recorded tag value in bytes, which is within what EC2 accepts.
 const LONGEST_VALUE: usize = 255;
 
-/// What is owed to a snapshot.
+/// The fast restores and the lock promised for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
     /// Zones in which fast restores are enabled.
     pub(super) zones: Vec<String>,
-    /// How it is locked.
+    /// How the snapshot is locked.
     pub(super) lock: Option<Lock>,
 }
 
 impl Promise {
-    /// What the class asks for.
+    /// Returns what the class asks for.
     pub(super) fn of(class: &SnapshotParameters) -> Self {
         Self {
             zones: class.fast_restore_zones.clone(),
@@ -30,12 +32,13 @@ impl Promise {
         }
     }
 
-    /// Whether nothing is owed.
+    /// Returns whether nothing is promised.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The tags that record it. Words are apart by spaces: commas are not in every tag value's alphabet.
+    /// Returns the tags that record the promise. Spaces separate the words, because not every tag
+    /// value may contain commas.
     pub(super) fn tags(&self) -> Tags {
         let mut tags = Tags::new();
         if !self.zones.is_empty() {
@@ -59,7 +62,8 @@ impl Promise {
         tags
     }
 
-    /// What is recorded; `None` when nothing is that can be read: the snapshot owes what the class asks for now.
+    /// Reads the recorded promise. `None` when there is none that can be parsed: the promise of the
+    /// current class then applies.
     pub(super) fn recorded(tags: &Tags) -> Option<Self> {
         let zones = tags.get(PROMISED_FAST_RESTORES);
         let lock = tags.get(PROMISED_LOCK);

@@ -1,7 +1,7 @@
-//! From a tree to text. Positions count bytes, as in Go.
+//! Renders the syntax tree. Positions count bytes, as in Go.
 //!
-//! Functions: `toUpper`, `toLower`, `contains`, `field`, `substring`, `index`, `lastIndex`; `eq ne lt le gt ge and or not len slice print
-//! printf println`.
+//! Functions: `toUpper`, `toLower`, `contains`, `field`, `substring`, `index`, `lastIndex`; `eq ne
+//! lt le gt ge and or not len slice print printf println`.
 
 use std::cmp::Ordering;
 
@@ -34,7 +34,7 @@ impl Value {
     }
 }
 
-/// Where names are looked up.
+/// The names that a template can use.
 pub(super) struct Scope<'a> {
     fields: &'a dyn Fields,
     /// The value of the innermost `with`.
@@ -42,7 +42,7 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Outside of any block.
+    /// Returns the scope outside of any block.
     pub(super) fn root(fields: &'a dyn Fields) -> Self {
         Self { fields, dot: None }
     }
@@ -58,7 +58,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Renders nodes to the end of `out`.
+/// Renders nodes and appends the result to `out`.
 pub(super) fn render(
     nodes: &[Node],
     scope: &Scope<'_>,
@@ -132,7 +132,7 @@ fn call_with(
     let mut values = Vec::new();
     for argument in arguments {
         let value = operand_value(argument, scope)?;
-        // `and` and `or` stop at the value that decides, so that what follows may fail.
+        // `and` and `or` stop at the deciding value; the arguments after it may be invalid.
         let decided = match name {
             "and" => !value.is_true(),
             "or" => value.is_true(),
@@ -276,7 +276,8 @@ fn compare(a: &Value, b: &Value) -> Result<Ordering, TemplateError> {
     }
 }
 
-/// A space stands between two operands when neither is a text, as Go's `Sprint` does it.
+/// Prints the values. Two neighbouring operands are separated by a space when neither is text, as
+/// in Go's `Sprint`.
 fn print(values: &[Value]) -> String {
     let mut out = String::new();
     for (at, value) in values.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! From text to tokens.
+//! Splits the text of a template into tokens.
 
 use super::TemplateError;
 
@@ -14,7 +14,7 @@ pub(super) enum Piece {
 /// A token of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// `.Name`, directly at the token before it when `joined`.
+    /// `.Name`; `joined` when no space separates it from the token before.
     Field { name: String, joined: bool },
     /// `.` alone.
     Dot,
@@ -34,7 +34,7 @@ pub(super) enum Token {
     Close,
 }
 
-/// Cuts a template into text and actions.
+/// Splits a template into text and actions.
 pub(super) fn lex(text: &str) -> Result<Vec<Piece>, TemplateError> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -84,7 +84,8 @@ fn trim_start(text: &str) -> &str {
     text.trim_start_matches(is_space)
 }
 
-/// One action: its tokens (`None` for a comment), what follows it, and whether the text after it is trimmed.
+/// Reads one action. Returns its tokens (`None` for a comment), the text after it, and whether that
+/// text is trimmed.
 fn action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError> {
     if let Some(comment) = trim_start(body).strip_prefix("/*") {
         let (_, after) = comment
@@ -114,7 +115,8 @@ fn action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError>
     }
 }
 
-/// What follows `}}` (or ` -}}`), when the action ends here.
+/// Returns the text after `}}` (or ` -}}`) when the action ends here, and whether that text is
+/// trimmed.
 fn end_of_action(rest: &str) -> Option<(&str, bool)> {
     let spaced = rest.starts_with(is_space);
     let rest = trim_start(rest);
@@ -189,7 +191,7 @@ fn number(rest: &str) -> Result<(Token, &str), TemplateError> {
     };
     let parsed = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
         Some(hex) => i64::from_str_radix(hex, 16).ok(),
-        // Go reads 017 as octal: refused, because nobody means it.
+        // Go reads 017 as octal, which a user hardly intends: refused.
         None if digits.len() > 1 && digits.starts_with('0') => None,
         None => digits.parse().ok(),
     };
@@ -203,7 +205,7 @@ fn number(rest: &str) -> Result<(Token, &str), TemplateError> {
     }
 }
 
-/// A `"…"` literal with Go's escapes, after the opening quote.
+/// Reads a `"…"` literal with Go's escapes, after the opening quote.
 fn quoted(rest: &str) -> Result<(Token, &str), TemplateError> {
     let mut value = String::new();
     let mut chars = rest.char_indices();
@@ -229,7 +231,7 @@ fn quoted(rest: &str) -> Result<(Token, &str), TemplateError> {
                     Some('f') => Some('\x0c'),
                     Some('v') => Some('\x0b'),
                     Some(c @ ('"' | '\\')) => Some(c),
-                    // A byte above 0x7f would not be text.
+                    // A byte above 0x7f would not be valid UTF-8.
                     Some('x') => code(2).filter(char::is_ascii),
                     Some('u') => code(4),
                     Some('U') => code(8),

@@ -1,4 +1,4 @@
-//! From tokens to a tree.
+//! Parses tokens into a syntax tree.
 
 use super::TemplateError;
 use super::lex::{Piece, Token};
@@ -6,20 +6,20 @@ use super::lex::{Piece, Token};
 /// How deep blocks and parentheses may nest.
 const DEPTH_LIMIT: usize = 32;
 
-/// Something that renders.
+/// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// Text as it stands.
+    /// Literal text.
     Text(String),
-    /// A pipeline, whose value is printed.
+    /// A pipeline whose value is printed.
     Print(Pipeline),
     /// `if`.
     If(Pipeline, Vec<Node>, Vec<Node>),
-    /// `with`: as `if`, and the value is the dot inside.
+    /// `with`: like `if`, and inside, the dot is the value.
     With(Pipeline, Vec<Node>, Vec<Node>),
 }
 
-/// Commands, each given the value of the one before it as its last argument.
+/// Commands, each with the value of the previous one as its last argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pipeline(pub(super) Vec<Command>);
 
@@ -51,11 +51,11 @@ pub(super) enum Operand {
     Bool(bool),
     /// `( … )`
     Nested(Box<Pipeline>),
-    /// A function without arguments in the place of an argument.
+    /// A function without arguments, used as an argument.
     Call(String),
 }
 
-/// Reads a template.
+/// Parses a template.
 pub(super) fn parse(pieces: Vec<Piece>) -> Result<Vec<Node>, TemplateError> {
     let mut pieces = pieces.into_iter();
     match block(&mut pieces, 0)? {
@@ -69,7 +69,7 @@ pub(super) fn parse(pieces: Vec<Piece>) -> Result<Vec<Node>, TemplateError> {
     }
 }
 
-/// What ended a block.
+/// The end of a block.
 enum Closed {
     Template,
     End,
@@ -113,7 +113,7 @@ fn block(pieces: &mut Pieces, depth: usize) -> Result<(Vec<Node>, Closed), Templ
     Ok((nodes, Closed::Template))
 }
 
-/// `if` or `with`, from its first token to its `end`.
+/// Parses `if` or `with`, from its first token to its `end`.
 fn branch(
     mut tokens: Vec<Token>,
     pieces: &mut Pieces,

@@ -1,4 +1,4 @@
-//! Which place a request means, and what is said of where a volume is.
+//! The place that a request means, and the topology of a response.
 
 use super::*;
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn one_term_decides_and_preferred_ones_come_first() {
                 ..at("a")
             },
         ),
-        // An Outpost lies in one zone, which its ARN alone does not say.
+        // An Outpost is in one zone, which its ARN alone does not tell.
         (
             vec![term(&[(OUTPOST, ARN)])],
             vec![term(&[(ZONE, "a")])],
@@ -83,7 +83,7 @@ fn one_term_decides_and_preferred_ones_come_first() {
                 ..Default::default()
             },
         ),
-        // An Outpost of one term does not go with the zone of another.
+        // An Outpost of one term is not combined with the zone of another.
         (
             vec![term(&[(ZONE, "a")]), term(&[(ZONE, "b"), (OUTPOST, ARN)])],
             vec![],
@@ -191,7 +191,7 @@ fn the_answer_has_the_zone_and_the_outposts_segments() {
     let on_outpost = of_volume("us-east-1a", Some(ARN));
     assert_eq!(on_outpost.segments.len(), 5);
     assert_eq!(on_outpost.segments[OUTPOST], "op-0aaaaaaaaaaaaaaa1");
-    // What we answer, we accept.
+    // The driver accepts the topology that it returns.
     assert_eq!(
         choose(Some(&requirement(vec![on_outpost], vec![])))
             .unwrap()

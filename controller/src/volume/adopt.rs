@@ -1,4 +1,4 @@
-//! Whether a volume that bears the name already is the one that is asked for.
+//! Whether a volume that already bears the name is the requested one.
 
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
@@ -8,15 +8,15 @@ use crate::request::{CreateVolume, Source};
 /// What the volumes of one name mean for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// None is alive.
+    /// No live volume bears the name.
     Nothing,
-    /// This one is what is asked for.
+    /// This volume fits the request.
     Fitting(Box<Volume>),
-    /// One is alive, but is something else: the text says in what.
+    /// A live volume bears the name but differs from the request; the text gives the difference.
     Other(String),
 }
 
-/// Judges the volumes that bear the name. Of several that fit the oldest is kept.
+/// Evaluates the volumes that bear the name. Of several that fit, returns the oldest.
 pub(super) fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
     volumes.retain(|volume| {
         !matches!(
@@ -46,7 +46,8 @@ pub(super) fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
     reason.map_or(Found::Nothing, Found::Other)
 }
 
-/// In what a volume differs from the request; `None` when it fits. What can be modified later (IOPS, throughput) does not count.
+/// Returns the difference between a volume and the request; `None` when the volume fits. IOPS and
+/// throughput are not compared, since they can be modified later.
 pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<String> {
     let id = &volume.id;
     let bytes = volume.size.to_bytes();

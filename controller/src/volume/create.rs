@@ -1,8 +1,9 @@
-//! Making a volume.
+//! Creating a volume.
 //!
-//! The client token makes a repeated create the same create, as long as EC2 remembers it. A token does not always help: EC2 tests its
-//! quota before it looks at tokens, refuses a token whose parameters have changed, and keeps a token used whose volume failed later.
-//! Then, and whenever an error is about to be final, the volumes that bear the name decide: one that fits is the answer.
+//! The client token makes a repeated create the same create, as long as EC2 remembers the token. A
+//! token does not always help: EC2 tests its quota before it looks at tokens, refuses a token whose
+//! parameters have changed, and keeps a token used whose volume failed later. Then, and whenever an
+//! error is about to be final, the volumes that bear the name decide: one that fits is the answer.
 
 use std::time::Duration;
 
@@ -21,18 +22,19 @@ use crate::operations::Mandate;
 use crate::request::CreateVolume;
 use crate::token::Attempt;
 
-/// How long one creation may take, waiting for its turn and for EC2 included.
+/// How long one creation may take, including the waits for its turn and for EC2.
 const CREATE_TIME: Duration = Duration::from_secs(240);
-/// Look-ups by tag lag behind creation by about so much.
+/// About how long look-ups by tag lag behind a creation.
 const TAG_LAG: Duration = Duration::from_secs(2);
 
-/// A token that is used up is remembered so long. Forgetting costs one more answer of EC2, by which it is found again.
+/// How long a used-up token is remembered. Forgetting it costs one more call: EC2's answer shows it
+/// again.
 const SPENT: Duration = Duration::from_secs(3600);
-/// A create that EC2 took or may have taken is remembered so long: until then a look-up by name
-/// that finds nothing proves nothing, since reads lag and have gaps.
+/// How long a create that EC2 accepted, or may have accepted, is remembered. Until then a look-up
+/// by name that finds nothing proves nothing, since reads lag and have gaps.
 const DOUBT: Duration = Duration::from_secs(120);
-/// A volume that no look has shown for so long is asked about by its client token; then after
-/// twice as long, and so on up to the longest.
+/// A volume that no look has shown for this long is requested again with its client token; then
+/// after twice as long, and so on up to [`HIDDEN_LONGEST`].
 const HIDDEN_AFTER: Duration = Duration::from_secs(3);
 const HIDDEN_LONGEST: Duration = Duration::from_secs(48);
 
@@ -45,10 +47,10 @@ struct Creation<'a> {
     mandate: &'a Mandate,
 }
 
-/// How one attempt went on.
+/// The outcome of one attempt.
 enum Next {
     Done(Box<Volume>),
-    /// The token is of no use, and no volume bears the name.
+    /// The token is used up, and no volume bears the name.
     StepOver(Failure),
 }
 
@@ -77,7 +79,8 @@ impl Volumes {
                 Next::Done(volume) => return Ok(*volume),
                 Next::StepOver(failure) => last = Some(failure),
             }
-            // The caller may have had its volume from another process, and have deleted it since.
+            // The caller may have got its volume from another process, and may have deleted it
+            // since.
             mandate.check_wanted()?;
             attempt = attempt.next();
             tracing::info!(name = request.name, %attempt, "a client token is used up and no volume bears the name: using the next");
@@ -94,7 +97,8 @@ impl Volumes {
         ))
     }
 
-    /// What is asked for cannot be made any more (its source is gone, say): an earlier request may have made it while it could.
+    /// Looks for a volume that an earlier request created, when the volume cannot be created any
+    /// more (its source is gone, for example).
     async fn made_before(
         &self,
         ec2: &Ec2,
@@ -124,12 +128,12 @@ impl Volumes {
         }
     }
 
-    /// Whether EC2 took, or may have taken, a create under this name lately.
+    /// Returns whether EC2 recently accepted, or may have accepted, a create under this name.
     fn is_doubtful(&self, request: &CreateVolume) -> bool {
         self.doubtful.get(&request.name).is_some()
     }
 
-    /// How long look-ups by tag may lag behind what was done under this name.
+    /// Returns how long look-ups by tag may lag behind changes under this name.
     fn lag(&self, request: &CreateVolume) -> Duration {
         match self.is_doubtful(request) {
             true => TAG_LAG,
@@ -137,7 +141,7 @@ impl Volumes {
         }
     }
 
-    /// Asks EC2, under the token of this attempt.
+    /// Sends the create to EC2 with this attempt's token.
     async fn send(&self, creation: &Creation<'_>) -> Result<Volume, Ec2Error> {
         let name = &creation.request.name;
         let sent = creation
@@ -197,7 +201,7 @@ impl Volumes {
             ))),
             Settled::Hidden(volume) => Err(not_ready(&volume.id)),
             Settled::Failed(volume) => {
-                // Until it is gone the token stays its own.
+                // The token stays bound to the failed volume until the volume is deleted.
                 delete_failed(ec2, &volume).await?;
                 self.step_past(&request.name, attempt);
                 Err(Failure::new(
@@ -219,8 +223,9 @@ impl Volumes {
         }
     }
 
-    /// Follows a volume that this attempt's token made. While looks do not show it, the request is
-    /// repeated, now and then: EC2 answers with the volume, or that the volume is deleted.
+    /// Follows a volume that this attempt's token created. While looks do not show the volume, the
+    /// request is repeated at growing intervals: EC2 answers with the volume, or that the volume is
+    /// deleted.
     async fn follow(
         &self,
         creation: &Creation<'_>,
@@ -246,8 +251,8 @@ impl Volumes {
         }
     }
 
-    /// The same request in the Go driver's form, when that differs: EC2 compares the parameters of
-    /// a token as they were sent, and the Go driver may have begun this volume.
+    /// Sends the same request in the Go driver's form, when that form differs. EC2 compares a
+    /// token's parameters as they were sent, and the Go driver may have begun this volume.
     async fn resend_as_go_driver(&self, creation: &Creation<'_>) -> Option<Volume> {
         let plan = creation.plan.as_go_driver()?;
         let same = Creation {
@@ -257,8 +262,9 @@ impl Volumes {
         self.send(&same).await.ok()
     }
 
-    /// A request with other parameters used the token, and no look-up shows its volume. Only after
-    /// [`DOUBT`] of that the next token is used: a volume that is hidden for longer is made twice.
+    /// Handles a token that a request with other parameters has used while no look-up shows its
+    /// volume. The next token is used only after [`DOUBT`] in this state: a volume that is hidden
+    /// for longer is created twice.
     ///
     /// # Errors
     /// [`Condition::OperationPending`] until then.
@@ -269,7 +275,8 @@ impl Volumes {
             return Ok(Next::StepOver(failure(error)));
         }
         self.mismatched.put(name, since, SPENT);
-        // Another process has asked for it: no refusal is final until look-ups have had their time.
+        // Another process has requested the volume, so no refusal is final until look-ups have had
+        // time to show it.
         self.doubtful.put(name, (), DOUBT);
         Err(failure_as(Condition::OperationPending, error).context(format!(
             "no volume of this name is shown; when none has been for {} s, it is made under the next client token",
@@ -281,7 +288,8 @@ impl Volumes {
         self.spent.put(name, attempt.next(), SPENT);
     }
 
-    /// After an error: the volume of this name, when there is one all the same. An error that may be final is so only when there is none.
+    /// Returns the volume of this name if one exists in spite of the error. An error that may be
+    /// final is final only when no such volume exists.
     async fn refused(
         &self,
         ec2: &Ec2,
@@ -289,8 +297,9 @@ impl Volumes {
         error: &Ec2Error,
     ) -> Result<Option<Volume>, Failure> {
         let unclear = error.may_have_happened();
-        // A quota or a zone that is full may hide a volume, though its code is not final: EC2 tests it before the token, and the scheduler
-        // that is sent to another zone would have a second volume made there.
+        // A full quota or zone may hide a volume, though its code is not final: EC2 tests it before
+        // the token. A scheduler that is sent to another zone would have a second volume created
+        // there.
         let hides = matches!(
             error.kind,
             Ec2ErrorKind::VolumeQuota
@@ -299,13 +308,13 @@ impl Volumes {
                 | Ec2ErrorKind::TypeNotInZone
         );
         if condition(error).may_be_in_progress() && !hides {
-            // Without a connection the own code of that is not final either.
+            // `Unreachable` already maps to a retryable code.
             return match unclear && error.kind != Ec2ErrorKind::Unreachable {
                 true => Err(failure_as(Condition::OperationPending, error)),
                 false => Ok(None),
             };
         }
-        // Another process may have made it just now, of which this one knows nothing.
+        // Another process may have created the volume just now, without this process's knowledge.
         let lag = match hides {
             true => TAG_LAG,
             false => self.lag(request),
@@ -332,7 +341,7 @@ fn not_known(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
     )
 }
 
-/// The volumes that bear the name. When none does, they are asked for once more after `lag`.
+/// Finds the volumes that bear the name. When there is none, looks once more after `lag`.
 async fn find(ec2: &Ec2, request: &CreateVolume, lag: Duration) -> Result<Found, Failure> {
     let mut looked_late = lag.is_zero();
     loop {
@@ -353,7 +362,8 @@ async fn find(ec2: &Ec2, request: &CreateVolume, lag: Duration) -> Result<Found,
     }
 }
 
-/// Deletes a volume that EC2 failed to make: it bears our name and is of no use to anybody, and nobody else would.
+/// Deletes a volume that EC2 failed to create: the volume bears this request's name, is of no use,
+/// and nobody else would delete it.
 async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
     match ec2.delete_volume(&volume.id).await {
         Ok(()) => Ok(()),

@@ -1,11 +1,12 @@
-//! What an error of EC2 means for a create.
+//! The failures of a create.
 
 use ebs_csi_proto::{Condition, Failure};
 
 use crate::ec2::{Ec2Error, Ec2ErrorKind};
 use crate::ec2_failure::{failure, failure_as};
 
-/// Errors of a create. The sources of a copy or restore are not found, not wrong.
+/// Returns the failure for an error of a create. A source that does not exist is "not found", not
+/// "invalid".
 pub(super) fn create_failure(error: &Ec2Error) -> Failure {
     match error.kind {
         Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => {

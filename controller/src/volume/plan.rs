@@ -1,4 +1,4 @@
-//! From a request to what EC2 is asked for: place, size, IOPS, source, tags.
+//! From a request to the parameters of the EC2 call: place, size, IOPS, source, tags.
 
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
@@ -12,16 +12,16 @@ use crate::request::{CreateVolume, Source};
 use crate::token::{Attempt, ClientToken};
 use crate::topology::{self, Placement};
 
-/// What to send, but for the token.
+/// The call to send, without the client token.
 pub(super) enum Plan {
-    /// A volume that is empty or restored from a snapshot.
+    /// An empty volume, or one restored from a snapshot.
     Create(Box<ec2::CreateVolume>),
     /// A copy of a volume.
     Copy(ec2::CopyVolume),
 }
 
 impl Plan {
-    /// Asks EC2 for it, under the client token of this attempt.
+    /// Sends the call to EC2 with the client token of this attempt.
     pub(super) async fn send(
         &self,
         ec2: &Ec2,
@@ -47,7 +47,8 @@ impl Plan {
         }
     }
 
-    /// The same in the Go driver's words, when these differ: it never leaves `Encrypted` out.
+    /// Returns the same plan in the Go driver's form when the two differ: the Go driver never omits
+    /// `Encrypted`.
     pub(super) fn as_go_driver(&self) -> Option<Self> {
         match self {
             Self::Create(create) if create.encrypted.is_none() => {
@@ -62,7 +63,7 @@ impl Plan {
 }
 
 impl Volumes {
-    /// What to ask EC2 for. The same request gives the same plan.
+    /// Returns the call for a request. The same request gives the same plan.
     pub(super) async fn plan(&self, ec2: &Ec2, request: &CreateVolume) -> Result<Plan, Failure> {
         let kind = request.volume_type().to_owned();
         let tags = self
@@ -118,7 +119,7 @@ impl Volumes {
         })))
     }
 
-    /// The volume to copy, when it exists and may be copied to where the request wants it.
+    /// Returns the volume to copy, if it exists and may be copied to the requested place.
     async fn copy_source(
         &self,
         ec2: &Ec2,
@@ -152,7 +153,8 @@ impl Volumes {
         Ok(source)
     }
 
-    /// A zone for a request that leaves it open: the same for the same name, so that a repeated create is the same create.
+    /// Chooses a zone for a request that names none. The zone is the same for the same name, so
+    /// that a repeated create is the same create.
     async fn any_zone(&self, ec2: &Ec2, name: &str) -> Result<Placement, Failure> {
         let zones = ec2
             .availability_zones()
@@ -175,7 +177,7 @@ impl Volumes {
         }
     }
 
-    /// The placement with the zone of its Outpost.
+    /// Returns the placement completed with the zone of its Outpost.
     async fn zone_of_outpost(
         &self,
         ec2: &Ec2,
@@ -198,7 +200,8 @@ impl Volumes {
         })
     }
 
-    /// The IOPS to ask for: explicit, or by size, within what the type and zone allow. A VolumeAttributesClass's word ends the StorageClass's.
+    /// Returns the IOPS to request: explicit or by size, within the limits of type and zone. IOPS
+    /// settings of a VolumeAttributesClass override the StorageClass's.
     async fn iops(
         &self,
         ec2: &Ec2,
@@ -237,9 +240,10 @@ impl Volumes {
     }
 }
 
-/// What to say about encryption. As the Go driver, which always says something, so that a create
-/// that one began is the same for the other; but of a restore for which the class says nothing it is
-/// the snapshot that decides, and EC2 refuses "not encrypted" for an encrypted one.
+/// Returns the value of `Encrypted`. This driver always sends one, as the Go driver does, so that a
+/// create that one driver began is the same create for the other. The exception is a restore whose
+/// class says nothing about encryption: there the snapshot decides, and EC2 refuses "not encrypted"
+/// for an encrypted snapshot.
 fn encryption(request: &CreateVolume) -> Option<bool> {
     let class = &request.class;
     match (class.encrypted, &class.kms_key, &request.source) {
@@ -249,7 +253,8 @@ fn encryption(request: &CreateVolume) -> Option<bool> {
     }
 }
 
-/// Refuses what EC2 would make larger than the limit without a word, or refuse in words of its own.
+/// Refuses a restore that EC2 would silently make larger than the limit, or refuse with a less
+/// helpful error.
 async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> Result<(), Failure> {
     let limit = request.range.limit;
     let unencrypted = request.class.encrypted == Some(false) && request.class.kms_key.is_none();
@@ -281,7 +286,8 @@ async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> R
     }
 }
 
-/// A copy is at least as large as its source; a request that names no size takes the source's.
+/// Returns the size of a copy, which is at least its source's. A request without a size takes the
+/// source's.
 fn copy_size(request: &CreateVolume, source: GiB) -> Result<GiB, Failure> {
     let size = match request.range.required.0 {
         0 => request.size.max(source),
@@ -302,7 +308,7 @@ fn copy_size(request: &CreateVolume, source: GiB) -> Result<GiB, Failure> {
     }
 }
 
-/// Explicit IOPS, or the ratio's.
+/// Returns the explicit IOPS, or those of the ratio.
 pub(crate) fn wanted_iops(
     explicit: Option<u32>,
     ratio: Option<u32>,

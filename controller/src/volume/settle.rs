@@ -1,4 +1,4 @@
-//! What becomes of a volume after EC2 has accepted its creation.
+//! The state of a volume after EC2 has accepted its creation.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -10,27 +10,28 @@ use tokio::time::Instant;
 use crate::ec2::{Ec2, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
 use crate::ec2_failure::failure_as;
 
-/// A volume that so many looks in a row do not show may be dropped, late, or hidden for a while.
+/// A volume that is missing in this many looks in a row may be dropped, late, or hidden for a
+/// while.
 const HIDDEN_LOOKS: u32 = 3;
 
-/// What the looks at a new volume come to.
+/// The outcome of watching a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// It can be attached, or is already.
+    /// The volume can be attached, or is already attached.
     Ready(Volume),
-    /// EC2 kept it, in the state `error`.
+    /// EC2 kept the volume, in the state `error`.
     Failed(Volume),
-    /// Somebody deletes it.
+    /// The volume is being deleted, or is deleted.
     Deleted,
-    /// Looks do not show it. That proves nothing: reads lag and have gaps. EC2's answer to the
-    /// client token tells whether the volume was dropped.
+    /// Looks do not show the volume. That proves nothing: reads lag and have gaps. EC2's answer to
+    /// the client token tells whether the volume was dropped.
     Hidden(Volume),
-    /// EC2 says that the client token's volume is deleted: that is how it reports an encryption key
-    /// that cannot be used.
+    /// EC2 says that the client token's volume is deleted, which is how EC2 reports an encryption
+    /// key that cannot be used.
     Dropped,
 }
 
-/// Judges one fresh look after the other.
+/// Evaluates successive fresh looks.
 #[derive(Debug)]
 pub(super) struct Settling {
     accepted: Volume,
@@ -40,8 +41,8 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Of a volume as EC2 accepted it; it counts as hidden when no look has shown it for
-    /// `hidden_after`.
+    /// Starts with a volume as EC2 accepted it. The volume counts as hidden when no look has shown
+    /// it for `hidden_after`.
     pub(super) fn new(accepted: Volume, hidden_after: Duration) -> Self {
         Self {
             accepted,
@@ -51,7 +52,7 @@ impl Settling {
         }
     }
 
-    /// The end, when this look shows it.
+    /// Returns the outcome once a look shows it.
     pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Option<Settled> {
         match seen {
             Seen::Unknown(_) => None,
@@ -78,7 +79,7 @@ impl Settling {
     }
 }
 
-/// Follows a volume that was found by its name, and whose client token is not known here.
+/// Follows a volume that was found by its name and whose client token is unknown here.
 pub(super) async fn watch_adopted(
     ec2: &Ec2,
     volume: Volume,
@@ -95,13 +96,14 @@ pub(super) async fn settle(
     deadline: Instant,
 ) -> Result<Settled, Failure> {
     let id = volume.id.clone();
-    // A repeated create is answered with what the volume is by now.
+    // EC2 answers a repeated create with the volume's current state.
     if matches!(volume.state, VolumeState::Available | VolumeState::InUse) {
         return Ok(Settled::Ready(volume));
     }
     let mut settling = Settling::new(volume, hidden_after);
     let watched = ec2.watch_volume(&id, Watched::Creation, deadline, |seen| {
-        // Looking on would only end in a deadline that does not say why. The volume may exist: no final condition.
+        // Watching on would only end in a deadline that does not give the reason. The volume may
+        // exist, so the condition is not final.
         if let Seen::Unknown(error) = seen
             && error.kind == Ec2ErrorKind::Unauthorized
         {

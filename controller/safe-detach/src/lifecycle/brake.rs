@@ -1,23 +1,24 @@
-//! How many nodes may be acted on: a fault of the control plane, or of a whole zone, must not look like many dead nodes.
+//! Limits the number of nodes that may be acted on: a fault of the control plane, or of a whole
+//! zone, must not look like many dead nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One node, as the brake sees it.
+/// The brake's view of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// Its zone; empty when it is not known, as for a node whose object is gone.
+    /// The node's zone; empty when it is unknown, as for a node whose object is gone.
     pub zone: String,
-    /// It is not Ready, or its object is gone.
+    /// Whether the node is not Ready, or its object is gone.
     pub suspect: bool,
-    /// It was acted on within the window: it has been counted, and may be finished.
+    /// Whether the node was acted on within the window: it has been counted, and may be finished.
     pub acted: bool,
-    /// There is something to be done to it.
+    /// Whether something is to be done for the node.
     pub wanted: bool,
 }
 
-/// What the brake lets through.
+/// The nodes that the brake admits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admitted {
     /// The nodes that may be acted on now.
@@ -26,10 +27,10 @@ pub struct Admitted {
     pub held: BTreeMap<String, Held>,
 }
 
-/// Why a node must wait.
+/// The reason why a node must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
-    /// So many nodes are suspect that the fault is more likely on this side.
+    /// So many nodes are suspect that a fault of the control plane is more likely.
     Outage,
     /// As many nodes as the cluster's share have been acted on within the window.
     ClusterShare,
@@ -38,7 +39,7 @@ pub enum Held {
 }
 
 impl Held {
-    /// The stable token of events and metrics.
+    /// Returns the stable token of events and metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Outage => "outage",
@@ -48,20 +49,22 @@ impl Held {
     }
 }
 
-/// One in twenty of the cluster's nodes, and at least one.
+/// Returns one in twenty of the cluster's nodes, and at least one.
 fn share_of_cluster(nodes: usize) -> usize {
     (nodes / 20).max(1)
 }
 
-/// One in three of a zone's nodes, and at least one.
+/// Returns one in three of a zone's nodes, and at least one.
 fn share_of_zone(nodes: usize) -> usize {
     (nodes / 3).max(1)
 }
 
-/// Which of the nodes may be acted on.
+/// Returns which of the nodes may be acted on.
 ///
-/// Within the window (its length is the caller's) at most one in twenty nodes, and one in three of a zone, each at least one. None at all when
-/// more than half of the nodes of every zone are suspect; for a cluster of one zone with one or two nodes that rule does not hold.
+/// Within the window (its length is the caller's choice), these are at most one in twenty of the
+/// nodes, and one in three of a zone, each at least one. None is admitted when more than half of
+/// the nodes of every zone are suspect; that rule does not apply to a cluster of one zone with one
+/// or two nodes.
 pub fn admit(all: &[Seen]) -> Admitted {
     let mut admitted = Admitted::default();
     let outage = is_outage(all);
@@ -105,7 +108,7 @@ pub fn admit(all: &[Seen]) -> Admitted {
 
 fn is_outage(all: &[Seen]) -> bool {
     let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    // A node without a zone says nothing about any.
+    // A node without a zone tells nothing about any zone.
     for seen in all.iter().filter(|seen| !seen.zone.is_empty()) {
         let (nodes, suspects) = zones.entry(&seen.zone).or_default();
         *nodes += 1;

@@ -1,31 +1,32 @@
-//! Which pods may be deleted by force once their volumes are proved free.
+//! Which pods may be force-deleted once their volumes are proved free.
 
 use std::fmt;
 
 /// A pod that uses a volume of this driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// Its uid: an act names exactly this object.
+    /// The pod's uid: an act names exactly this object.
     pub uid: String,
-    /// The version that was looked at: an act on a newer one fails.
+    /// The version that was read: an act on a newer one fails.
     pub version: String,
-    /// Kubernetes has asked it to end (its tolerations have run out, or somebody deleted it).
+    /// Whether Kubernetes has asked the pod to end (its tolerations have run out, or somebody
+    /// deleted it).
     pub deleting: bool,
-    /// It has ended by itself: Succeeded or Failed.
+    /// Whether the pod has ended by itself: Succeeded or Failed.
     pub ended: bool,
-    /// What its claims are bound to.
+    /// What the pod's claims are bound to.
     pub claims: Vec<Claim>,
-    /// Its tolerations.
+    /// The pod's tolerations.
     pub tolerations: Vec<Toleration>,
-    /// A DaemonSet owns it.
+    /// Whether a DaemonSet owns the pod.
     pub of_daemon_set: bool,
-    /// It is a static pod's mirror.
+    /// Whether the pod is a static pod's mirror.
     pub mirror: bool,
-    /// A person has asked that this driver leaves it alone.
+    /// Whether a person has asked that this driver leaves the pod alone.
     pub opted_out: bool,
 }
 
@@ -36,49 +37,50 @@ pub enum Claim {
     Ours {
         /// The volume.
         volume: String,
-        /// Several nodes may use it at once.
+        /// Whether several nodes may use the volume at once.
         shared: bool,
     },
-    /// Another driver's, or no driver's.
+    /// A volume of another driver, or of none.
     Foreign,
-    /// Not bound, or to something that was not seen.
+    /// The claim is unbound, or bound to an object that was not read.
     Unknown,
 }
 
-/// A toleration, as the API has it. Absent text is empty, which matches everything for `key` and `effect`.
+/// A toleration of the API. A missing text is empty, which matches everything for `key` and
+/// `effect`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toleration {
     /// The taint's key.
     pub key: String,
     /// The taint's effect.
     pub effect: String,
-    /// It ends.
+    /// Whether the toleration ends after a time.
     pub bounded: bool,
 }
 
-/// Why a pod is left to Kubernetes and its owner.
+/// The reason why a pod is left to Kubernetes and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ineligible {
-    /// It uses no volume of this driver.
+    /// The pod uses no volume of this driver.
     NoVolume,
-    /// One of its volumes is not this driver's.
+    /// One of the pod's volumes is not this driver's.
     ForeignVolume,
-    /// What one of its claims is bound to is not known.
+    /// It is unknown what one of the pod's claims is bound to.
     UnknownVolume,
-    /// One of its volumes may be used by several nodes at once.
+    /// Several nodes at once may use one of the pod's volumes.
     SharedVolume,
-    /// A DaemonSet owns it: there is nowhere else for it.
+    /// A DaemonSet owns the pod, which cannot run elsewhere.
     DaemonSet,
-    /// It is a static pod's mirror: only its kubelet ends it.
+    /// The pod is a static pod's mirror: only its kubelet ends it.
     Mirror,
-    /// It tolerates that its node is gone.
+    /// The pod tolerates that its node is gone.
     Tolerates,
-    /// A person asked for it.
+    /// A person has asked that this driver leaves the pod alone.
     OptedOut,
 }
 
 impl Ineligible {
-    /// The stable token of events and metrics.
+    /// Returns the stable token of events and metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::NoVolume => "no-volume",
@@ -100,7 +102,7 @@ impl fmt::Display for Ineligible {
 }
 
 impl Pod {
-    /// The driver's volumes that it uses.
+    /// Returns the driver's volumes that the pod uses.
     pub fn volumes(&self) -> impl Iterator<Item = &str> {
         self.claims.iter().filter_map(|claim| match claim {
             Claim::Ours { volume, .. } => Some(volume.as_str()),
@@ -119,7 +121,7 @@ impl Toleration {
     }
 }
 
-/// Whether the pod may be deleted by force, as far as the pod itself is concerned.
+/// Checks whether the pod may be force-deleted, as far as the pod itself is concerned.
 ///
 /// # Errors
 /// [`Ineligible`]: the first reason against it.

@@ -1,22 +1,26 @@
-//! When an instance may be stopped, so that its node is proved dead.
+//! When an instance may be stopped to prove that its node is dead.
 
 use crate::facts::Fact;
 use crate::lifecycle::{InstanceEvidence, NodeFacts, OutOfService, Readiness, eligible};
 
-/// What EC2 must say of an instance before it is fenced.
+/// The state that EC2 must report for an instance before it is fenced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FenceWhen {
-    /// Its status checks fail: it hangs, or its host has failed.
+    /// The instance's status checks fail: the instance hangs, or its host has failed.
     #[default]
     Impaired,
-    /// It runs, whatever its checks say: one that is only cut off is stopped, too.
+    /// The instance runs, whatever its status checks report: an instance that is only disconnected
+    /// is stopped too.
     Lost,
 }
 
-/// The instance that may be fenced if EC2 says the rest of it: the one whose status checks are worth a question.
+/// Returns the instance that may be fenced if EC2 confirms the rest, so that its status checks are
+/// worth a call.
 ///
-/// All of it must hold: a person allows it for this node and has not asked to leave it alone; the node has not been Ready for long; and there is a pod
-/// that would move. Whether fencing is on at all is the caller's.
+/// All of the following must hold: a person permits the fence for this node and has not asked to
+/// leave the node alone; the node has been not Ready for long enough, and does not carry this
+/// driver's out-of-service taint; and there is a pod that would move. The caller decides whether
+/// fencing is on at all.
 pub fn may_be_fenced(facts: &NodeFacts) -> Option<&str> {
     let Fact::Present(node) = &facts.object else {
         return None;
@@ -30,10 +34,11 @@ pub fn may_be_fenced(facts: &NodeFacts) -> Option<&str> {
     (allowed && lost && !ours && gains).then_some(instance)
 }
 
-/// The instance that may be fenced, if one may.
+/// Returns the instance that may be fenced, if there is one.
 ///
-/// Beside what [`may_be_fenced`] asks, EC2 must say that the node's own instance runs, so that nothing else can prove anything, and is as `when` asks. The
-/// brake and the kill switch are the caller's.
+/// Besides the conditions of [`may_be_fenced`], EC2 must report that the node's own instance runs,
+/// so that there can be no other proof, and that the instance is as `when` requires. The caller
+/// applies the brake and the kill switch.
 pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
     let instance = may_be_fenced(facts)?;
     let due = match (facts.instances.get(instance)?, when) {
@@ -46,7 +51,8 @@ pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
     due.then_some(instance)
 }
 
-/// Why an instance that runs and [`may_be_fenced`] is left alone, in a stable word; `None` where it is not, or something else follows.
+/// Returns the stable reason why a running instance that [`may_be_fenced`] is left alone; `None`
+/// when it is not left alone, or when another rule applies.
 pub fn left_alone(facts: &NodeFacts, when: FenceWhen) -> Option<&'static str> {
     match (facts.instances.get(may_be_fenced(facts)?)?, when) {
         (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => match impaired {

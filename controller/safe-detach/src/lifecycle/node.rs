@@ -1,4 +1,4 @@
-//! What is seen of one node.
+//! The facts about one node.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::decide::{Refusal, Rung, Verdict};
 use crate::facts::Fact;
 use crate::lifecycle::Pod;
 
-/// Everything that a step may rest on, for one node name.
+/// All facts that a step may rest on, for one node name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The Node object. Absent only by evidence: a complete list of nodes without it.
@@ -15,16 +15,16 @@ pub struct NodeFacts {
     pub attachments: Vec<Attachment>,
     /// The pods bound to the node that use a volume of this driver.
     pub pods: Vec<Pod>,
-    /// What the controller answered, by instance and volume. What is not in it is not known.
+    /// The controller's answers, by instance and volume. A missing pair is unknown.
     pub volumes: BTreeMap<(String, String), Evidence>,
-    /// What the controller answered, by instance. What is not in it is not known.
+    /// The controller's answers, by instance. A missing instance is unknown.
     pub instances: BTreeMap<String, InstanceEvidence>,
 }
 
-/// What a Node object says.
+/// The contents of a Node object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its Ready condition.
+    /// The node's Ready condition.
     pub ready: Readiness,
     /// The instance that `spec.providerID` names.
     pub instance: Option<String>,
@@ -32,11 +32,11 @@ pub struct Node {
     pub boot: String,
     /// The out-of-service taint, if there is one.
     pub out_of_service: OutOfService,
-    /// A person has asked that this driver leaves the node alone.
+    /// Whether a person has asked that this driver leaves the node alone.
     pub opted_out: bool,
-    /// A person allows that its instance is stopped to prove it dead.
+    /// Whether a person permits that the node's instance is stopped to prove the node dead.
     pub may_fence: bool,
-    /// It has been seen not Ready for as long as a fence must wait.
+    /// Whether the node has been not Ready for as long as a fence must wait.
     pub lost_for_long: bool,
 }
 
@@ -52,20 +52,21 @@ pub enum Readiness {
 /// The taint `node.kubernetes.io/out-of-service`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutOfService {
-    /// There is none.
+    /// There is no such taint.
     None,
-    /// This driver's: its value, and the annotation that says about what.
+    /// This driver's taint, with the annotation that describes the instance and boot of the taint.
     Ours(Return),
-    /// Anybody else's. It is never changed.
+    /// A taint of anybody else. It is never changed.
     Foreign,
 }
 
-/// What this driver's annotation says: of what the taint tells, so that its return can be proved.
+/// The contents of this driver's annotation: what the taint is about, so that the node's return can
+/// be proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Return {
     /// The instance that was off.
     pub instance: String,
-    /// When EC2 had last launched it.
+    /// When EC2 had last launched the instance.
     pub launched: String,
     /// The boot that had ended.
     pub boot: String,
@@ -74,30 +75,32 @@ pub struct Return {
 /// A VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its name.
+    /// The VolumeAttachment's name.
     pub name: String,
-    /// Its uid: an act names exactly this object.
+    /// The VolumeAttachment's uid: an act names exactly this object.
     pub uid: String,
-    /// The version that was looked at: once the volume is attached by it, it is another.
+    /// The version that was read; it changes once the volume is attached by this object.
     pub version: String,
     /// The volume.
     pub volume: String,
-    /// The instance that it attached the volume to, where that is known.
+    /// The instance to which the volume was attached, if known.
     pub instance: Option<String>,
-    /// Its deletion has been asked for.
+    /// Whether the VolumeAttachment's deletion has been requested.
     pub deleting: bool,
-    /// The evidence that was written on it, to have a refused detach tried again at once.
+    /// Whether evidence was written to the VolumeAttachment, so that a refused detach is retried at
+    /// once.
     pub nudged: bool,
 }
 
-/// What the controller's answer about one attachment is worth.
+/// The value of the controller's answer about one attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The volume may leave: EC2 shows no attachment, or there is proof that nothing uses it there.
+    /// The volume may leave: EC2 shows no attachment, or there is proof that nothing uses the
+    /// volume at the instance.
     Proven,
-    /// It becomes clear by itself.
+    /// The state becomes clear without further action.
     Waiting,
-    /// The instance runs, or nobody knows.
+    /// The instance runs, or the state is unknown.
     Unproven,
 }
 
@@ -105,7 +108,7 @@ impl From<Verdict> for Evidence {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Done => Self::Proven,
-            // The orchestrator's word: here that would be our own.
+            // `Trusted` rests on the orchestrator's request, which here would be this driver's own.
             Verdict::Safe(Rung::Trusted) => Self::Unproven,
             Verdict::Safe(
                 Rung::Terminated
@@ -120,32 +123,34 @@ impl From<Verdict> for Evidence {
     }
 }
 
-/// What the controller's answer about one instance is worth.
+/// The value of the controller's answer about one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceEvidence {
-    /// It is off, and its memory was not saved.
+    /// The instance is off, and its memory was not saved.
     Off {
-        /// When EC2 last launched it (RFC 3339); empty when EC2 does not say.
+        /// When EC2 last launched the instance (RFC 3339); empty when EC2 does not tell.
         launched: String,
     },
-    /// It runs: EC2 says so.
+    /// EC2 reports that the instance runs.
     Running {
-        /// Present when EC2's status checks of it or of its host fail, absent when they pass. They never prove that it does not write.
+        /// Present when EC2's status checks of the instance or of its host fail, absent when they
+        /// pass. They never prove that the instance does not write.
         impaired: Fact<()>,
     },
-    /// It changes, its memory was saved, or nobody knows.
+    /// The instance is in a transitional state, its memory was saved, or its state is unknown.
     NotOff,
 }
 
 impl InstanceEvidence {
-    /// Of the controller's verdict, the time of the last launch, and whether status checks fail.
+    /// Converts the controller's verdict, the time of the last launch, and whether status checks
+    /// fail.
     pub fn new(verdict: Verdict, launched: String, impaired: Fact<()>) -> Self {
         match verdict {
             Verdict::Safe(Rung::Terminated | Rung::Stopped | Rung::Fenced) => {
                 Self::Off { launched }
             }
             Verdict::Refuse(Refusal::Running) => Self::Running { impaired },
-            // The others say nothing about the whole instance.
+            // The other verdicts tell nothing about the whole instance.
             Verdict::Safe(Rung::NodeWord | Rung::Trusted | Rung::BrokenGlass)
             | Verdict::Done
             | Verdict::Wait(_)
@@ -155,7 +160,8 @@ impl InstanceEvidence {
 }
 
 impl NodeFacts {
-    /// The instance that the node's pods run on: the Node object's, else the one that the attachments agree on.
+    /// Returns the instance on which the node's pods run: the Node object's, otherwise the one that
+    /// the attachments agree on.
     pub fn instance(&self) -> Option<&str> {
         match &self.object {
             Fact::Present(node) => node.instance.as_deref(),
@@ -168,18 +174,19 @@ impl NodeFacts {
         }
     }
 
-    /// What is known of a volume at an instance.
+    /// Returns what is known about a volume at an instance.
     pub fn of_volume(&self, instance: Option<&str>, volume: &str) -> Option<Evidence> {
         let key = (instance?.to_owned(), volume.to_owned());
         self.volumes.get(&key).copied()
     }
 
-    /// Whether a volume is proved free at an instance.
+    /// Returns whether a volume is proved free at an instance.
     pub fn is_proven(&self, instance: Option<&str>, volume: &str) -> bool {
         self.of_volume(instance, volume) == Some(Evidence::Proven)
     }
 
-    /// What the controller must be asked: every pair of instance and volume that a step could rest on.
+    /// Returns the questions for the controller: every pair of instance and volume that a step
+    /// could rest on.
     pub fn questions(&self) -> Vec<(String, String)> {
         let here = self.instance();
         let of_pods = self

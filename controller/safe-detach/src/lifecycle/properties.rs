@@ -1,4 +1,4 @@
-//! What holds for every state of a node, not only for those that somebody thought of.
+//! What holds for every state of a node, not only for the expected ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +136,8 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
         prop::collection::btree_map(text(INSTANCES), power, 0..3),
     )
         .prop_map(|(object, mut attachments, mut pods, volumes, instances)| {
-            // A uid is that of one object: <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
+            // A uid belongs to one object:
+            // <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
             for (number, attachment) in attachments.iter_mut().enumerate() {
                 attachment.name = format!("csi-{number}");
                 attachment.uid = format!("uid-{number}");
@@ -176,7 +177,8 @@ fn acts(step: &Step) -> BTreeSet<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// S8: in `prove-first` a pod is deleted only when every volume of it is proved free at the node's instance.
+    /// S8: in `prove-first` a pod is deleted only when every volume of it is proved free at the
+    /// node's instance.
     #[test]
     fn a_pod_goes_only_with_all_its_volumes_proved(facts in facts()) {
         for intent in step(&facts, FailoverMode::ProveFirst).intents {
@@ -187,7 +189,8 @@ proptest! {
         }
     }
 
-    /// S9: the taint only about this node's own instance, off, on a node that is not Ready and carries no such taint of anybody.
+    /// S9: the taint is set only about this node's own instance, when that is off, on a node that
+    /// is not Ready and has no such taint of anybody.
     #[test]
     fn the_taint_follows_only_proof(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
@@ -203,7 +206,8 @@ proptest! {
                 let power = facts.instances.get(&about.instance);
                 let off = matches!(power, Some(InstanceEvidence::Off { .. }));
                 prop_assert!(off);
-                // What it makes Kubernetes detach is of that instance, or free of the one that it is of.
+                // Each attachment that the taint makes Kubernetes detach is of that instance, or
+                // proved free at its own instance.
                 let touched = facts.attachments.iter().filter(|a| a.instance.is_some());
                 let mut others = touched.filter(|a| a.instance != node.instance);
                 prop_assert!(others.all(|a| facts.is_proven(a.instance.as_deref(), &a.volume)));
@@ -211,7 +215,8 @@ proptest! {
         }
     }
 
-    /// Nobody else's taint is lifted, and ours only when another boot is Ready and nothing of the former is left.
+    /// A taint of anybody else is never removed; this driver's is removed only when another boot is
+    /// Ready and nothing of the former one is left.
     #[test]
     fn the_taint_is_lifted_only_by_proof_of_return(facts in facts(), mode in modes()) {
         if step(&facts, mode).intents.contains(&Intent::RemoveTaint) {
@@ -237,7 +242,8 @@ proptest! {
         }
     }
 
-    /// S16 on this side: an attachment goes after its pods, and never for an instance that it was not made for.
+    /// S16 on this side: an attachment is deleted after its pods, and never for an instance that it
+    /// was not made for.
     #[test]
     fn an_attachment_goes_after_its_pods(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
@@ -256,8 +262,9 @@ proptest! {
         }
     }
 
-    /// S17 on this side: forgetting an answer never allows an act that was not allowed with it, except that the loss of the node's own proof
-    /// leaves what its volumes prove by themselves.
+    /// S17 on this side: without an answer, no act is permitted that was not permitted with it. The
+    /// exception: without the proof about the node itself, its volumes' own proofs still permit
+    /// acts.
     #[test]
     fn forgetting_an_answer_allows_nothing_more(facts in facts(), mode in modes()) {
         let with = acts(&step(&facts, mode));
@@ -275,7 +282,8 @@ proptest! {
         }
     }
 
-    /// S15: at most the cluster's share and each zone's share, counting what was acted on before; nothing when all are suspect.
+    /// S15: at most the cluster's share and each zone's share, including earlier acts; nothing when
+    /// all nodes are suspect.
     #[test]
     fn the_brake_holds(
         nodes in prop::collection::vec((0..4_usize, any::<bool>(), prop::bool::weighted(0.1), any::<bool>()), 0..80)

@@ -1,41 +1,43 @@
-//! The transition function. Total and pure: no clock, no I/O, no memory.
+//! The transition function. It is total and pure: no clock, no I/O, no memory.
 
 use crate::facts::Fact;
 use crate::lifecycle::{
     Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, Return, eligible,
 };
 
-/// What is asked of a pod before it is deleted by force.
+/// The condition under which a pod is force-deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailoverMode {
-    /// All of its volumes are proved free.
+    /// All volumes of the pod are proved free.
     #[default]
     ProveFirst,
-    /// Kubernetes has asked it to end; the detach is refused by the controller when it is not safe.
+    /// Kubernetes has asked the pod to end, or all its volumes are proved free; the controller
+    /// refuses the detach when it is not safe.
     Kep,
 }
 
-/// What a node is.
+/// The phase of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Ready, or there is nothing of this driver on what is left of it.
+    /// The node is Ready and does not carry this driver's taint, or it is gone and no attachment of
+    /// this driver is left.
     Healthy,
-    /// Not Ready or gone; nothing has been answered yet.
+    /// The node is not Ready or gone; there is no answer yet, or nothing to ask.
     Suspect,
     /// The answers prove nothing.
     Querying,
-    /// Its instance is off.
+    /// The node's instance is off.
     NodeProven,
-    /// One volume or more may leave it.
+    /// At least one volume may leave the node.
     VolumesProven,
-    /// It carries our taint.
+    /// The node carries this driver's taint.
     Acting,
-    /// It has booted again and still carries our taint.
+    /// The node has booted again and still carries this driver's taint.
     Recovering,
 }
 
 impl Phase {
-    /// All, for metrics.
+    /// All phases, for metrics.
     pub const ALL: [Self; 7] = [
         Self::Healthy,
         Self::Suspect,
@@ -46,7 +48,7 @@ impl Phase {
         Self::Recovering,
     ];
 
-    /// The label of metrics.
+    /// Returns the label of metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -60,59 +62,60 @@ impl Phase {
     }
 }
 
-/// What should be done. Each names exactly the object that was looked at.
+/// An action that should be taken. It names exactly the object that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// Give the node our out-of-service taint, about this instance and this boot.
+    /// Set this driver's out-of-service taint on the node, about this instance and this boot.
     AddTaint(Return),
-    /// Take our taint from the node.
+    /// Remove this driver's taint from the node.
     RemoveTaint,
-    /// Delete the pod by force.
+    /// Force-delete the pod.
     DeletePod {
-        /// Its namespace.
+        /// The pod's namespace.
         namespace: String,
-        /// Its name.
+        /// The pod's name.
         name: String,
-        /// Its uid.
+        /// The pod's uid.
         uid: String,
-        /// The version that was looked at.
+        /// The version that was read.
         version: String,
     },
     /// Delete the VolumeAttachment.
     DeleteAttachment {
-        /// Its name.
+        /// The VolumeAttachment's name.
         name: String,
-        /// Its uid.
+        /// The VolumeAttachment's uid.
         uid: String,
-        /// The version that was looked at.
+        /// The version that was read.
         version: String,
     },
-    /// Have the detach of a VolumeAttachment tried again at once: what it was refused for has ended.
+    /// Have the detach of a VolumeAttachment retried at once: the reason of its refusal is gone.
     Nudge {
-        /// Its name.
+        /// The VolumeAttachment's name.
         name: String,
-        /// Its uid.
+        /// The VolumeAttachment's uid.
         uid: String,
     },
 }
 
 impl Intent {
-    /// Whether it takes something from a node, and so goes through the brake.
+    /// Returns whether the intent takes something from a node, so that the brake applies to it.
     pub const fn is_braked(&self) -> bool {
         match self {
             Self::AddTaint(_) | Self::DeletePod { .. } | Self::DeleteAttachment { .. } => true,
-            // The one gives back; the other repeats what was asked for, and the controller judges it again.
+            // `RemoveTaint` returns the node to use; `Nudge` repeats an earlier request, which the
+            // controller decides anew.
             Self::RemoveTaint | Self::Nudge { .. } => false,
         }
     }
 }
 
-/// What follows from the facts.
+/// The result of [`step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What the node is.
+    /// The phase of the node.
     pub phase: Phase,
-    /// What should be done, in this order.
+    /// The intents, in the order in which they should be carried out.
     pub intents: Vec<Intent>,
 }
 
@@ -125,7 +128,7 @@ impl Step {
     }
 }
 
-/// What a node is, and what should be done about it.
+/// Returns the phase of a node and the intents for it.
 pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Step {
     match &facts.object {
         Fact::Unknown => Step::nothing(Phase::Suspect),
@@ -159,7 +162,8 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Step {
             intents: Vec::new(),
         },
         (OutOfService::Foreign, Readiness::NotReady) => Step {
-            // Kubernetes takes everything from it on that person's word; the controller judges each detach.
+            // Kubernetes takes everything from the node because of that taint; the controller
+            // decides each detach.
             phase: of_evidence(facts),
             intents: nudges(facts),
         },
@@ -181,7 +185,7 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Step {
     }
 }
 
-/// The instance of the node, and when it was last launched, if it is proved to be off.
+/// Returns the instance of the node and its last launch, if the instance is proved to be off.
 fn off(facts: &NodeFacts) -> Option<(&str, &str)> {
     let instance = facts.instance()?;
     match facts.instances.get(instance)? {
@@ -190,8 +194,8 @@ fn off(facts: &NodeFacts) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether the taint would touch no other instance: Kubernetes detaches by the node's name, and an attachment of that name may be of an instance
-/// that had it before.
+/// Returns whether the taint would affect no other instance. Kubernetes detaches by the node's
+/// name, and an attachment of that name may belong to an instance that had the name before.
 fn is_alone(facts: &NodeFacts, node: &Node) -> bool {
     facts.attachments.iter().all(|a| {
         a.instance.is_none()
@@ -200,11 +204,11 @@ fn is_alone(facts: &NodeFacts, node: &Node) -> bool {
     })
 }
 
-/// The phase of a node that is not Ready or gone.
+/// Returns the phase of a node that is not Ready or gone.
 fn of_evidence(facts: &NodeFacts) -> Phase {
     let asked = facts.questions();
     if asked.is_empty() {
-        // Other drivers' volumes, or none: this driver has no business there.
+        // The node has volumes of other drivers, or none: nothing for this driver to do.
         return Phase::Suspect;
     }
     if off(facts).is_some() {
@@ -226,7 +230,8 @@ fn of_evidence(facts: &NodeFacts) -> Phase {
     }
 }
 
-/// Pods first, then the attachments that no pod needs any more: the other way round, Kubernetes would attach them again.
+/// Returns the deletions of pods first, then of the attachments that no pod needs any more. In the
+/// opposite order, Kubernetes would attach the volumes again.
 fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
     let here = facts.instance();
     let all_proven = |pod: &Pod| pod.volumes().all(|volume| facts.is_proven(here, volume));
@@ -262,7 +267,8 @@ fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
     pods.chain(attachments).chain(nudges(facts)).collect()
 }
 
-/// Whether a detach by this attachment would be sent to the instance that it was made for: a Node object of the same name may be another one's.
+/// Returns whether a detach by this attachment would be sent to the instance that it was made for:
+/// a Node object of the same name may belong to another instance.
 fn is_of(facts: &NodeFacts, attachment: &Attachment) -> bool {
     match &facts.object {
         Fact::Present(node) => node.instance.is_some() && attachment.instance == node.instance,

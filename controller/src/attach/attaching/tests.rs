@@ -1,4 +1,4 @@
-//! What an attach makes of what it sees.
+//! The steps that an attach derives from its looks.
 
 use super::*;
 use crate::attach::tests::{attachment, node, other_node, unknown, volume};
@@ -110,7 +110,7 @@ fn an_attach_that_failed_in_ec2_is_sent_again_so_often_and_no_more() {
         assert_eq!(machine.see(&coming, now), Step::Wait);
         // One look that goes backwards proves nothing.
         assert_eq!(machine.see(&free, now), Step::Wait);
-        // Nor do several, while reads may still be behind the request.
+        // Several such looks prove nothing either while reads may still lag behind the request.
         assert_eq!(machine.see(&free, now), Step::Wait);
         if machine.requests < MOST_REQUESTS {
             assert_eq!(machine.see(&free, now + LOST_AFTER), Step::Attach);

@@ -1,8 +1,8 @@
-//! The ladder of evidence, line by line.
+//! The table of evidence, line by line.
 
 use super::*;
 
-/// A row per line of the ladder, and per thing that is no evidence.
+/// A row for each line of the table, and for each thing that is no evidence.
 #[test]
 fn each_line_of_the_ladder() {
     use Power::{Pending, ShuttingDown, Stopped, Stopping, Strange, Terminated};

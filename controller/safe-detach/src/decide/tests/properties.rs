@@ -1,4 +1,4 @@
-//! What holds for every set of facts, not only for those that somebody thought of.
+//! What holds for every set of facts, not only for the expected ones.
 
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         )
 }
 
-/// The facts with one of them lost.
+/// Returns the facts with one of them lost, for each fact.
 fn losses(facts: &Facts) -> Vec<Facts> {
     let lost = |change: &dyn Fn(&mut Facts)| {
         let mut facts = facts.clone();
@@ -113,14 +113,14 @@ proptest! {
         }
     }
 
-    /// With nothing known, nothing is let go.
+    /// An unknown attachment is never detached.
     #[test]
     fn silence_is_refused(facts in any_facts()) {
         let facts = Facts { attachment: Fact::Unknown, ..facts };
         prop_assert_eq!(decide(&facts), Verdict::Refuse(Refusal::AttachmentUnknown));
     }
 
-    /// An instance on its way from one state to another is waited for, whatever else is known.
+    /// An instance in a transitional state is waited for, whatever else is known.
     #[test]
     fn a_transition_is_waited_for(facts in any_facts(), which in 0..3_usize) {
         let power = [Power::Pending, Power::Stopping, Power::ShuttingDown][which];
@@ -134,7 +134,7 @@ proptest! {
         prop_assert_eq!(decide(&facts), Verdict::Wait(Waiting::Transition));
     }
 
-    /// What is said of a whole instance holds for each volume at it, under the strictest mode.
+    /// The verdict on a whole instance holds for each of its volumes, in the strictest mode.
     #[test]
     fn an_instance_that_is_let_go_lets_each_volume_go(facts in any_facts()) {
         let facts = Facts {
@@ -151,7 +151,8 @@ proptest! {
         }
     }
 
-    /// Whatever `enforce` lets go by itself, `ec2-only` lets go too, and `off` as well: the modes are ordered.
+    /// Whatever `enforce` permits without an order, `ec2-only` and `off` permit too: the modes are
+    /// ordered.
     #[test]
     fn a_stricter_mode_lets_no_more_go(facts in any_facts()) {
         let under = |mode| lets_go(decide(&Facts { mode, ..facts.clone() }));

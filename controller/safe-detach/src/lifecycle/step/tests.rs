@@ -41,7 +41,7 @@ pub(crate) fn attachment(volume: &str) -> Attachment {
     }
 }
 
-/// A node that is not Ready, with one pod on two attached volumes; nothing is known of any.
+/// A node that is not Ready, with one pod on two attached volumes; nothing is known about either.
 fn dead() -> NodeFacts {
     NodeFacts {
         object: Fact::Present(Node {
@@ -92,7 +92,7 @@ fn tainted(boot: &str) -> OutOfService {
     })
 }
 
-/// An intent in short.
+/// Writes an intent in short form.
 fn word(intent: &Intent) -> String {
     match intent {
         Intent::AddTaint(about) => format!("taint {} {}", about.instance, about.boot),
@@ -105,7 +105,7 @@ fn word(intent: &Intent) -> String {
 
 type Change = fn(&mut NodeFacts);
 
-/// What is looked at, how it differs from [`dead`], and what follows from it.
+/// The name of a case, its difference from [`dead`], and the expected phase and intents.
 type Row = (&'static str, Change, Phase, &'static [&'static str]);
 
 fn check(mode: FailoverMode, rows: &[Row]) {

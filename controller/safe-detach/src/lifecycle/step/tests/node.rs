@@ -1,4 +1,4 @@
-//! Whole nodes: what they are, and our taint.
+//! Whole nodes: their phases, and this driver's taint.
 
 use super::*;
 
