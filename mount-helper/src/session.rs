@@ -1,4 +1,5 @@
-//! One connection: frames in, frames out, one after the other. A peer that breaks the protocol is cut off.
+//! One connection: frames in, frames out, one after the other. A peer that breaks the protocol is
+//! cut off.
 use crate::broker::Broker;
 use crate::journal;
 use crate::table::{Asker, Caller, Submitted};

@@ -1,5 +1,5 @@
-//! From the command line to four confined processes: open what needs a name, fork, and let each part give up what
-//! it does not need before anything is served.
+//! From the command line to four confined processes: open what needs a name, fork, and let each
+//! part give up what it does not need before anything is served.
 mod opener;
 
 use crate::bell::Bell;

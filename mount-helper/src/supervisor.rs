@@ -1,5 +1,6 @@
-//! The first process of the helper: no capability, no privilege but the right to fork. It starts a runner for each
-//! job the broker asks for, hears the signals, reaps, and ends when any part of the tree has ended.
+//! The first process of the helper: no capability, no privilege but the right to fork. It starts a
+//! runner for each job the broker asks for, hears the signals, reaps, and ends when any part of the
+//! tree has ended.
 use crate::channel;
 use crate::sys::{self, Fork};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -81,7 +82,8 @@ impl Supervisor {
                 }
                 (
                     watched[0].revents().contains(PollFlags::IN),
-                    // A broker that lets go of the one socket and keeps the other asks for nothing any more.
+                    // A broker that lets go of the one socket and keeps the other asks for nothing
+                    // any more.
                     watched[0].revents().contains(PollFlags::HUP)
                         || watched[1..4].iter().any(|one| !one.revents().is_empty()),
                     !watched[4].revents().is_empty(),
@@ -134,7 +136,8 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// Collect every child that has ended; the status of the broker or of another part, if it was one.
+    /// Collect every child that has ended; the status of the broker or of another part, if it was
+    /// one.
     fn reap(&mut self) -> Option<u8> {
         let mut status = None;
         while let Ok(Some((pid, how))) = wait(WaitOptions::NOHANG) {
@@ -155,7 +158,8 @@ impl Supervisor {
         self.end(status, false)
     }
 
-    /// Nothing of the tree is left behind: closing the sockets ends each part, and each part is waited for.
+    /// Nothing of the tree is left behind: closing the sockets ends each part, and each part is
+    /// waited for.
     fn end(self, status: Option<u8>, asked: bool) -> u8 {
         let Self {
             jobs,
@@ -188,7 +192,8 @@ impl Supervisor {
                 Ok(None) if start.elapsed() < Duration::from_secs(5) => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                // No child is left, or one that does not go although everything it waits for is closed.
+                // No child is left, or one that does not go although everything it waits for is
+                // closed.
                 _ => break,
             }
         }

@@ -45,7 +45,8 @@ impl Switched {
     }
 
     /// Read what an earlier helper of this boot left, as far as its disks are `still_there`
-    /// (sequence and number), and go on from there. Without a file the memory ends with the process.
+    /// (sequence and number), and go on from there. Without a file the memory ends with the
+    /// process.
     pub fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
         let found = read(path);
         let mut disks = found

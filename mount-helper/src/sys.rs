@@ -1,6 +1,7 @@
 //! The system calls that have no safe wrapper. The only file of this crate with `unsafe`.
 //!
-//! Every function takes and returns owned or borrowed descriptors and plain numbers; no pointer leaves this file.
+//! Every function takes and returns owned or borrowed descriptors and plain numbers; no pointer
+//! leaves this file.
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -34,8 +35,8 @@ pub enum Fork {
 
 /// fork(2). Only for a process with one thread: the child goes on to run arbitrary Rust.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: the callers are single-threaded (start-up, supervisor and runner never start a thread), so the child
-    // inherits no lock that another thread held.
+    // SAFETY: the callers are single-threaded (start-up, supervisor and runner never start a
+    // thread), so the child inherits no lock that another thread held.
     match checked(unsafe { libc::fork() })? {
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid)),
@@ -52,8 +53,8 @@ pub fn leave_namespaces() -> io::Result<()> {
     Ok(())
 }
 
-/// User id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A peer in another pid namespace
-/// has pid 0 there, so only the ids are an identity.
+/// User id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A peer in
+/// another pid namespace has pid 0 there, so only the ids are an identity.
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -61,7 +62,8 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
         gid: u32::MAX,
     };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `credentials` and `length` live across the call, and `length` states the room behind the pointer.
+    // SAFETY: `credentials` and `length` live across the call, and `length` states the room behind
+    // the pointer.
     checked(unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -98,7 +100,8 @@ pub fn block_bytes(device: impl AsFd) -> io::Result<u64> {
     read_number(device.as_fd(), BLKGETSIZE64)
 }
 
-/// Number that the kernel gives to each attach of a disk (`BLKGETDISKSEQ`); never used twice until a reboot.
+/// Number that the kernel gives to each attach of a disk (`BLKGETDISKSEQ`); never used twice until
+/// a reboot.
 pub fn disk_sequence(device: impl AsFd) -> io::Result<u64> {
     read_number(device.as_fd(), BLKGETDISKSEQ)
 }
@@ -123,7 +126,8 @@ pub fn set_read_only(device: impl AsFd, read_only: bool) -> io::Result<()> {
 pub fn xfs_geometry(root: impl AsFd) -> io::Result<(u32, u64, u32)> {
     // struct xfs_fsop_geom_v1: seven u32 (blocksize first), imaxpct, then u64 datablocks.
     let mut words = [0_u64; 14];
-    // SAFETY: the command writes the 112 bytes of struct xfs_fsop_geom_v1, which is the size of `words`.
+    // SAFETY: the command writes the 112 bytes of struct xfs_fsop_geom_v1, which is the size of
+    // `words`.
     checked(unsafe {
         libc::ioctl(
             root.as_fd().as_raw_fd(),
@@ -224,8 +228,8 @@ pub fn nvme_statistics_page(disk: impl AsFd) -> io::Result<Vec<u8>> {
     let mut page = Box::new(Page([0; STATISTICS_PAGE]));
     let address = page.0.as_mut_ptr().expose_provenance() as u64;
     let mut command = NvmeAdminCommand::statistics(address);
-    // SAFETY: the command is a whole struct nvme_admin_cmd; the kernel writes at most `data_length` bytes to `address`, which is
-    // the start of a page of that size that lives across the call.
+    // SAFETY: the command is a whole struct nvme_admin_cmd; the kernel writes at most `data_length`
+    // bytes to `address`, which is the start of a page of that size that lives across the call.
     let status = checked(unsafe {
         libc::ioctl(
             disk.as_fd().as_raw_fd(),
@@ -248,7 +252,8 @@ pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Resul
         propagation: 0,
         userns_fd: 0,
     };
-    // SAFETY: the path is an empty C string and the kernel reads size_of(mount_attr) bytes behind the pointer.
+    // SAFETY: the path is an empty C string and the kernel reads size_of(mount_attr) bytes behind
+    // the pointer.
     checked_long(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -262,8 +267,9 @@ pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Resul
     Ok(())
 }
 
-/// Keep the allocator small: one heap for all threads, and buffers given back when they are freed. By itself the C
-/// library keeps a heap for each thread and holds on to every large buffer it has seen.
+/// Keep the allocator small: one heap for all threads, and buffers given back when they are freed.
+/// By itself the C library keeps a heap for each thread and holds on to every large buffer it has
+/// seen.
 pub fn settle_allocator() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
@@ -271,7 +277,8 @@ pub fn settle_allocator() {
         (libc::M_MMAP_THRESHOLD, 64 << 10),
         (libc::M_TRIM_THRESHOLD, 64 << 10),
     ] {
-        // SAFETY: mallopt(3) only changes settings of the allocator; it is called before there is a second thread.
+        // SAFETY: mallopt(3) only changes settings of the allocator; it is called before there is a
+        // second thread.
         unsafe { libc::mallopt(parameter, value) };
     }
 }
@@ -284,7 +291,8 @@ pub fn ignore_stop_signals() {
     }
 }
 
-/// Call `act` on SIGUSR1. It may do nothing but store to an atomic: it runs in the middle of anything.
+/// Call `act` on SIGUSR1. It may do nothing but store to an atomic: it runs in the middle of
+/// anything.
 #[cfg(feature = "fault-points")]
 pub fn on_user_signal(act: fn()) {
     static ACT: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
@@ -295,13 +303,15 @@ pub fn on_user_signal(act: fn()) {
     }
     let _ = ACT.set(act);
     let handler: extern "C" fn(c_int) = handle;
-    // SAFETY: the handler reads a cell that was set before, and calls a function that stores to an atomic.
+    // SAFETY: the handler reads a cell that was set before, and calls a function that stores to an
+    // atomic.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
 }
 
 /// Block SIGTERM, SIGINT and SIGCHLD and return the descriptor that reports them (signalfd(2)).
 pub fn signal_descriptor() -> io::Result<OwnedFd> {
-    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls touch nothing else of ours.
+    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls touch nothing else
+    // of ours.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -359,8 +369,8 @@ pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
 /// Put `from` at descriptor number `to`, replacing what was there, inheritable by exec.
 pub fn place_descriptor(from: impl AsFd, to: RawFd) -> io::Result<()> {
     let from = from.as_fd().as_raw_fd();
-    // SAFETY: the callers are freshly forked children that own the descriptor numbers they place (0 to 3); an
-    // OwnedFd that had such a number is not used again before exec.
+    // SAFETY: the callers are freshly forked children that own the descriptor numbers they place (0
+    // to 3); an OwnedFd that had such a number is not used again before exec.
     unsafe {
         if from == to {
             checked(libc::fcntl(to, libc::F_SETFD, 0))?;
@@ -414,7 +424,8 @@ pub fn exec(program: &CString, arguments: &[CString], environment: &[CString]) -
     io::Error::last_os_error()
 }
 
-/// Have the kernel kill this process when its parent dies. Reset by a change of uid, so called last.
+/// Have the kernel kill this process when its parent dies. Reset by a change of uid, so called
+/// last.
 pub fn die_with_parent(parent: i32) -> io::Result<()> {
     // SAFETY: prctl with these arguments and getppid touch no memory of ours.
     unsafe {
@@ -426,8 +437,9 @@ pub fn die_with_parent(parent: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Install a filter that hands every open to a listener and lets everything else pass; returns the listener.
-/// A second, stricter filter may follow: the kernel takes the most restrictive answer of all filters (seccomp(2)).
+/// Install a filter that hands every open to a listener and lets everything else pass; returns the
+/// listener. A second, stricter filter may follow: the kernel takes the most restrictive answer of
+/// all filters (seccomp(2)).
 pub fn listen_for_opens() -> io::Result<OwnedFd> {
     const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -454,7 +466,8 @@ pub fn listen_for_opens() -> io::Result<OwnedFd> {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: `description` and the instructions it points to live across the call; the kernel copies them.
+    // SAFETY: `description` and the instructions it points to live across the call; the kernel
+    // copies them.
     let fd = checked_long(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -512,8 +525,9 @@ pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
     }))
 }
 
-/// Have the kernel wake asker and answerer in step, on one processor: they take turns, and neither has work beside the
-/// other's. Linux 6.6 and later; without it a question takes longer and is answered the same.
+/// Have the kernel wake asker and answerer in step, on one processor: they take turns, and neither
+/// has work beside the other's. Linux 6.6 and later; without it a question takes longer and is
+/// answered the same.
 pub fn wake_in_step(listener: impl AsFd) {
     /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`
     const SYNC_WAKE_UP: libc::c_ulong = 1;
@@ -527,7 +541,8 @@ pub fn wake_in_step(listener: impl AsFd) {
     };
 }
 
-/// Let the kernel carry the asked open out under the tool's own restrictions. A vanished asker is no error.
+/// Let the kernel carry the asked open out under the tool's own restrictions. A vanished asker is
+/// no error.
 pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
     let answer = libc::seccomp_notif_resp {
         id,
@@ -545,8 +560,8 @@ pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
     }))
 }
 
-/// Answer the asked open with a copy of `device`: under any number, closed by exec, or under number `at`, inherited by exec. A vanished
-/// asker is no error.
+/// Answer the asked open with a copy of `device`: under any number, closed by exec, or under number
+/// `at`, inherited by exec. A vanished asker is no error.
 pub fn answer_open_with(
     listener: impl AsFd,
     id: u64,
@@ -579,7 +594,8 @@ fn forgive_vanished(result: io::Result<c_int>) -> io::Result<()> {
     }
 }
 
-/// Copy up to `into.len()` bytes from another process of the same uid (process_vm_readv(2)); returns how many came.
+/// Copy up to `into.len()` bytes from another process of the same uid (process_vm_readv(2));
+/// returns how many came.
 pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -589,8 +605,8 @@ pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize>
         iov_base: address as *mut c_void,
         iov_len: into.len(),
     };
-    // SAFETY: `local` describes `into`, which is writable for its whole length; the remote address is only read by
-    // the kernel, which checks it.
+    // SAFETY: `local` describes `into`, which is writable for its whole length; the remote address
+    // is only read by the kernel, which checks it.
     let n = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     if n < 0 {
         Err(io::Error::last_os_error())

@@ -1,5 +1,5 @@
-//! The operations that run. An operation belongs to its volume, not to the connection that asked for it: it goes on
-//! when the asker has left, and whoever asks the same again joins it.
+//! The operations that run. An operation belongs to its volume, not to the connection that asked
+//! for it: it goes on when the asker has left, and whoever asks the same again joins it.
 //!
 //! Who asks is told the outcome later: answers are left here for the thread that talks. What may
 //! wait here is bounded, for each connection and in all; beyond that the answer is Busy.
@@ -213,7 +213,8 @@ impl Table {
         }
     }
 
-    /// Take no more work and wait until what runs has ended, at most `patience`. True when all of it has.
+    /// Take no more work and wait until what runs has ended, at most `patience`. True when all of
+    /// it has.
     pub fn drain(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.lock();

@@ -1,10 +1,12 @@
 //! Which volume each disk without a serial was taken for.
 //!
-//! Such a disk does not say whose it is, and most requests name no device. What was found out when a request did is remembered by the
-//! sequence number of the disk (`diskseq`), which the kernel gives to each attachment once: an entry can become useless and never wrong.
+//! Such a disk does not say whose it is, and most requests name no device. What was found out when
+//! a request did is remembered by the sequence number of the disk (`diskseq`), which the kernel
+//! gives to each attachment once: an entry can become useless and never wrong.
 //!
-//! The memory is a file beside the socket, so that it outlives this process; entries of another boot do not count. It is opened before
-//! the process confines itself and only ever appended to. Where it is lost, nothing is taken for proved.
+//! The memory is a file beside the socket, so that it outlives this process; entries of another
+//! boot do not count. It is opened before the process confines itself and only ever appended to.
+//! Where it is lost, nothing is taken for proved.
 use crate::device::{DiskRoots, XenDisk};
 use crate::journal;
 use ebs_csi_wire::VolumeId;
@@ -47,8 +49,8 @@ impl Taken {
         path.into()
     }
 
-    /// Read what an earlier helper of this boot left, as far as its disks are `still_there`, and go on from there. A file that
-    /// somebody else could have written is as good as none.
+    /// Read what an earlier helper of this boot left, as far as its disks are `still_there`, and go
+    /// on from there. A file that somebody else could have written is as good as none.
     pub fn open(
         path: &Path,
         boot: &str,
@@ -126,8 +128,8 @@ pub fn boot() -> Result<String, (String, io::Error)> {
     Ok(boot.trim().to_owned())
 }
 
-/// Disks without a serial are taken by their name, and what they are taken for is remembered beside the socket. The error names the
-/// file that it is about.
+/// Disks without a serial are taken by their name, and what they are taken for is remembered beside
+/// the socket. The error names the file that it is about.
 pub fn by_name(
     disks: DiskRoots,
     socket: &Path,

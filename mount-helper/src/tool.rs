@@ -1,10 +1,13 @@
-//! Runs one program of the policy's table on one disk, and stays in charge of it until it has ended.
+//! Runs one program of the policy's table on one disk, and stays in charge of it until it has
+//! ended.
 //!
-//! The program names the disk `/proc/self/fd/3`. Its opens are put to this process, which answers that one name with
-//! the very descriptor that was identified and claimed; the tool needs no right on any device node.
+//! The program names the disk `/proc/self/fd/3`. Its opens are put to this process, which answers
+//! that one name with the very descriptor that was identified and claimed; the tool needs no right
+//! on any device node.
 //!
-//! The child confines itself before it has the disk, and its first open asks for it. When the broker has handed the disk over, the answer
-//! puts it at number 3, and the child becomes the program.
+//! The child confines itself before it has the disk, and its first open asks for it. When the
+//! broker has handed the disk over, the answer puts it at number 3, and the child becomes the
+//! program.
 use crate::channel;
 use crate::fault_point;
 use crate::job::{End, Report, TAIL};
@@ -39,8 +42,9 @@ pub struct Program {
     pub deadline: Duration,
 }
 
-/// Run `program` on the disk that comes from `broker`. `confine` makes the child what the policy says a tool is, in two steps: what needs
-/// opens, then what forbids calls. The run ends early when `broker` is closed at its other end.
+/// Run `program` on the disk that comes from `broker`. `confine` makes the child what the policy
+/// says a tool is, in two steps: what needs opens, then what forbids calls. The run ends early when
+/// `broker` is closed at its other end.
 pub fn run(
     program: &Program,
     broker: &OwnedFd,
@@ -268,8 +272,9 @@ fn attend(
     Ok(Report { end, tail })
 }
 
-/// One open of the tool: the disk's name gets the disk, every other one goes on under the tool's own restrictions.
-/// Nothing is decided by what is read here: a tool that changes the name meanwhile gets what it may open anyway.
+/// One open of the tool: the disk's name gets the disk, every other one goes on under the tool's
+/// own restrictions. Nothing is decided by what is read here: a tool that changes the name
+/// meanwhile gets what it may open anyway.
 fn answer(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
     let Some(asked) = sys::next_open(listener)? else {
         return Ok(());

@@ -1,4 +1,5 @@
-//! The tools of the policy's table: asked for by the broker, run by the runner, their ends given a meaning.
+//! The tools of the policy's table: asked for by the broker, run by the runner, their ends given a
+//! meaning.
 use crate::comparison;
 use crate::confinement;
 use crate::job::{End, Job, Report};
@@ -25,16 +26,19 @@ use std::time::Duration;
 /// the C library's allocator takes 64 MiB of address space, and without a limit there are eight for
 /// each processor.
 const ENVIRONMENT: [&str; 3] = ["LC_ALL=C", "TZ=UTC", "MALLOC_ARENA_MAX=4"];
-/// The time that mke2fs notes, in seconds since 1970; two formats that are told the same time write the same bytes.
+/// The time that mke2fs notes, in seconds since 1970; two formats that are told the same time write
+/// the same bytes.
 const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
 /// The time that e2fsck takes for now, and notes as that of its check.
 const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 
-/// Identifier of the file system that a format of this volume makes: a UUID of version 8 (RFC 9562) that holds the
-/// volume's digits, so that an interrupted format can be recognised as this volume's own.
+/// Identifier of the file system that a format of this volume makes: a UUID of version 8 (RFC 9562)
+/// that holds the volume's digits, so that an interrupted format can be recognised as this volume's
+/// own.
 pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     let digits = volume.as_str().strip_prefix("vol-").unwrap_or_default();
-    // 32 hexadecimal digits: twelve of our own, the version, three of the volume's, the variant, fifteen more.
+    // 32 hexadecimal digits: twelve of our own, the version, three of the volume's, the variant,
+    // fifteen more.
     let padded = format!("{digits:0>18}");
     let (first, rest) = padded.split_at(3);
     let text = format!("ebc51d000000{}{first}{}{rest}", '8', '8');
@@ -47,7 +51,8 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     bytes
 }
 
-/// The volume whose identifier a file system carries; None for one that no format of this driver wrote.
+/// The volume whose identifier a file system carries; None for one that no format of this driver
+/// wrote.
 pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
     let text: String = identifier
         .iter()
@@ -62,15 +67,16 @@ pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
         .find(|volume| self::identifier(volume) == identifier)
 }
 
-/// A runner for the format that a request asks for, which waits for the disk: it notes `time`, in seconds since 1970, as its beginning. None when it
-/// cannot be had now.
+/// A runner for the format that a request asks for, which waits for the disk: it notes `time`, in
+/// seconds since 1970, as its beginning. None when it cannot be had now.
 pub fn ask_for_format<'w>(world: &'w World, asked: &Stage, time: u64) -> Option<Waiting<'w>> {
     let mut job = format_job(asked, time);
     job.deadline = world.rules.deadline(job.tool.tool()?).as_secs();
     world.runners.ask_early(&job)
 }
 
-/// Make the file system that a request asks for on a claimed disk, by the runner that waits for it or else by one that is told `time`.
+/// Make the file system that a request asks for on a claimed disk, by the runner that waits for it
+/// or else by one that is told `time`.
 pub fn format(
     world: &World,
     permit: &Authorized<StageDisk>,
@@ -300,7 +306,8 @@ fn signalled(signal: i32) -> Option<ToolEnd> {
     NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
 }
 
-/// In the runner: run the tool of a job, confined, on the disk that comes from `broker`, and watch over it until it has ended.
+/// In the runner: run the tool of a job, confined, on the disk that comes from `broker`, and watch
+/// over it until it has ended.
 pub fn run(
     job: &Job,
     broker: &OwnedFd,

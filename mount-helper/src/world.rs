@@ -54,7 +54,8 @@ pub struct World {
 }
 
 impl World {
-    /// A path of a request, relative to the root. That the policy allows it was checked before the operation began.
+    /// A path of a request, relative to the root. That the policy allows it was checked before the
+    /// operation began.
     pub fn relative<'p>(&self, path: &'p KubeletPath) -> Done<&'p str> {
         path.strip_root(self.root.path())
             .map(|relative| relative.as_str())
@@ -107,8 +108,9 @@ impl World {
         }))
     }
 
-    /// What is remembered of a disk without a serial. One that holds more than volumes is none, whoever asks. What is mounted under its
-    /// number without having claimed it is on a disk that left the node before it came.
+    /// What is remembered of a disk without a serial. One that holds more than volumes is none,
+    /// whoever asks. What is mounted under its number without having claimed it is on a disk that
+    /// left the node before it came.
     fn taken_for(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Done<Owner> {
         let former = || {
             let now = self.disks.open_known(disk, None, Access::ReadOnly);
@@ -134,7 +136,8 @@ impl World {
         Ok(false)
     }
 
-    /// A volume's disk, for a request that does not say where it is: by its serial, or as it was taken before.
+    /// A volume's disk, for a request that does not say where it is: by its serial, or as it was
+    /// taken before.
     pub fn find_known(
         &self,
         volume: &VolumeId,
