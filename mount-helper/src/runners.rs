@@ -90,7 +90,7 @@ impl Waiting<'_> {
     pub fn run(mut self, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
         let socket = self.employ()?;
         match channel::send(socket, DISK_IS_HERE, &[disk.as_fd()]) {
-            // It has ended before: its report says why.
+            // The runner has ended before: its report has the reason.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
