@@ -1,5 +1,5 @@
 //! The process that mounts. It has a fixed pool of threads, one that serves the socket and others
-//! that work, because no thread can be started after the system call filter is in place.
+//! that work, because no thread is started after the system call filter is in place.
 use crate::channel;
 use crate::journal;
 use crate::supervisor::STOP;

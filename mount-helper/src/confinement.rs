@@ -10,7 +10,7 @@ use ebs_csi_policy::tool::ToolId;
 use rustix::fd::AsFd;
 use std::io;
 
-/// Closes the descriptors and clears the environment that this process inherited.
+/// Closes the inherited descriptors from number 3 on and clears the inherited environment.
 pub fn sanitise() -> io::Result<()> {
     start::close_strays(&[])?;
     // The helper uses no environment variable, and each tool gets an environment of its own.

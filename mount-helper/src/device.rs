@@ -107,43 +107,43 @@ pub struct Device {
 }
 
 impl Device {
-    /// Size when the device was found, in bytes.
+    /// Returns the size when the device was found, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Size of the whole disk when the device was found, in bytes.
+    /// Returns the size of the whole disk when the device was found, in bytes.
     pub fn whole_bytes(&self) -> u64 {
         self.whole_bytes
     }
 
-    /// The kernel's device number.
+    /// Returns the kernel's device number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The kernel's device number of the whole disk.
+    /// Returns the kernel's device number of the whole disk.
     pub fn whole(&self) -> u64 {
         self.whole
     }
 
-    /// The kernel's sequence number of this attachment (`diskseq`): no two attachments have the
-    /// same, also not two of one disk.
+    /// Returns the kernel's sequence number of this attachment (`diskseq`). No two attachments have
+    /// the same number, not even two of one disk.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Identifies the attachment of the disk or partition.
+    /// Returns the identity of this attachment of the disk or partition.
     pub fn attachment(&self) -> Attachment {
         (self.sequence, self.number)
     }
 
-    /// Path of the device, as the mount table is going to show it.
+    /// Returns the path of the device, as the mount table is going to show it.
     pub fn path(&self) -> String {
         format!("/dev/{}", self.name)
     }
 
-    /// The kernel's name of the whole disk.
+    /// Returns the kernel's name of the whole disk.
     pub fn disk(&self) -> &str {
         &self.disk
     }

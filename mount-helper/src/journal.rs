@@ -1,5 +1,5 @@
-//! Writes one structured line per event to standard error, as text or JSON. Nothing else in this
-//! crate writes output.
+//! Writes one structured line per event to standard error, as text or JSON. All output of this
+//! crate comes from here, except what [`crate::start`] prints about the command line.
 //!
 //! A peer that causes an event very often cannot fill the node's log: each event has a token
 //! bucket, with a limit of lines at once and a rate of lines per second. Another line counts the

@@ -108,8 +108,8 @@ impl<T> At<T> for Result<T, DeviceError> {
     }
 }
 
-/// Converts the error of resolving a path: a path with a missing component, a symbolic link or a
-/// way out of the root is refused; anything else is a failure.
+/// Converts the error of resolving a path: a path that cannot be resolved plainly or that leaves
+/// the root is refused; anything else is a failure.
 pub fn at_path<T>(result: Result<T, Errno>) -> Done<T> {
     result.map_err(|errno| match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::NOENT => Refusal::PathNotPlain.into(),

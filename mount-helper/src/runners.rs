@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Number of runners that may wait for a disk whose content is still being recognised.
 const WAITING: usize = 4;
 
-// The supervisor allows more runners than may run and wait at once.
+// The supervisor permits at least as many runners as may run and wait at once.
 const _: () = assert!(TOOLS + WAITING <= crate::supervisor::RUNNERS);
 
 /// Message that carries the disk to a runner.

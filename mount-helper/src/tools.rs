@@ -308,7 +308,7 @@ fn signalled(signal: i32) -> Option<ToolEnd> {
     NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
 }
 
-/// In the runner: runs the tool of a job, confined, on the disk that comes from `broker`, and
+/// Runs the tool of a job in the runner, confined, on the disk that comes from `broker`, and
 /// watches it until it has ended.
 pub fn run(
     job: &Job,

@@ -6,6 +6,7 @@
 //! where it has one. The comparison covers the areas that the format in memory has written and the
 //! areas where a blank disk must be zero. In these areas each byte of the disk must be zero or
 //! equal to the reference's byte; any other byte shows that somebody else has written to the disk.
+//! Excepted are the checksums of the reserved inodes, which mke2fs writes more than once.
 use super::checksum::crc32c;
 use super::field::{le16, le32};
 use super::{ALIGNMENT, Memory, Reader, ext};

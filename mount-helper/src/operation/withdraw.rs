@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Largest number of mounts on one place. Another driver may have stacked mounts; each one is
+/// Largest number of steps at one place. Another driver may have stacked mounts there; each one is
 /// judged before it is unmounted.
 const DEEPEST_STACK: usize = 8;
 
