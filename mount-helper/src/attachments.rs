@@ -1,16 +1,16 @@
-//! What is remembered of disks for as long as they stay attached, within bounds.
+//! A bounded store of facts about disks, each kept for one attachment of a disk.
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The sequence number of a disk (`diskseq`), which the kernel gives to each attachment once, and
-/// the device number of the disk or of a part of it.
+/// the device number of the disk or of a partition of the disk.
 pub type Attachment = (u64, u64);
 
-/// More attachments than a node sees between two starts of its helper; beyond that the oldest are
-/// forgotten.
+/// Largest number of attachments that are kept. A node sees fewer between two starts of its helper;
+/// beyond this number the oldest are forgotten.
 pub(crate) const MOST: usize = 4096;
 
-/// Something for each attachment.
+/// A map from attachments to facts about them.
 #[derive(Debug)]
 pub struct Attachments<T>(Mutex<BTreeMap<Attachment, T>>);
 
@@ -21,7 +21,7 @@ impl<T> Default for Attachments<T> {
 }
 
 impl<T> Attachments<T> {
-    /// In the place of what was there before.
+    /// Stores `what` for the attachment and replaces an earlier value.
     pub fn insert(&self, attachment: Attachment, what: T) {
         let mut known = self.known();
         known.insert(attachment, what);
@@ -30,12 +30,12 @@ impl<T> Attachments<T> {
         }
     }
 
-    /// Something is remembered of it.
+    /// Returns whether a value is stored for the attachment.
     pub fn has(&self, attachment: Attachment) -> bool {
         self.known().contains_key(&attachment)
     }
 
-    /// All that is remembered, for nobody else meanwhile.
+    /// Locks the map and returns all that is stored.
     pub fn known(&self) -> MutexGuard<'_, BTreeMap<Attachment, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,26 +1,27 @@
-//! Wakes the thread that talks, from the threads that work.
+//! Wakes the thread that serves the socket, from the worker threads.
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 
-/// A counter of the kernel that can be waited for beside sockets (eventfd(2)).
+/// A counter of the kernel that can be polled together with sockets (eventfd(2)).
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// A silent one.
+    /// Creates a bell that has not been rung.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Wake who waits.
+    /// Wakes the thread that waits for this bell.
     pub fn ring(&self) {
-        // It fails only when it has been rung more often than can be counted.
+        // The write fails only when the counter has reached its maximum, and then the bell is rung
+        // already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// From now on it wakes again.
+    /// Resets the counter, so that the next [`Bell::ring`] wakes the waiting thread again.
     pub fn silence(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

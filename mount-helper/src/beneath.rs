@@ -1,4 +1,4 @@
-//! Paths are resolved beneath a held directory, component by component, never through a symbolic link.
+//! Resolves paths beneath a held directory, component by component, never through a symbolic link.
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -7,9 +7,10 @@ fn how() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
 }
 
-/// Open `path` beneath `root` (openat2(2)). A symbolic link anywhere on the way is ELOOP, a way out EXDEV.
+/// Opens `path` beneath `root` (openat2(2)). Fails with ELOOP when any component is a symbolic
+/// link, and with EXDEV when the path leaves `root`.
 ///
-/// O_NOFOLLOW must stay out of `flags`: with O_PATH it would return a final link itself.
+/// `flags` must not contain O_NOFOLLOW: together with O_PATH it would open a final link itself.
 pub fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     loop {
         match openat2(
@@ -19,24 +20,26 @@ pub fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno
             Mode::empty(),
             how(),
         ) {
-            // A rename elsewhere in the tree raced with the look-up: the kernel asks for a retry.
+            // A rename elsewhere in the tree raced with the look-up, and the kernel asks for a
+            // retry.
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
         }
     }
 }
 
-/// A handle on the path that permits nothing but naming it.
+/// Opens `path` with O_PATH: the descriptor names the file and permits no reading or writing.
 pub fn hold(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     open(root, path, OFlags::PATH)
 }
 
-/// A handle on a directory.
+/// Opens the directory at `path` with O_PATH.
 pub fn hold_directory(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     open(root, path, OFlags::PATH | OFlags::DIRECTORY)
 }
 
-/// Whole content of a small file (sysfs, procfs), at most `limit` bytes, without the final newline.
+/// Reads the whole content of a small file (sysfs, procfs), at most `limit` bytes, and returns it
+/// without the final newline.
 pub fn read_text(root: impl AsFd, path: &str, limit: usize) -> Result<String, Errno> {
     let file = open(root, path, OFlags::RDONLY)?;
     let mut bytes = vec![0_u8; limit];
@@ -56,7 +59,8 @@ pub fn read_text(root: impl AsFd, path: &str, limit: usize) -> Result<String, Er
     }
 }
 
-/// Parent ("." for a name directly beneath the root) and last component of a relative path.
+/// Splits a relative path into its parent ("." for a name directly beneath the root) and its last
+/// component.
 pub fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or((".", path))
 }

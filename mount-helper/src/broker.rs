@@ -1,5 +1,5 @@
-//! The process that mounts. A fixed pool of threads, one to talk and the others to work: nothing is
-//! started after the system call filter is in place.
+//! The process that mounts. It has a fixed pool of threads, one that serves the socket and others
+//! that work, because no thread is started after the system call filter is in place.
 use crate::channel;
 use crate::journal;
 use crate::supervisor::STOP;
@@ -14,33 +14,35 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After SIGTERM, an agent that has not asked for so long has nothing left to ask: its pre-stop hook
-/// looks twice a second.
+/// After SIGTERM, an agent that has sent no request for this long has none left: its pre-stop hook
+/// checks twice a second.
 const QUIET: Duration = Duration::from_secs(5);
-/// The deepest call chain is a few kilobytes; buffers live on the heap.
+/// Stack size of a thread, in bytes. The deepest call chain uses a few kilobytes; buffers live on
+/// the heap.
 const STACK: usize = 128 << 10;
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug)]
 pub struct Broker {
-    /// What operations work with.
+    /// The kernel interfaces and state that operations work with.
     pub world: World,
-    /// What runs.
+    /// The operations that run or wait.
     pub table: Table,
-    /// The only uid that may ask.
+    /// The only uid that may send requests.
     pub peer_uid: u32,
     /// Digest of the policy that is enforced.
     pub digest: &'static str,
-    /// Simulated devices are recognised.
+    /// Whether simulated devices are recognised.
     pub sandbox: bool,
-    /// The kernel's version of Landlock, which binds the other processes where it is not 0.
+    /// The kernel's Landlock ABI, by which the other processes are confined unless it is 0.
     pub landlock: u8,
 }
 
-/// Start the pool. The threads wait for work and make no call that the filter forbids.
+/// Starts the pool. Until there is work, the threads only wait and make no call that the filter
+/// forbids.
 pub fn start(broker: &Arc<Broker>, listener: &Arc<OwnedFd>) -> io::Result<()> {
     let (talker, listener) = (Arc::clone(broker), Arc::clone(listener));
-    // A process that hears nobody must not go on.
+    // A broker that can receive no request must not go on.
     spawn("talk".to_owned(), move || {
         let why = talk::serve(&talker, &listener);
         panic!("the thread that talks has ended: {why}")
@@ -60,7 +62,8 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         .map(drop)
 }
 
-/// Watch the supervisor until it says stop or is gone; the exit status of this process.
+/// Watches the supervisor until it asks this process to stop or is gone, and returns the exit
+/// status of this process.
 pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
     loop {
         match poll(&mut [PollFd::new(supervisor, PollFlags::IN)], None) {
@@ -72,8 +75,8 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
             Ok((word, _)) if word == STOP => {
                 journal::info("stopping", &[]);
                 let end = Instant::now() + grace;
-                // On a drain the node-agent waits for kubelet's last unmounts, which come to this
-                // process.
+                // During a drain the node-agent waits for kubelet's last unmount requests, which
+                // this process carries out.
                 broker.table.serve_last(QUIET, grace);
                 let left = end.saturating_duration_since(Instant::now());
                 let finished = broker.table.drain(left);
@@ -83,7 +86,7 @@ pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
                 );
                 0
             }
-            // The supervisor is gone: nothing could be run or reaped any more.
+            // The supervisor is gone: no tool could be run or reaped any more.
             _ => 1,
         };
     }

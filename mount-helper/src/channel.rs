@@ -8,10 +8,10 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-/// Longest datagram, in bytes.
+/// Length of the longest datagram, in bytes.
 pub const MAX: usize = 4096;
 
-/// Two connected ends, closed on exec.
+/// Makes two connected sockets, both closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(
         AddressFamily::UNIX,
@@ -21,7 +21,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Send one datagram with at most four descriptors.
+/// Sends one datagram with at most four descriptors.
 pub fn send(socket: impl AsFd, data: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -42,7 +42,7 @@ pub fn send(socket: impl AsFd, data: &[u8], descriptors: &[BorrowedFd<'_>]) -> i
     }
 }
 
-/// One datagram with what came along. Empty data means that the other end is gone.
+/// Receives one datagram and its descriptors. Empty data means that the other end is closed.
 pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut data = vec![0_u8; MAX];

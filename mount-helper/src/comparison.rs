@@ -1,6 +1,6 @@
-//! What stands on a disk is compared with a format of its volume, made once more in memory: one
-//! comparison at a time, with bounded memory and time, and not again for what was found strange
-//! while the disk stays attached.
+//! State of the comparisons between the content of a disk and a format of its volume that is made
+//! again in memory. One comparison runs at a time, with bounded memory and time. A difference that
+//! was found is remembered while the disk stays attached, so that the comparison is not repeated.
 use crate::attachments::Attachments;
 use crate::beneath;
 use crate::content::reference::Witness;
@@ -17,28 +17,29 @@ use rustix::mount::{
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-/// Most memory that a format may take, in bytes. One with the usual options takes 57 MiB on a disk
-/// of 4 TiB (ext4), 146 MiB on one of 2 TiB (ext3), and 129 MiB on one of 256 GiB (XFS, whose log is
-/// written with zeros).
+/// Largest amount of memory that one format may use, in bytes. A format with the usual options uses
+/// 57 MiB for a disk of 4 TiB (ext4), 146 MiB for 2 TiB (ext3), and 129 MiB for 256 GiB (XFS, whose
+/// log is written with zeros).
 const MEMORY: u64 = 160 << 20;
 
-/// Longest time for all formats of one comparison. Those with the usual options take some seconds.
+/// Longest time for all formats of one comparison. Formats with the usual options take some
+/// seconds.
 pub const TIME: Duration = Duration::from_secs(60);
 
-/// What was compared with what.
+/// The inputs of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compared {
-    /// What a look at the disk found.
+    /// The content that was found on the disk.
     pub content: Content,
-    /// Identifier of the volume's formats.
+    /// Identifier that every format of the volume gets.
     pub uuid: [u8; 16],
-    /// The file system of the format.
+    /// The file system that the format makes.
     pub fs: FsType,
-    /// How it is made.
+    /// The options of the format.
     pub format: FormatOptions,
 }
 
-/// What was compared, and a piece of the disk that the format does not explain.
+/// The inputs of a comparison, and a piece of the disk that the format does not explain.
 type Strange = (Compared, Option<Witness>);
 
 /// The comparisons of this process.
@@ -49,7 +50,8 @@ pub struct Comparisons {
 }
 
 impl Comparisons {
-    /// The right to compare, until it is dropped; None while another comparison runs.
+    /// Acquires the right to compare, which lasts until the guard is dropped; returns None while
+    /// another comparison runs.
     pub fn begin(&self) -> Option<MutexGuard<'_, ()>> {
         match self.running.try_lock() {
             Ok(right) => Some(right),
@@ -58,23 +60,25 @@ impl Comparisons {
         }
     }
 
-    /// What stood there, when this was compared before, and was something else than the format.
+    /// Returns the result of an earlier comparison with the same inputs that found something else
+    /// than the format: a piece of the disk that the format does not explain, where there is one.
+    /// Returns None when no such comparison is remembered.
     pub fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
         let strange = self.strange.known();
         let (before, witness) = strange.get(&device.attachment())?;
         (before == compared).then_some(*witness)
     }
 
-    /// Something else than the format stands there.
+    /// Remembers that the disk holds something else than the format.
     pub fn found_strange(&self, device: &Device, compared: Compared, witness: Option<Witness>) {
         self.strange
             .insert(device.attachment(), (compared, witness));
     }
 }
 
-/// A file that is as large as a disk, in memory of its own: a file system that nobody can see, and
-/// that is full when it holds [`MEMORY`]. A file of memfd_create(2) has no such bound, and what it
-/// takes is charged to whoever writes it first.
+/// Makes a file with the size of a disk on a tmpfs of its own, which is mounted nowhere and is full
+/// when it holds [`MEMORY`] bytes. A file of memfd_create(2) has no such bound, and its memory is
+/// charged to the process that writes it first.
 pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "size", MEMORY.to_string())?;
@@ -85,7 +89,7 @@ pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    // Without a name, and without a way to one.
+    // The file has no name, and O_EXCL prevents that it gets one (open(2)).
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
     let file = beneath::open(&mount, ".", flags)?;
     ftruncate(&file, disk_bytes)?;

@@ -10,15 +10,16 @@ use ebs_csi_policy::tool::ToolId;
 use rustix::fd::AsFd;
 use std::io;
 
-/// Forget what the starter left: descriptors and environment.
+/// Closes the inherited descriptors from number 3 on and clears the inherited environment.
 pub fn sanitise() -> io::Result<()> {
     start::close_strays(&[])?;
-    // Nothing of the environment is used, and a tool gets its own.
+    // The helper uses no environment variable, and each tool gets an environment of its own.
     start::keep_environment(&[])
 }
 
-/// No network, no System V objects and no host name are shared with anybody: the socket that is bound
-/// already goes on. The whole tree is in these namespaces.
+/// Moves the process into namespaces of its own for the network, System V objects and the host
+/// name. All processes of the helper inherit these namespaces. A socket that is bound already keeps
+/// working.
 pub fn namespaces() -> Result<(), Fault> {
     sys::leave_namespaces().map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
@@ -26,14 +27,16 @@ pub fn namespaces() -> Result<(), Fault> {
     })
 }
 
-/// The broker's identity, and Landlock. Its filter comes behind its threads, which inherit this step.
+/// Sets the broker's identity and Landlock rules. The threads are started afterwards and inherit
+/// both; the system call filter is installed after they have started.
 pub fn broker() -> Result<Entering, Fault> {
     Entering::begin(profile::BROKER)?
         .identity()?
         .files(&Places::new())
 }
 
-/// The opener's, with the groups of the machine's disks; its filter comes behind its threads, too.
+/// Sets the opener's identity, with the groups of the machine's disks, and its Landlock rules. The
+/// system call filter is installed after the opener's threads have started.
 pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Entering, Fault> {
     Entering::begin(profile::OPENER.on(disks))?
         .allow_missing_landlock(allow_missing_landlock)
@@ -41,7 +44,7 @@ pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Enteri
         .files(&Places::new())
 }
 
-/// The directories process, from the first step to the last.
+/// Confines the directories process, from the first step to the last.
 pub fn directories(root: &Root, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
     let held = root
         .held()
@@ -59,7 +62,7 @@ pub fn directories(root: &Root, allow_missing_landlock: bool) -> Result<Enforced
         .calls()
 }
 
-/// The supervisor, from the first step to the last; every runner inherits it.
+/// Confines the supervisor, from the first step to the last; every runner inherits the result.
 pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
     Entering::begin(profile::SUPERVISOR)?
         .allow_missing_landlock(allow_missing_landlock)
@@ -68,19 +71,19 @@ pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
         .calls()
 }
 
-/// In the child that becomes a tool: limits and Landlock.
+/// Applies limits and Landlock in the child that becomes a tool.
 pub fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
     tool::restrict(id, Places::new(), allow_missing_landlock)
         .map(drop)
         .map_err(io::Error::other)
 }
 
-/// In the child that becomes a tool: the filters.
+/// Installs the filters in the child that becomes a tool.
 pub fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
     filters.install(id).map_err(io::Error::other)
 }
 
-/// Say what the kernel confirms.
+/// Logs the confinement that the kernel confirmed.
 pub fn confirmed(enforced: &Enforced) {
     journal::info("confined", &[("as", &enforced.to_string())]);
 }

@@ -1,7 +1,8 @@
-//! What is on a disk: a bounded look at fixed places, in safe Rust, with nothing sized by what the disk says.
+//! Recognises what is on a disk. Reads a bounded number of fixed places in safe Rust, and allocates
+//! nothing by a size that the disk states.
 //!
-//! The answer "blank" is a proof: every area where something recognisable could stand was read, directly from the
-//! disk and without an error, and held only zeros.
+//! [`Content::Blank`] is a proof: every area that could hold something recognisable was read,
+//! directly from the disk and without an error, and held only zeros.
 pub mod checksum;
 pub mod ext;
 mod field;
@@ -18,7 +19,8 @@ use ebs_csi_wire::Signature;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
-/// Bytes read at the start of a disk to recognise what it holds; every known first signature lies within.
+/// Bytes read at the start of a disk to recognise what it holds; every known first signature lies
+/// within.
 pub const HEAD: usize = 320 << 10;
 /// Bytes read first: both superblocks and the boot area beside them.
 pub const FIRST: usize = 8 << 10;
@@ -26,33 +28,37 @@ pub const FIRST: usize = 8 << 10;
 const TAIL: usize = 128 << 10;
 /// Alignment of direct reads, in bytes; the largest logical block of any disk.
 const ALIGNMENT: usize = 4096;
-/// Most bytes read in one call. A direct read waits for the disk once, however long it is: few long ones prove a disk blank
-/// sooner than many short ones. But each page of the buffer has to be found and cleared by the kernel first, which takes longer
-/// than to read it again and again.
+/// Largest number of bytes read in one call. Each direct read waits for the disk once, whatever its
+/// length, so a few long reads prove a disk blank sooner than many short ones. But the kernel has
+/// to find and clear each page of the buffer first, which takes longer than reading into the same
+/// buffer again.
 const PIECE: usize = 512 << 10;
 
-/// Look at the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so that what is seen is on the disk
-/// and not in memory. `now` is in seconds since 1970.
+/// Recognises what is on the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so
+/// that the reads see the disk and not the page cache. `now` is in seconds since 1970.
 pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
     look_and(disk, now, || ())
 }
 
-/// As [`look`], and `meanwhile` is called between one read and the next as long as nothing was found: from the first bytes on, where
-/// everything known leaves a trace, the disk seems to be blank. The proof takes a while longer.
+/// Does the same as [`look`], and calls `meanwhile` between two reads as long as nothing was found.
+/// The first bytes, in which everything known leaves a trace, show early that the disk seems to be
+/// blank; the proof takes longer.
 pub fn look_and(disk: impl AsFd, now: u64, meanwhile: impl FnMut()) -> Result<Content, Errno> {
     let size = bytes_of(&disk)?;
     look_within(disk, size, now, meanwhile)
 }
 
-/// As [`look_and`], at the first `size` bytes of anything that can be read at a place, a block device or not.
+/// Does the same as [`look_and`] for the first `size` bytes of anything that supports pread(2), a
+/// block device or not.
 pub fn look_within(
     disk: impl AsFd,
     size: u64,
     now: u64,
     mut meanwhile: impl FnMut(),
 ) -> Result<Content, Errno> {
-    // A sound superblock is all that is needed of a disk that was used before: the rest is read only for the others, and only they
-    // need more than a few pages. The kernel takes large buffers away again by interrupting every processor.
+    // For a disk that was used before, a sound superblock is enough. The rest is read only for
+    // other disks, and only these need more than a few pages of memory: to take large buffers away
+    // again, the kernel interrupts every processor.
     let mut few = Memory::of(FIRST);
     let mut reader = Reader {
         disk,
@@ -92,9 +98,9 @@ pub fn look_within(
 
 /// What is kept of an area that was read.
 struct Seen {
-    /// Where it begins and ends.
+    /// The area on the disk, in bytes.
     range: std::ops::Range<u64>,
-    /// Offset on the disk of its first byte that is not zero.
+    /// Offset on the disk of the area's first byte that is not zero.
     set: Option<u64>,
 }
 
@@ -107,8 +113,8 @@ impl Seen {
     }
 }
 
-/// Offset of the first byte that is not zero where a blank disk must be. `head` and `tail` have been read already, and are
-/// not read a second time.
+/// Returns the offset of the first byte that is not zero in the areas where a blank disk must be
+/// zero. `head` and `tail` have been read already and are not read again.
 fn first_set(
     reader: &mut Reader<'_, impl AsFd>,
     size: u64,
@@ -136,7 +142,8 @@ fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
     sys::block_bytes(disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
-/// Identifier of the file system whose superblock stands among the first bytes of a disk.
+/// Returns the identifier of the file system whose superblock stands among the first bytes of a
+/// disk.
 pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
     match (ext::read(head, 0), xfs::read(head)) {
         (Some(facts), None) => Some(facts.uuid),
@@ -145,7 +152,7 @@ pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
     }
 }
 
-/// The first bytes of a disk, for [`identifier`].
+/// Reads the first bytes of a disk, for [`identifier`].
 pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
     let mut head = vec![0_u8; FIRST];
     let mut length = 0;
@@ -161,13 +168,14 @@ pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
     Ok(head)
 }
 
-/// What the first bytes of a disk say; None when they say nothing.
+/// Recognises content by the first bytes of a disk; returns None when they show nothing known.
 pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
     let ext = ext::read(head, now);
     let xfs = xfs::read(head);
     let credible = ext.as_ref().is_some_and(|facts| facts.bytes != 0);
     match (ext, xfs) {
-        // Each overwrites the other's superblock when it is made: two sound ones cannot be told apart.
+        // A format of either file system overwrites the superblock of the other. When both are
+        // sound, nothing tells which one is current.
         (Some(_), Some(xfs)) if credible && xfs.sound => {
             Some(Content::Foreign(Signature::ExtAndXfs))
         }
@@ -176,14 +184,16 @@ pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
         }
         (_, Some(xfs)) => Some(stranger_beside(head, 0..512).unwrap_or(Content::Xfs(xfs))),
         _ if ext::is_journal(head) => Some(Content::Foreign(Signature::ExtJournal)),
-        // Two bytes of magic with nonsense around them: anything else that explains the disk goes first.
+        // The ext magic has only two bytes, and the size beside it is invalid: any other
+        // explanation of the disk takes precedence.
         (Some(ext), _) => Some(stranger(head).unwrap_or(Content::Damaged(ext.level.signature()))),
         _ => stranger(head),
     }
 }
 
-/// A signature in the boot area beside a superblock. Further in, a file system keeps what its users wrote: a disk
-/// image in a file must not turn its volume into something else.
+/// Returns a foreign signature in the boot area beside a superblock. The bytes further in hold what
+/// the file system's users wrote, and a disk image in a file must not change how its volume is
+/// recognised.
 fn stranger_beside(head: &[u8], superblock: std::ops::Range<usize>) -> Option<Content> {
     let mut boot = head.get(..4096)?.to_vec();
     boot.get_mut(superblock)?.fill(0);
@@ -197,10 +207,10 @@ fn stranger(bytes: &[u8]) -> Option<Content> {
     signature::partition_table(bytes).map(Content::PartitionTable)
 }
 
-/// Where the first byte stands that is not zero.
+/// Returns the position of the first byte that is not zero.
 fn position_set(bytes: &[u8]) -> Option<usize> {
     const NOTHING: [u8; 4096] = [0; 4096];
-    // Slices are compared at the speed of memory, single bytes are not.
+    // Comparing slices runs at the speed of memory; comparing single bytes does not.
     let chunk = bytes
         .chunks(NOTHING.len())
         .position(|chunk| chunk != &NOTHING[..chunk.len()])?;
@@ -209,7 +219,7 @@ fn position_set(bytes: &[u8]) -> Option<usize> {
     Some(start + within)
 }
 
-/// Memory for direct reads, aligned.
+/// A buffer that is aligned for direct reads.
 struct Memory {
     all: Vec<u8>,
     start: usize,
@@ -228,14 +238,15 @@ impl Memory {
     }
 }
 
-/// Reads at aligned places.
+/// Reads a disk at aligned offsets.
 struct Reader<'m, D> {
     disk: D,
     piece: &'m mut [u8],
 }
 
 impl<D: AsFd> Reader<'_, D> {
-    /// `length` bytes to the beginning of `area`. A short read is an error: what was not read was not seen.
+    /// Reads `length` bytes into the beginning of `area`. A short read is an error, because bytes
+    /// that were not read prove nothing.
     fn read_into<'a>(&self, area: &'a mut [u8], at: u64, length: u64) -> Result<&'a [u8], Errno> {
         let length = usize::try_from(length).map_err(|_| Errno::INVAL)?;
         let area = area.get_mut(..length).ok_or(Errno::INVAL)?;
@@ -251,7 +262,7 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(area)
     }
 
-    /// At most as many bytes as the memory has.
+    /// Reads at most as many bytes as the buffer has.
     fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
         let piece = std::mem::take(&mut self.piece);
         let read = self
@@ -261,7 +272,8 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(&self.piece[..read?])
     }
 
-    /// The first bytes of the disk up to `end`, of which `first` are there already.
+    /// Reads the first bytes of the disk up to `end`, and copies the part that `first` holds
+    /// already.
     fn read_behind(&mut self, first: &[u8], end: u64) -> Result<&[u8], Errno> {
         let piece = std::mem::take(&mut self.piece);
         let (there, rest) = piece.split_at_mut(first.len());
@@ -273,7 +285,7 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(&self.piece[..first.len() + read?])
     }
 
-    /// Offset of the first byte that is not zero, within `length` bytes from `at`.
+    /// Returns the offset of the first byte that is not zero within `length` bytes from `at`.
     fn first_set(&mut self, at: u64, length: u64) -> Result<Option<u64>, Errno> {
         let mut done = 0;
         while done < length {

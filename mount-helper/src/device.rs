@@ -1,4 +1,5 @@
-//! A volume's disk: found by its serial in sysfs, held open, and compared with what was found whenever it matters.
+//! A volume's disk: found by its serial in sysfs, held open, and compared again with the facts of
+//! that time whenever they matter.
 mod arrivals;
 mod disk_roots;
 mod holders;
@@ -17,17 +18,17 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How a disk says whose it is.
+/// How the volume of a disk is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recognition {
-    /// NVMe serial and model.
+    /// By the NVMe serial and model.
     Nvme,
-    /// File name behind a loop device. Only under the sandbox policy.
+    /// By the name of the file behind a loop device. Only under the sandbox policy.
     LoopFile,
 }
 
 impl Recognition {
-    /// The name is one that the kernel gives to a whole disk of this kind: `nvme1n1`, `loop7`.
+    /// Returns whether `name` is a kernel name of a whole disk of this kind: `nvme1n1`, `loop7`.
     fn is_disk(self, name: &str) -> bool {
         let numbers =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -48,11 +49,11 @@ pub enum DeviceError {
     Absent,
     /// More than one disk has it.
     Ambiguous,
-    /// A disk changed its identity while it was worked on, or has the serial but not the model.
+    /// The identity of a disk changed during the work, or a disk has the serial but not the model.
     Mismatch,
-    /// The disk at the name that EC2 was told says nothing of whose it is.
+    /// The disk at the device name that EC2 was told has no serial.
     WithoutSerial,
-    /// The disk's node, with this owner and mode, may not be opened by this process.
+    /// This process may not open the disk's node, which has this owner and mode.
     Closed(Node),
     /// A system call failed.
     Os(Errno),
@@ -70,28 +71,29 @@ fn errno(error: std::io::Error) -> DeviceError {
 /// What a disk is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Read and write.
+    /// Reading and writing.
     ReadWrite,
-    /// Read.
+    /// Reading.
     ReadOnly,
 }
 
 /// What a disk was found by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
-    /// It says whose it is.
+    /// The disk's serial.
     Serial(String),
-    /// It says nothing, and stands at the name that EC2 was told, or did when it was taken for the volume.
+    /// The disk has no serial, and stands at the name that EC2 was told, or stood there when it was
+    /// taken for the volume.
     Name,
 }
 
-/// A disk that was the volume's when it was found. The descriptor pins it: its number cannot be given to another
-/// disk while this value lives.
+/// A disk that belonged to the volume when it was found. The descriptor pins the disk: the kernel
+/// cannot give its device number to another disk while this value lives.
 #[derive(Debug)]
 pub struct Device {
     fd: OwnedFd,
     name: String,
-    /// Name of the whole disk, which is the device's own unless this is a partition.
+    /// Name of the whole disk, which equals the device's own name unless the device is a partition.
     disk: String,
     partition: Option<NonZeroU32>,
     number: u64,
@@ -99,54 +101,55 @@ pub struct Device {
     bytes: u64,
     whole_bytes: u64,
     start: Option<u64>,
-    /// Number of the whole disk.
+    /// Device number of the whole disk.
     whole: u64,
     proof: Proof,
 }
 
 impl Device {
-    /// Size when it was found, in bytes.
+    /// Returns the size when the device was found, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Size of the whole disk when it was found, in bytes.
+    /// Returns the size of the whole disk when the device was found, in bytes.
     pub fn whole_bytes(&self) -> u64 {
         self.whole_bytes
     }
 
-    /// Kernel's device number.
+    /// Returns the kernel's device number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Kernel's number of the whole disk.
+    /// Returns the kernel's device number of the whole disk.
     pub fn whole(&self) -> u64 {
         self.whole
     }
 
-    /// Kernel's count of attachments when it appeared: no two disks have the same, however often one comes back.
+    /// Returns the kernel's sequence number of this attachment (`diskseq`). No two attachments have
+    /// the same number, not even two of one disk.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Which attachment of which disk, or part of one, this is.
+    /// Returns the identity of this attachment of the disk or partition.
     pub fn attachment(&self) -> Attachment {
         (self.sequence, self.number)
     }
 
-    /// Name that the mount table is going to show.
+    /// Returns the path of the device, as the mount table is going to show it.
     pub fn path(&self) -> String {
         format!("/dev/{}", self.name)
     }
 
-    /// Kernel's name of the whole disk.
+    /// Returns the kernel's name of the whole disk.
     pub fn disk(&self) -> &str {
         &self.disk
     }
 
-    /// A device of this kernel name and number has bytes in common with this one: it is the same, the disk that this is a partition
-    /// of, or a partition of this disk.
+    /// Returns whether a device of this kernel name and number shares bytes with this one: whether
+    /// it is the same device, the disk that this is a partition of, or a partition of this disk.
     pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: u64) -> bool {
         let of_this_disk = || match &self.proof {
             Proof::Serial(serial) => roots
@@ -169,7 +172,8 @@ impl Device {
         }
     }
 
-    /// Sysfs, the node and the held descriptor still tell of one disk: number, serial, sequence and size.
+    /// Checks that sysfs, the node and the held descriptor still agree on one disk: number, serial,
+    /// sequence and size.
     pub fn verify(&self, roots: &DiskRoots) -> Result<(), DeviceError> {
         let facts = fstat(&self.fd)?;
         let sequence = roots.attribute(&self.disk, "diskseq")?;
@@ -193,7 +197,7 @@ impl Device {
         }
     }
 
-    /// The whole disk, when it has no serial and was found by its name.
+    /// Returns the whole disk when it has no serial and was found by its name.
     pub fn by_name(&self) -> Option<XenDisk> {
         match self.proof {
             Proof::Serial(_) => None,
@@ -204,7 +208,8 @@ impl Device {
         }
     }
 
-    /// Nobody has claimed the disk or a part of it, as every mount does wherever it is.
+    /// Returns whether nobody has claimed the disk or a partition of it. Every mount claims its
+    /// disk, in whatever mount namespace.
     pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
         self.verify(roots)?;
         let opened = roots.have_opened(&Asked {
@@ -212,7 +217,7 @@ impl Device {
             exclusive: true,
             ..self.asked(Access::ReadOnly)
         });
-        // What was found claimed, or not, is still this disk.
+        // The answer counts only if it is still about this disk.
         self.verify(roots)?;
         match opened {
             Ok(whole) if whole.number == self.whole => Ok(true),
@@ -222,7 +227,7 @@ impl Device {
         }
     }
 
-    /// This disk, as it is asked of who opens it.
+    /// Builds the request to open this disk.
     fn asked(&self, access: Access) -> Asked {
         Asked {
             disk: self.disk.clone(),
@@ -234,7 +239,7 @@ impl Device {
         }
     }
 
-    /// Open the same disk once more.
+    /// Opens the same disk once more.
     fn again(&self, roots: &DiskRoots, asked: &Asked) -> Result<OwnedFd, DeviceError> {
         let again = roots.have_opened(asked)?;
         if again.number == self.number && again.sequence == self.sequence {
@@ -244,7 +249,7 @@ impl Device {
         }
     }
 
-    /// Open the same disk once more, to read past the kernel's memory of it.
+    /// Opens the same disk once more, for direct reads that bypass the page cache.
     pub fn read_directly(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
         let direct = Asked {
             direct: true,
@@ -253,7 +258,8 @@ impl Device {
         self.again(roots, &direct)
     }
 
-    /// A handle on the disk's node, which permits nothing but naming it.
+    /// Opens the disk's node with O_PATH: the descriptor names the node and permits no reading or
+    /// writing.
     pub fn hold_node(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
         let node = roots.open_node(&self.name, OFlags::PATH)?;
         let facts = fstat(&node)?;
@@ -266,7 +272,8 @@ impl Device {
         }
     }
 
-    /// Claim the disk for this process alone. Somebody who only looks (udev, a scanner) is waited for, briefly.
+    /// Claims the disk for this process alone. Waits briefly while a program that only reads disks
+    /// (udev, a scanner) holds it.
     pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<OwnedFd, DeviceError> {
         let claim = Asked {
             exclusive: true,
@@ -284,7 +291,7 @@ impl Device {
         }
     }
 
-    /// Write what the kernel holds of this disk to the disk.
+    /// Writes back to the disk what the page cache holds of it.
     pub fn flush(&self) -> Result<(), Errno> {
         rustix::fs::fsync(&self.fd)
     }

@@ -1,5 +1,6 @@
-//! The process that makes and removes targets: uid 0, because targets belong under root's directories, without any
-//! capability, and able to do nothing else. Each request is one held parent, one name and one act.
+//! The process that makes and removes targets. It runs as uid 0, because targets lie beneath
+//! directories of root, without any capability, and can do nothing else. Each request names one
+//! held parent, one name and one act.
 use crate::channel;
 use crate::outcome::{At, Done};
 use ebs_csi_wire::Step;
@@ -17,17 +18,17 @@ pub enum Act {
     MakeDirectory,
     /// mkdir, mode [`MADE_HERE`]: a directory on the way to a target.
     MakeParent,
-    /// An empty regular file, mode 0644.
+    /// mknod of an empty regular file, mode 0644.
     MakeFile,
-    /// rmdir: only an empty directory goes.
+    /// rmdir, which removes only an empty directory.
     RemoveDirectory,
-    /// unlink: only an empty file of root goes.
+    /// unlink, only of an empty file of root.
     RemoveFile,
 }
 
-/// The mode of a directory that this process made on the way to a target, by which it is told from
-/// others, whoever asks and however long ago: in a directory that only root may write to, the
-/// sticky bit means nothing else, and kubelet sets it on none.
+/// Mode of a directory that this process made on the way to a target. The mode distinguishes these
+/// directories from others for every later process: in a directory that only root may write to, the
+/// sticky bit has no other effect, and kubelet never sets it.
 pub const MADE_HERE: u32 = 0o1755;
 
 impl Act {
@@ -53,7 +54,7 @@ impl Act {
     }
 }
 
-/// Serve until the other end is closed. Already confined.
+/// Serves requests until the other end is closed. The process must be confined already.
 pub fn serve(socket: &OwnedFd) {
     while let Ok((request, descriptors)) = channel::receive(socket) {
         if request.is_empty() {
@@ -78,7 +79,7 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
     match act {
         Act::MakeDirectory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
         Act::MakeParent => mkdirat(parent, name, Mode::from_raw_mode(MADE_HERE)),
-        // mknod needs no right to write or read what it makes.
+        // mknod, unlike open, needs no right to read or write the file that it makes.
         Act::MakeFile => mknodat(
             parent,
             name,
@@ -94,10 +95,10 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
     }
 }
 
-/// It is what [`Act::MakeFile`] leaves: a regular file of root, empty, with this one name, and
-/// nothing mounted on it. The broker, which is not trusted to have looked, can neither rename nor
-/// write anything between this and what follows, and the kernel refuses to remove what it mounts
-/// there.
+/// Checks that `name` looks like the result of [`Act::MakeFile`]: a regular file of root, empty,
+/// with one link, and with nothing mounted on it. The process does not trust the broker to have
+/// checked this. Between this check and the unlink, the broker can neither rename nor write
+/// anything, and the kernel refuses to remove a file on which the broker mounts something.
 fn looks_made_here(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let facts = statx(
         parent,
@@ -119,7 +120,8 @@ fn looks_made_here(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     }
 }
 
-/// Exactly one component: the broker is not trusted to have checked.
+/// Returns `name` when it is exactly one path component. The broker is not trusted to have checked
+/// this.
 fn component(name: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(name).ok()?;
     let plain =
@@ -134,7 +136,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Talk to the process at the other end of `socket`.
+    /// Uses the process at the other end of `socket`.
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket: Mutex::new(socket),
@@ -155,7 +157,7 @@ impl Directories {
         }
     }
 
-    /// Make `name`; that it is there already is no error, what it is then is looked at by the caller.
+    /// Makes `name`. It is no error when `name` exists already; the caller checks what it is.
     pub fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Done<()> {
         match self.ask(act, parent, name) {
             Err(Errno::EXIST) => Ok(()),
@@ -163,7 +165,7 @@ impl Directories {
         }
     }
 
-    /// Remove `name`; false when there was none.
+    /// Removes `name`; returns false when there was none.
     pub fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Done<bool> {
         match self.ask(act, parent, name) {
             Ok(()) => Ok(true),

@@ -1,9 +1,10 @@
-//! What is remembered of disks since they were attached: which a checker has looked at in full, and
-//! which a container had raw. A helper that starts anew remembers nothing, and looks again.
+//! What this process remembers of disks for as long as they stay attached: which ones a checker has
+//! examined in full, and which ones were published raw. A new helper remembers nothing, and
+//! examines the disks again.
 use crate::attachments::Attachments;
 use crate::device::Device;
 
-/// What was looked at, and what was raw: a disk or a part of it.
+/// The disks and partitions that were examined, and those that were published raw.
 #[derive(Debug, Default)]
 pub struct Examined {
     sound: Attachments<()>,
@@ -11,18 +12,19 @@ pub struct Examined {
 }
 
 impl Examined {
-    /// It was looked at, and nothing wrong was left.
+    /// Notes that the device was examined and that no error was left.
     pub fn add(&self, device: &Device) {
         self.sound.insert(device.attachment(), ());
     }
 
-    /// Somebody may write to it by other ways than a file system.
+    /// Notes that the device can be written to other than through a file system.
     pub fn used_raw(&self, device: &Device) {
         self.leave(device.sequence());
         self.raw.insert(device.attachment(), ());
     }
 
-    /// Somebody could, since it was attached, to it or to what shares bytes with it.
+    /// Returns whether the device, or one that shares bytes with it, was published raw since it was
+    /// attached.
     pub fn was_used_raw(&self, device: &Device) -> bool {
         self.raw.known().keys().any(|(sequence, number)| {
             let (own, whole) = (device.number(), device.whole());
@@ -34,7 +36,7 @@ impl Examined {
         self.sound.known().retain(|(of, _), ()| *of != sequence);
     }
 
-    /// It was looked at.
+    /// Returns whether the device was examined.
     pub fn has(&self, device: &Device) -> bool {
         self.sound.has(device.attachment())
     }

@@ -1,7 +1,8 @@
-//! Named steps at which a test can hold the process, to kill it there, or to let it go on by SIGUSR1. Compiled only with the feature `fault-points`,
-//! which no release is built with; without it every call is empty.
+//! Named steps at which a test can hold the process, to kill it there or to continue it by SIGUSR1.
+//! Compiled only with the feature `fault-points`, with which no release is built; without it every
+//! call is empty.
 
-/// The process has come to this step.
+/// Marks that the process has come to this step.
 #[cfg(not(feature = "fault-points"))]
 pub fn reached(_name: &str) {}
 
@@ -18,16 +19,16 @@ mod armed {
     static PASSED: AtomicBool = AtomicBool::new(false);
     static HELD_AT: OnceLock<String> = OnceLock::new();
 
-    /// Hold every process of the tree that comes to this step.
+    /// Holds every process of the tree that comes to this step.
     pub fn arm(name: String) {
         let _ = HELD_AT.set(name);
         crate::sys::on_user_signal(|| GO_ON.store(true, Ordering::Relaxed));
     }
 
-    /// The process has come to this step.
+    /// Holds the process when this step is armed.
     pub fn reached(name: &str) {
         let armed = HELD_AT.get().is_some_and(|held| held == name);
-        // A process that was let go on is not held a second time.
+        // A process that was held and continued is not held a second time.
         if armed && !PASSED.load(Ordering::Relaxed) {
             crate::journal::warn("fault-point", &[("name", name)]);
             while !GO_ON.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! One tool run, as the broker asks the runner for it and as the runner answers.
+//! One run of a tool: the job that the broker sends to the runner, and the report that the runner
+//! sends back.
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::{FormatOptions, FsType};
@@ -6,30 +7,30 @@ use ebs_csi_wire::{FormatOptions, FsType};
 /// How a tool ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this status.
+    /// It exited with this status.
     Exited(u8),
-    /// By this signal.
+    /// It was ended by this signal.
     Signalled(i32),
     /// It was killed because its time was over.
     Deadline,
-    /// It never ran; the errno of what prevented it, 0 when there is none.
+    /// It never ran. The value is the errno of what prevented it, 0 when there is none.
     NotRun(i32),
 }
 
-/// A tool run that is over.
+/// The result of a tool run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// How it ended.
     pub end: End,
-    /// What it printed last. For the journal only: it may repeat what stands on the disk.
+    /// The end of the tool's output. For the journal only: it may repeat content of the disk.
     pub tail: String,
 }
 
-/// Longest tail that is kept, in bytes.
+/// Length of the longest tail that is kept, in bytes.
 pub const TAIL: usize = 1024;
 
 impl Report {
-    /// A tool that could not be started.
+    /// Reports a tool that could not be started.
     pub fn not_run(error: &std::io::Error) -> Self {
         Self {
             end: End::NotRun(error.raw_os_error().unwrap_or(0)),
@@ -37,7 +38,7 @@ impl Report {
         }
     }
 
-    /// As one datagram.
+    /// Encodes the report as one datagram.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, code) = match self.end {
             End::Exited(code) => (0_u8, i32::from(code)),
@@ -52,7 +53,7 @@ impl Report {
         bytes
     }
 
-    /// From one datagram; None when it is not a report.
+    /// Decodes a datagram; returns None when it is not a report.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (code, tail) = rest.split_at_checked(4)?;
@@ -71,21 +72,21 @@ impl Report {
     }
 }
 
-/// What a tool is to be run with: its place in the policy's table, and the values that the policy leaves open. The
-/// command line is built by the runner, from the same table.
+/// The inputs of a tool run: the tool's entry in the policy's table, and the values that the policy
+/// leaves open. The runner builds the command line from the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     /// The program.
     pub tool: ToolId,
     /// The file system.
     pub fs: FsType,
-    /// Its identifier, when it is made.
+    /// Identifier of the file system, when the tool makes one.
     pub uuid: [u8; 16],
-    /// How it is made.
+    /// Options of the file system, when the tool makes one.
     pub format: FormatOptions,
-    /// When it is made, in seconds since 1970: what a file system is told to note as its beginning.
+    /// The creation time that the tool writes into a new file system, in seconds since 1970.
     pub time: u64,
-    /// How long the tool may run, in seconds, where the policy allows it more.
+    /// Longest run time, in seconds, where the policy would allow more.
     pub deadline: u64,
 }
 
@@ -93,7 +94,7 @@ pub struct Job {
 const JOB: usize = 1 + 1 + 16 + 7 * 8 + 1;
 
 impl Job {
-    /// As one datagram.
+    /// Encodes the job as one datagram.
     pub fn encode(&self) -> Vec<u8> {
         let format = self.format.unchecked();
         let mut bytes = vec![self.tool.number(), self.fs.to_wire().to_le_bytes()[0]];
@@ -117,7 +118,8 @@ impl Job {
         bytes
     }
 
-    /// From one datagram; None when it is not a job. Every value is checked again: the broker is not trusted here.
+    /// Decodes a datagram; returns None when it is not a job. Checks every value again, because the
+    /// runner does not trust the broker.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; JOB] = bytes.try_into().ok()?;
         let number = |index: usize| {

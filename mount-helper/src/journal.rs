@@ -1,10 +1,11 @@
-//! One structured line per event on standard error, as text or JSON. The only writer of this crate.
+//! Writes one structured line per event to standard error, as text or JSON. All output of this
+//! crate comes from here, except what [`crate::start`] prints about the command line.
 //!
-//! What a peer can cause as often as it likes does not fill the node's log: of each event so many
-//! lines are written at once, and so many a second from then on. Of the others there is a line that
-//! counts them.
+//! A peer that causes an event very often cannot fill the node's log: each event has a token
+//! bucket, with a limit of lines at once and a rate of lines per second. Another line counts the
+//! lines that were not written.
 //!
-//! Values that a request or a disk had a say in are escaped, so that a line is always one event.
+//! Values that a request or a disk can influence are escaped, so that a line is always one event.
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 static JSON: AtomicBool = AtomicBool::new(false);
 static ROLE: OnceLock<&'static str> = OnceLock::new();
 
-/// How lines look.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `key=value` words.
@@ -23,27 +24,28 @@ pub enum Format {
     Json,
 }
 
-/// Choose the format, once, before the first fork.
+/// Sets the format, once, before the first fork.
 pub fn set_format(format: Format) {
     JSON.store(format == Format::Json, Ordering::Relaxed);
 }
 
-/// Name this process in its lines. A process that was forked before it had a name takes its own.
+/// Sets the name of this process in its lines. Only the first call has an effect; a child that was
+/// forked before it sets its own name.
 pub fn set_role(role: &'static str) {
     let _ = ROLE.set(role);
 }
 
-/// Something normal.
+/// Logs a normal event.
 pub fn info(event: &'static str, fields: &[(&str, &str)]) {
     write("info", event, fields);
 }
 
-/// Something that an operator should look at.
+/// Logs an event that an operator should look at.
 pub fn warn(event: &'static str, fields: &[(&str, &str)]) {
     write("warn", event, fields);
 }
 
-/// Something that ends the process or a request.
+/// Logs an event that ends the process or a request.
 pub fn error(event: &'static str, fields: &[(&str, &str)]) {
     write("error", event, fields);
 }
@@ -58,7 +60,7 @@ fn write(level: &str, event: &'static str, fields: &[(&str, &str)]) {
     }
 }
 
-/// Lines of one event that may still be written.
+/// The token bucket of one event: the lines that may still be written.
 #[derive(Debug)]
 struct Bucket {
     event: &'static str,
@@ -68,17 +70,17 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// How many at once, and how many a second.
+    /// Returns how many lines may be written at once, and how many per second.
     fn rate(&self) -> (u32, u32) {
         if self.event.starts_with("peer-") {
             (50, 1)
         } else {
-            // A restart of kubelet on a full node has some lines for each volume.
+            // After a restart of kubelet, a full node logs some lines for each volume.
             (2000, 20)
         }
     }
 
-    /// Whether a line may be written now, and how many were not since the last one was.
+    /// Returns whether a line may be written now, and how many were suppressed since the last line.
     fn take(&mut self, now: Instant) -> (bool, u64) {
         let (most, a_second) = self.rate();
         let passed = now.saturating_duration_since(self.filled).as_secs();
@@ -106,7 +108,7 @@ fn buckets() -> MutexGuard<'static, Vec<Bucket>> {
     BUCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// There are as many as this program has events.
+/// Returns the bucket of an event. The list has at most one bucket for each event of this program.
 fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Bucket {
     let known = buckets.iter().position(|bucket| bucket.event == event);
     let index = known.unwrap_or_else(|| {
@@ -123,12 +125,12 @@ fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Buck
     &mut buckets[index]
 }
 
-/// Lines are not written of which no line tells.
+/// Returns whether lines were suppressed that no line has counted yet.
 pub fn suppresses() -> bool {
     buckets().iter().any(|bucket| bucket.suppressed > 0)
 }
 
-/// Say of which events lines were not written, and how many.
+/// Logs for which events lines were suppressed, and how many.
 pub fn tell_suppressed() {
     let told: Vec<_> = buckets()
         .iter_mut()
@@ -204,7 +206,7 @@ fn escape(line: &mut String, value: &str) {
     }
 }
 
-/// Milliseconds since 1970 as RFC 3339 in UTC.
+/// Formats milliseconds since 1970 as RFC 3339 in UTC.
 fn timestamp(milliseconds: u128) -> String {
     let seconds = i64::try_from(milliseconds / 1000).unwrap_or(0);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -218,7 +220,8 @@ fn timestamp(milliseconds: u128) -> String {
     )
 }
 
-/// Date of a day since 1970, in the Gregorian calendar, by counting from 1 March of year 0.
+/// Returns year, month and day of a day since 1970 in the Gregorian calendar, by counting from 1
+/// March of year 0.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -271,7 +274,7 @@ mod tests {
             assert_eq!(bucket.take(later), (true, 0));
         }
         assert_eq!(bucket.take(later), (false, 0));
-        // However long it is quiet, no more than at first.
+        // However long no line is written, the bucket holds no more than at first.
         let much_later = later + Duration::from_secs(1_000_000);
         assert!(bucket.take(much_later).0);
         assert_eq!(bucket.left, most - 1);

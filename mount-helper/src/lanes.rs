@@ -1,14 +1,14 @@
-//! Where operations are at work. Changes of one volume come one after the other; so that those of
-//! two volumes do not meet at one place, an operation has its place to itself, with what is above
-//! and beneath it.
+//! Reservations of the places (paths) that operations change. Changes of one volume run one after
+//! the other; so that operations of two volumes never meet at one place, an operation reserves its
+//! place together with everything above and beneath it.
 use ebs_csi_wire::{KubeletPath, Operation};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The places that are taken.
+/// The places that are reserved.
 #[derive(Debug, Default)]
 pub struct Lanes(Mutex<Vec<KubeletPath>>);
 
-/// A place that is an operation's own until this is dropped.
+/// A place that is reserved for one operation until this is dropped.
 #[derive(Debug)]
 pub struct Lane<'l> {
     lanes: &'l Lanes,
@@ -16,9 +16,9 @@ pub struct Lane<'l> {
 }
 
 impl Lanes {
-    /// Take the place that an operation changes; none for an operation that changes none. The error
-    /// says that another volume's operation has it: no two volumes have a place in common, so that
-    /// nobody who is honest waits for it.
+    /// Reserves the place that an operation changes; reserves nothing for an operation that changes
+    /// none. Fails when the operation of another volume has reserved the place: two volumes never
+    /// share a place, so no honest caller meets this error.
     pub fn enter(&self, operation: &Operation) -> Result<Lane<'_>, Taken> {
         let place = changed(operation).cloned();
         if let Some(place) = &place {
@@ -44,11 +44,11 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Another operation is at work there.
+/// Another operation has reserved the place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken;
 
-/// Where an operation attaches or takes away.
+/// Returns the place at which an operation attaches or removes something.
 fn changed(operation: &Operation) -> Option<&KubeletPath> {
     match operation {
         Operation::Stage(asked) => Some(&asked.staging),
@@ -64,7 +64,7 @@ fn changed(operation: &Operation) -> Option<&KubeletPath> {
     }
 }
 
-/// One is the other, or above it.
+/// Returns whether the paths are equal or one is above the other.
 fn meet(one: &KubeletPath, other: &KubeletPath) -> bool {
     one == other || one.strip_root(other).is_some() || other.strip_root(one).is_some()
 }

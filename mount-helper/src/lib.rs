@@ -1,8 +1,9 @@
 //! The privileged process: identifies, checks, formats and mounts EBS volumes, and nothing else.
 //!
-//! One program, six roles: [`start`] opens what needs a name, forks, and each part confines itself. The
-//! [`supervisor`] forks a [`runner`] for each job, the [`runner`] runs one [`tool`]; the [`broker`] answers requests
-//! and mounts; [`directories`] makes and removes targets; [`device::opener`] opens disks. `README.md` is the contract.
+//! One program, six roles: [`start`] opens what has to be opened by name and forks, and each part
+//! confines itself. The [`supervisor`] forks a [`runner`] for each job, and the [`runner`] runs one
+//! [`tool`]; the [`broker`] answers requests and mounts; [`directories`] makes and removes targets;
+//! [`device::opener`] opens disks. `README.md` is the contract.
 pub mod attachments;
 pub mod bell;
 pub mod beneath;

@@ -1,4 +1,5 @@
-//! The mount table of this mount namespace, read from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+//! The mount table of this mount namespace, read from `/proc/self/mountinfo`
+//! (proc_pid_mountinfo(5)).
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, makedev};
 use rustix::io::Errno;
@@ -6,7 +7,7 @@ use rustix::io::Errno;
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Kernel's id, as statx(2) reports it for a path (`STATX_MNT_ID`).
+    /// The kernel's id of the mount, as statx(2) reports it for a path (`STATX_MNT_ID`).
     pub id: u64,
     /// Device number of the superblock.
     pub device: u64,
@@ -14,25 +15,28 @@ pub struct Mount {
     pub root: String,
     /// Where it is mounted, as this process sees it.
     pub path: String,
-    /// What is mounted beneath it appears in other mount namespaces, too (mount_namespaces(7), "shared subtrees").
+    /// Whether mounts beneath this one appear in other mount namespaces, too (mount_namespaces(7),
+    /// "shared subtrees").
     pub shared: bool,
-    /// This mount is read-only.
+    /// Whether this mount is read-only.
     pub read_only: bool,
-    /// The superblock itself is read-only.
+    /// Whether the superblock itself is read-only.
     pub superblock_read_only: bool,
-    /// The kernel takes no more writes to the file system after an error.
+    /// Whether the kernel accepts no more writes to the file system after an error.
     pub turned_read_only: bool,
-    /// The kernel takes nothing from and for the file system after an error.
+    /// Whether the kernel has shut the file system down after an error, so that it accepts neither
+    /// reads nor writes.
     pub shut_down: bool,
-    /// Kernel's name of the file system.
+    /// The kernel's name of the file system.
     pub fs_type: String,
-    /// Source as the mount call named it.
+    /// Source, as the mount call named it.
     pub source: String,
 }
 
 impl Mount {
-    /// The last name of `root`: of a bound device node its name in `/dev`. A node that the kernel
-    /// removed since, because the disk left, has `//deleted` behind its path (Linux, fs/d_path.c).
+    /// Returns the last component of `root`. For a bound device node this is the node's name in
+    /// `/dev`. When the kernel has removed the node since, because the disk left, `//deleted`
+    /// stands behind the path (Linux, fs/d_path.c).
     #[must_use]
     pub fn root_name(&self) -> &str {
         let root = self.root.strip_suffix("//deleted").unwrap_or(&self.root);
@@ -46,11 +50,11 @@ pub struct MountTable {
     directory: OwnedFd,
 }
 
-/// Bound of what is read; a node with a thousand pods has a table of about 1 MiB.
+/// Largest table that is read, in bytes; a node with a thousand pods has a table of about 1 MiB.
 const LONGEST: usize = 64 << 20;
 
 impl MountTable {
-    /// Hold `/proc/self` of the calling process. A process that forks must open its own.
+    /// Holds `/proc/self` of the calling process. A process that forks must open its own.
     pub fn open() -> Result<Self, Errno> {
         Ok(Self {
             directory: rustix::fs::open(
@@ -61,8 +65,8 @@ impl MountTable {
         })
     }
 
-    /// Every mount, in the kernel's order. A line that cannot be read is an error: a fact that is unknown must not
-    /// look like a fact that is absent.
+    /// Reads every mount, in the kernel's order. A line that cannot be parsed is an error: an
+    /// unknown fact must not look like an absent one.
     pub fn read(&self) -> Result<Vec<Mount>, Errno> {
         let file = crate::beneath::open(&self.directory, "mountinfo", OFlags::RDONLY)?;
         let mut text = Vec::new();
@@ -82,14 +86,15 @@ impl MountTable {
     }
 }
 
-/// The mount that the held path lies on.
+/// Returns the id of the mount that the held path lies on.
 pub fn mount_of(path: impl AsFd) -> Result<u64, Errno> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     Ok(statx(path, "", flags, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
-/// The mount that the held path stands on, when the path is the root of a mount (`STATX_ATTR_MOUNT_ROOT`).
+/// Returns the id of the mount whose root is the held path; None when the path is not the root of a
+/// mount (`STATX_ATTR_MOUNT_ROOT`).
 pub fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
     use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
     let facts = statx(
@@ -118,7 +123,8 @@ fn parse(text: &[u8]) -> Option<Vec<Mount>> {
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
-    // Names are only shown and compared with checked ones, which a replacement character can never equal.
+    // Names are only displayed or compared with checked names, and a checked name never contains a
+    // replacement character.
     let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
     let id = words.next()?.parse().ok()?;
@@ -146,7 +152,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         shared,
         read_only: has(options, "ro"),
         superblock_read_only: has(superblock_options, "ro"),
-        // ext4 of kernel 6.15 and newer says so in words; before, the superblock becomes read-only beneath writable mounts.
+        // ext4 of kernel 6.15 and newer has an option for this state; earlier kernels make the
+        // superblock read-only beneath writable mounts.
         turned_read_only: has(superblock_options, "emergency_ro")
             || (has(superblock_options, "ro") && !has(options, "ro")),
         shut_down: has(superblock_options, "shutdown"),
@@ -159,7 +166,8 @@ fn has(options: &str, wanted: &str) -> bool {
     options.split(',').any(|option| option == wanted)
 }
 
-/// The kernel writes space, tab, newline, backslash and hash as three octal digits after a backslash.
+/// Undoes the kernel's escapes: the kernel writes space, tab, newline, backslash and hash as three
+/// octal digits after a backslash.
 fn unescape(word: &str) -> Option<String> {
     if !word.contains('\\') {
         return Some(word.to_owned());

@@ -1,6 +1,6 @@
-//! Which disks this helper has had mounted itself: whatever keeps their file system alive in
-//! another mount namespace is a copy of that mount, and may be dealt with as one. A file system
-//! that was mounted by somebody else is his.
+//! Which disks this helper has mounted itself. When a file system of such a disk is still alive in
+//! another mount namespace, then through a copy of this helper's mount, and the helper may handle
+//! it as one. A file system that somebody else mounted belongs to them.
 use crate::attachments::Attachments;
 use crate::content;
 use crate::device::Device;
@@ -8,23 +8,23 @@ use crate::tools;
 use ebs_csi_wire::VolumeId;
 use rustix::io::Errno;
 
-/// What was mounted: a disk or a part of it.
+/// The disks and partitions that were mounted.
 #[derive(Debug, Default)]
 pub struct Mounted(Attachments<()>);
 
 impl Mounted {
-    /// It is mounted at a place of this helper's.
+    /// Notes that the device is mounted at a place of this helper.
     pub fn add(&self, sequence: u64, number: u64) {
         self.0.insert((sequence, number), ());
     }
 
-    /// It was mounted since this helper started.
+    /// Returns whether the device was mounted since this helper started.
     pub fn has(&self, sequence: u64, number: u64) -> bool {
         self.0.has((sequence, number))
     }
 
-    /// It was, or its file system is one that this driver made for the volume, which an earlier
-    /// helper may have mounted.
+    /// Returns whether the device was mounted since this helper started, or holds a file system
+    /// that this driver made for the volume, which an earlier helper may have mounted.
     pub fn accounts_for(&self, device: &Device, volume: &VolumeId) -> Result<bool, Errno> {
         if self.has(device.sequence(), device.number()) {
             return Ok(true);

@@ -1,5 +1,6 @@
-//! Mounts are made detached, compared with what they should be, and only then attached to a held target. Each call
-//! that makes or ends one takes what the policy authorized as an argument.
+//! Mounts are made detached, compared with what they should be, and only then attached to a held
+//! target. Each function that makes or ends a mount takes the policy's authorization as an
+//! argument.
 use crate::device::Device;
 use crate::outcome::{At, Done, failed};
 use crate::sys;
@@ -19,9 +20,9 @@ use rustix::mount::{
 /// One parameter of a file system's mount context (fsconfig(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parameter {
-    /// A word without a value.
+    /// A parameter without a value.
     Flag(String),
-    /// A word with a value.
+    /// A parameter with a value.
     Value(String, String),
 }
 
@@ -36,8 +37,9 @@ impl Parameter {
     }
 }
 
-/// The parameters that a plan and the driver's own rules come to. `continues`: an ext file system that
-/// goes on being written to after an error, unless the plan says what becomes of it.
+/// Returns the parameters that follow from a plan and the driver's own rules. `continues` says that
+/// the superblock of an ext file system asks to go on after an error; it counts unless the plan has
+/// an `errors` option.
 pub fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Parameter> {
     let mut parameters: Vec<Parameter> = plan
         .context
@@ -57,16 +59,16 @@ pub fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Paramete
         add("ro");
     }
     if fs == FsType::Xfs {
-        // A clone and its origin have one identifier, and may meet on a node.
+        // A clone and its origin have the same identifier, and can be mounted on one node.
         add("nouuid");
     } else if !plan.context.iter().any(|(name, _)| *name == ERRORS) {
-        // Told nothing, the kernel does what the superblock asks for, and that may be a panic.
+        // Without this option the kernel does what the superblock asks for, which may be a panic.
         parameters.push(on_error(if continues { "continue" } else { "remount-ro" }));
     }
     parameters
 }
 
-/// What an ext file system does after an error.
+/// The option for what an ext file system does after an error.
 const ERRORS: &str = "errors";
 
 fn on_error(what: &str) -> Parameter {
@@ -77,7 +79,8 @@ fn on_error(what: &str) -> Parameter {
 #[derive(Debug)]
 pub struct Detached(OwnedFd);
 
-/// Make a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, there before anybody can see the mount.
+/// Makes a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, which are set before
+/// anybody can see the mount.
 pub fn create(
     _permit: &Authorized<StageDisk>,
     fs: FsType,
@@ -92,7 +95,7 @@ pub fn create(
     for parameter in parameters {
         match parameter.set(&context) {
             Ok(()) => {}
-            // The kernel does not know the word, or not with this value.
+            // The kernel does not know the parameter, or not with this value.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Err(Refusal::MountFlag.into()),
             Err(e) => return Err(failed(Step::CreateMount, e)),
         }
@@ -111,7 +114,7 @@ pub fn create(
     }
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
         .at(Step::CreateMount)?;
-    // The source was given by name; what counts is which disk the kernel opened.
+    // The source was given by name, so check which disk the kernel opened.
     if fstat(&mount).at(Step::CreateMount)?.st_dev != device.number() {
         return Err(Refusal::DeviceMismatch.into());
     }
@@ -119,15 +122,15 @@ pub fn create(
 }
 
 /// A further mount of a file system that is mounted somewhere already, and the context that can
-/// change it for everybody.
+/// reconfigure the file system for all its mounts.
 #[derive(Debug)]
 pub struct Joined {
     context: OwnedFd,
     mount: Detached,
 }
 
-/// Join the live file system of this disk. `EBUSY` when the disk is held by anything else, or the
-/// file system is not as read-only as `read_only` says.
+/// Joins the live file system of this disk. Fails with `EBUSY` when anything else holds the disk,
+/// or when `read_only` differs from the state of the file system.
 pub fn join(
     _permit: &Authorized<Withdraw>,
     fs: FsType,
@@ -137,7 +140,7 @@ pub fn join(
     joined(fs, device, read_only)
 }
 
-/// The same for a stage.
+/// Does the same as [`join`] for a stage.
 pub fn join_staged(
     _permit: &Authorized<StageDisk>,
     fs: FsType,
@@ -156,7 +159,7 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
     if fs == FsType::Xfs {
         fsconfig_set_flag(context.as_fd(), "nouuid")?;
     } else {
-        // Counts only where the file system has just gone, and this call mounts it anew.
+        // Counts only when the other mount has just gone and this call mounts the file system anew.
         on_error("remount-ro").set(&context)?;
     }
     fsconfig_create(context.as_fd())?;
@@ -175,30 +178,31 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
 }
 
 impl Joined {
-    /// Write back and take no more writes, by whichever mount. `EBUSY` while a file is open for
-    /// writing.
+    /// Writes the file system back and makes it read-only for all its mounts. Fails with `EBUSY`
+    /// while a file is open for writing.
     pub fn make_read_only(&self) -> Result<(), Errno> {
         self.reconfigure("ro")
     }
 
-    /// Take writes again.
+    /// Makes the file system writable again.
     pub fn make_writable(&self) -> Result<(), Errno> {
         self.reconfigure("rw")
     }
 
-    /// A context that has made its mount changes the file system from then on (fsmount(2)).
+    /// Reconfigures the file system: a context that has made its mount does that from then on
+    /// (fsmount(2)).
     fn reconfigure(&self, word: &str) -> Result<(), Errno> {
         fsconfig_set_flag(self.context.as_fd(), word)?;
         fsconfig_reconfigure(self.context.as_fd())
     }
 
-    /// The mount alone.
+    /// Returns the mount without the context.
     pub fn into_mount(self) -> Detached {
         self.mount
     }
 }
 
-/// Copy the mount that stands at a held path, without what is mounted beneath it.
+/// Copies the mount at a held path, without what is mounted beneath it.
 pub fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<Detached> {
     open_tree(
         of,
@@ -212,7 +216,7 @@ pub fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<Detached> {
 }
 
 impl Detached {
-    /// Set and clear `MOUNT_ATTR_*` bits in one step.
+    /// Sets and clears `MOUNT_ATTR_*` bits in one step.
     pub fn change(&self, set: u64, clear: u64) -> Done<()> {
         if set == 0 && clear == 0 {
             return Ok(());
@@ -220,7 +224,8 @@ impl Detached {
         sys::set_mount_attributes(&self.0, set, clear).at(Step::CreateMount)
     }
 
-    /// Attach to a held path. Consumes the handle: an open one would keep the mount busy.
+    /// Attaches the mount to a held path. Consumes the handle, because an open one would keep the
+    /// mount busy.
     pub fn attach(self, target: impl AsFd) -> Done<()> {
         move_mount(
             &self.0,
@@ -232,14 +237,14 @@ impl Detached {
         .at(Step::AttachMount)
     }
 
-    /// Root of the file system, for its ioctls.
+    /// Opens the root of the file system, for ioctls.
     pub fn root(&self) -> Result<OwnedFd, Errno> {
         volume_root::open(&self.0, ".")
     }
 }
 
-/// Unmount what stands at `name` in a held directory. Nothing may hold the mount itself: a descriptor on it, even
-/// one that only names it, keeps it busy.
+/// Unmounts what stands at `name` in a held directory. The caller must hold no descriptor on the
+/// mount: even an O_PATH descriptor keeps it busy.
 pub fn detach(_permit: &Authorized<Withdraw>, parent: impl AsFd, name: &str) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());
     unmount(path, UnmountFlags::NOFOLLOW)

@@ -1,4 +1,5 @@
-//! The operations behind the requests: each looks for itself, has the facts judged, and acts on what was allowed.
+//! The operations behind the requests: each gathers the facts itself, has the policy judge them,
+//! and acts only on what the policy allowed.
 mod by_name;
 mod copied;
 mod examine;
@@ -23,8 +24,8 @@ pub use copied::CopiedMounts;
 pub use inspect::inventory;
 pub use raw::take_over;
 
-/// Carry out one operation on a volume. None when it did nothing yet and wants a tool, for which
-/// there is no place.
+/// Carries out one operation on a volume. Returns None when the operation needs a tool, has done
+/// nothing yet, and has to wait until tools can run.
 pub fn run(world: &World, operation: &Operation) -> Option<Outcome> {
     if let Err(reason) = place::check(operation, world.root.path(), world.rules.places()) {
         return Some(reason.into());
@@ -46,7 +47,7 @@ pub fn run(world: &World, operation: &Operation) -> Option<Outcome> {
     outcome.map_or_else(Stop::outcome, Some)
 }
 
-/// What an operation counts as while it runs.
+/// Returns the kind under which a running operation is counted.
 pub fn kind(operation: &Operation) -> OperationKind {
     match operation {
         Operation::Stage(_) => OperationKind::Stage,

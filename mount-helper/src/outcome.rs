@@ -1,4 +1,4 @@
-//! How an operation can end otherwise than well: refused by a rule, or failed at a step.
+//! How an operation can end without success: refused by a rule, or failed at a step.
 use crate::device::DeviceError;
 use ebs_csi_wire::{Failed, Outcome, Refusal, Refused, Step, ToolEnd};
 use rustix::io::Errno;
@@ -11,7 +11,8 @@ pub enum Stop {
     Refused(Refused),
     /// A step that should have worked did not.
     Failed(Failed),
-    /// It wants a tool, and there is no place for one: it begins anew when there is.
+    /// The operation needs a tool, and no tool can run now. The operation is started again when one
+    /// can.
     NoPlace,
 }
 
@@ -31,7 +32,7 @@ impl From<Refused> for Stop {
 }
 
 impl Stop {
-    /// As it is answered; None when the operation begins anew.
+    /// Converts to the outcome that is answered; None when the operation is started again.
     pub fn outcome(self) -> Option<Outcome> {
         match self {
             Self::Refused(refused) => Some(Outcome::Refused(refused)),
@@ -41,7 +42,7 @@ impl Stop {
     }
 }
 
-/// A system call failed at this step.
+/// Builds the failure of a system call at this step.
 pub fn failed(step: Step, errno: Errno) -> Stop {
     Stop::Failed(Failed {
         step,
@@ -51,7 +52,7 @@ pub fn failed(step: Step, errno: Errno) -> Stop {
     })
 }
 
-/// A tool ended otherwise than well at this step.
+/// Builds the failure of a tool at this step.
 pub fn tool_failed(step: Step, end: ToolEnd) -> Stop {
     Stop::Failed(Failed {
         step,
@@ -61,7 +62,7 @@ pub fn tool_failed(step: Step, end: ToolEnd) -> Stop {
     })
 }
 
-/// A step failed without a system call of ours failing.
+/// Builds a failure at this step without an errno.
 pub fn broken(step: Step) -> Stop {
     Stop::Failed(Failed {
         step,
@@ -71,9 +72,9 @@ pub fn broken(step: Step) -> Stop {
     })
 }
 
-/// Turns the error of a system call into the step that failed.
+/// Converts the error of a system call into a failure at a step.
 pub trait At<T> {
-    /// Name the step.
+    /// Names the step.
     fn at(self, step: Step) -> Done<T>;
 }
 
@@ -107,7 +108,8 @@ impl<T> At<T> for Result<T, DeviceError> {
     }
 }
 
-/// A path that cannot be resolved plainly is refused; anything else is a failure.
+/// Converts the error of resolving a path: a path that cannot be resolved plainly or that leaves
+/// the root is refused; anything else is a failure.
 pub fn at_path<T>(result: Result<T, Errno>) -> Done<T> {
     result.map_err(|errno| match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::NOENT => Refusal::PathNotPlain.into(),

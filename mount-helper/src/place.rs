@@ -15,14 +15,15 @@ use std::sync::{Mutex, PoisonError};
 pub struct Root {
     held: OwnedFd,
     path: KubeletPath,
-    /// The same without links, as the mount table names what is mounted beneath it.
+    /// The same path with symbolic links resolved, as the mount table shows it in the paths of
+    /// mounts beneath it.
     in_table: String,
-    /// Held by who makes a target with its parents, or removes them.
+    /// Locked while a target is made with its parents, and while made parents are removed.
     parents: Mutex<()>,
 }
 
 impl Root {
-    /// Hold the directory at `path`.
+    /// Opens and holds the directory at `path`.
     pub fn open(path: KubeletPath) -> Result<Self, Errno> {
         use rustix::fs::{Mode, OFlags};
         let held = rustix::fs::open(
@@ -41,23 +42,23 @@ impl Root {
         })
     }
 
-    /// Its name.
+    /// Returns the path of the root.
     pub fn path(&self) -> &KubeletPath {
         &self.path
     }
 
-    /// Its handle.
+    /// Returns the descriptor of the root.
     pub fn held(&self) -> &OwnedFd {
         &self.held
     }
 
-    /// A handle on what stands at a relative path.
+    /// Opens a relative path with O_PATH.
     pub fn hold(&self, relative: &str) -> Done<OwnedFd> {
         at_path(beneath::hold(&self.held, relative))
     }
 
-    /// A handle on what stands at a relative path, on which nothing is mounted, so that a mount is
-    /// not stacked on another one: it may have come since the place was judged.
+    /// Opens a relative path with O_PATH and refuses when something is mounted on it, so that a
+    /// mount is never stacked on one that has appeared since the place was judged.
     pub fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
         let held = self.hold(relative)?;
         match mount_id_at(&held).at(Step::ResolvePath)? {
@@ -66,25 +67,26 @@ impl Root {
         }
     }
 
-    /// The device whose node is bound at a relative path.
+    /// Returns the device number of the block device node at a relative path.
     pub fn bound_node(&self, relative: &str) -> Option<u64> {
         let facts = fstat(self.hold(relative).ok()?).ok()?;
         (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
     }
 
-    /// A handle on the directory that holds the last component of a relative path, and that component.
+    /// Opens the parent of a relative path with O_PATH, and returns it with the last component.
     pub fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
         let (parent, name) = beneath::split(relative);
         let held = at_path(beneath::hold_directory(&self.held, parent))?;
         Ok((held, name))
     }
 
-    /// What stands at a relative path.
+    /// Returns what stands at a relative path.
     pub fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
         Ok(self.look_and_list(relative, table)?.0)
     }
 
-    /// The same, with every mount where it is one.
+    /// Does the same as [`Self::look`], and returns all mounts of the table when the path is a
+    /// mount.
     pub fn look_and_list(
         &self,
         relative: &str,
@@ -97,7 +99,8 @@ impl Root {
         };
         let facts = match fstat(&held) {
             Ok(facts) => facts,
-            // A file system that the kernel has shut down answers nothing; its mount is still there, to be taken away.
+            // A file system that the kernel has shut down cannot be queried, but its mount still
+            // exists and has to be unmounted.
             Err(errno @ (Errno::IO | Errno::STALE | Errno::NOTCONN | Errno::NODEV)) => {
                 let by_name = self.by_name(relative, table)?;
                 let facts = by_name.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok)?;
@@ -115,7 +118,7 @@ impl Root {
             return Ok((facts, Vec::new()));
         };
         let mounts = table.read().at(Step::ReadMountTable)?;
-        // Unmounted between the two looks: the caller's next look tells.
+        // The mount was unmounted between the two reads; the caller's next look shows the result.
         let Some(mount) = mounts.iter().find(|mount| mount.id == id) else {
             return Err(Errno::AGAIN).at(Step::ReadMountTable);
         };
@@ -124,14 +127,14 @@ impl Root {
             device: if block { facts.st_rdev } else { mount.device },
             block,
             whole: block || mount.root == "/",
-            // The file system that holds a device node says nothing about writing to the device.
+            // The file system that holds a device node does not decide about writes to the device.
             read_only: mount.read_only || (!block && mount.superblock_read_only),
         });
         Ok((facts, mounts))
     }
 
-    /// The mount that the table has at a relative path, where nothing can be asked of the path itself. The last one covers the
-    /// others.
+    /// Returns the mount that the table has at a relative path, for a path that cannot be queried
+    /// itself. The last mount covers the others.
     fn by_name(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         let top = mounts
@@ -147,13 +150,13 @@ impl Root {
         }))
     }
 
-    /// Every place where the file system of a device is mounted.
+    /// Returns every place where the file system of a device is mounted.
     pub fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         Ok(self.those(&mounts, |mount| mount.device == device))
     }
 
-    /// Those of `mounts` that `wanted` takes, as the judge sees them.
+    /// Returns those of `mounts` that `wanted` accepts, in the form that the judge takes.
     pub fn those(&self, mounts: &[Mount], wanted: impl Fn(&Mount) -> bool) -> Vec<VolumeMount> {
         mounts
             .iter()
@@ -165,15 +168,16 @@ impl Root {
             .collect()
     }
 
-    /// Every mount of a device, wherever it is.
+    /// Returns every mount of a device, wherever it is.
     pub fn all_of(&self, device: u64, table: &MountTable) -> Done<Vec<Mount>> {
         let mut mounts = table.read().at(Step::ReadMountTable)?;
         mounts.retain(|mount| mount.device == device);
         Ok(mounts)
     }
 
-    /// A place other than `relative` where the file system of a device is mounted, for a refusal that names it. None when
-    /// there is none, or none whose name can be told.
+    /// Returns a place other than `relative` where the file system of a device is mounted, for a
+    /// refusal that names it. None when there is no such place, or none with a name that can be
+    /// reported.
     pub fn other_mount(&self, device: u64, relative: &str, table: &MountTable) -> Option<Seen> {
         let mounts = table.read().ok()?;
         mounts
@@ -184,7 +188,8 @@ impl Root {
             .map(Seen::MountedAt)
     }
 
-    /// Where a mount stands, as a request would name it beneath this root, and as the table has it elsewhere.
+    /// Returns where a mount stands: beneath this root by the name that a request would use,
+    /// elsewhere by the name in the table.
     pub fn place_of(&self, mount: &Mount) -> Option<KubeletPath> {
         match self.relative(mount) {
             Some(relative) => self.named(&relative),
@@ -192,12 +197,13 @@ impl Root {
         }
     }
 
-    /// What requests and answers call a relative path; None when it has no form that a request may have.
+    /// Returns the name that requests and answers use for a relative path; None when it has no form
+    /// that a request may have.
     pub fn named(&self, relative: &str) -> Option<KubeletPath> {
         KubeletPath::parse(&format!("{}/{relative}", self.path)).ok()
     }
 
-    /// Where a mount stands beneath this root; None when it stands elsewhere.
+    /// Returns the path of a mount relative to this root; None when the mount stands elsewhere.
     pub fn relative(&self, mount: &Mount) -> Option<String> {
         mount
             .path
@@ -206,12 +212,12 @@ impl Root {
             .map(str::to_owned)
     }
 
-    /// Make a directory, with its missing parents.
+    /// Makes a directory, with its missing parents.
     pub fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
         self.make(Act::MakeDirectory, relative, directories)
     }
 
-    /// Make an empty file, with its missing parents.
+    /// Makes an empty file, with its missing parents.
     pub fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
         self.make(Act::MakeFile, relative, directories)
     }
@@ -235,8 +241,8 @@ impl Root {
         }
     }
 
-    /// Remove those of a path's parents that were made on the way to a target and hold nothing any
-    /// more, from the last one upwards.
+    /// Removes those of a path's parents that were made on the way to a target and are empty now,
+    /// from the last one upwards.
     pub fn remove_made_parents(&self, relative: &str, directories: &Directories) {
         let _nobody_makes = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         let mut path = beneath::split(relative).0;
@@ -244,10 +250,10 @@ impl Root {
             let made_here = match beneath::hold_directory(&self.held, path) {
                 Ok(held) => fstat(&held)
                     .is_ok_and(|facts| facts.st_uid == 0 && facts.st_mode & 0o7777 == MADE_HERE),
-                // What is missing has perhaps been removed by a request that was cut short.
+                // An interrupted request may have removed a parent already.
                 Err(errno) => errno == Errno::NOENT,
             };
-            // One that is in use again stays, and so do those above it.
+            // A parent that is in use again stays, and so do those above it.
             if !made_here
                 || self
                     .remove(Act::RemoveDirectory, path, directories)
@@ -259,7 +265,7 @@ impl Root {
         }
     }
 
-    /// Remove an empty directory or a file; false when there was none.
+    /// Removes an empty directory or a file; returns false when there was none.
     pub fn remove(&self, act: Act, relative: &str, directories: &Directories) -> Done<bool> {
         let (parent, name) = beneath::split(relative);
         match beneath::hold_directory(&self.held, parent) {

@@ -1,19 +1,22 @@
-//! The two capabilities that are permitted but asleep: awake for one call, on the calling thread alone.
+//! The two capabilities that are permitted but not effective. They are raised for one call, on the
+//! calling thread alone.
 //!
-//! A host that does not grant them is tolerated: the call is made without, and the kernel's answer stands.
+//! A host that does not grant them is tolerated: the call is made without them, and the kernel's
+//! answer counts.
 use ebs_csi_policy::profile::BROKER;
 
-/// Growing a mounted ext4 asks for `CAP_SYS_RESOURCE`.
+/// Makes a call with `CAP_SYS_RESOURCE`, which growing a mounted ext4 needs.
 pub fn with_resource<T>(call: impl FnOnce() -> T) -> T {
     with("CAP_SYS_RESOURCE", call)
 }
 
-/// The host grants what [`with_resource`] wakes.
+/// Returns whether the host grants the capability of [`with_resource`].
 pub fn has_resource() -> bool {
     find("CAP_SYS_RESOURCE").is_some()
 }
 
-/// Opening the root of a volume that its application made private asks for `CAP_DAC_READ_SEARCH`.
+/// Makes a call with `CAP_DAC_READ_SEARCH`, which opening the root of a volume needs when its
+/// application made it private.
 pub fn with_search<T>(call: impl FnOnce() -> T) -> T {
     with("CAP_DAC_READ_SEARCH", call)
 }

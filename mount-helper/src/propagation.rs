@@ -1,21 +1,24 @@
-//! Whether what is mounted here appears where the volumes are used.
+//! Checks that mounts made here appear where the volumes are used.
 //!
-//! A mount beneath a private or slave mount stays in this mount namespace. Kubelet and the pods would find an empty directory in its place, and
-//! write to the node's own disk what was meant for the volume.
+//! A mount beneath a private or slave mount stays in this mount namespace. Kubelet and the pods
+//! would see an empty directory instead, and would write to the node's own disk what was meant for
+//! the volume.
 use crate::beneath;
 use crate::journal;
 use crate::mount_table::{MountTable, mount_of};
 use crate::place::Root;
 use rustix::io::Errno;
 
-/// Beneath these the places of `policy/mounts.toml` lie. Each may be a mount of its own.
+/// The directories beneath which the places of `policy/mounts.toml` lie. Each may be a mount of its
+/// own.
 pub const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
 
-/// What to tell whoever wrote the container's specification.
+/// The advice for the author of the container's specification.
 const WAY_OUT: &str = "not a shared mount: what is mounted beneath it stays unseen by kubelet and pods; give the container's volume mount \
      Bidirectional propagation, or say --allow-private-mounts when whoever uses the volumes is in this very mount namespace";
 
-/// Mounts appear where they are used, or need not; the journal says what is missing otherwise.
+/// Returns whether mounts appear where they are used, or `allow_private` says that they need not.
+/// Logs the reason otherwise.
 pub fn suffices(root: &Root, table: &MountTable, allow_private: bool) -> bool {
     match first_private(root, table) {
         Ok(None) => true,
@@ -35,7 +38,7 @@ pub fn suffices(root: &Root, table: &MountTable, allow_private: bool) -> bool {
     }
 }
 
-/// The first place whose mounts nobody else would see; none when all are shared.
+/// Returns the first place whose mounts nobody else would see; None when all are shared.
 fn first_private(root: &Root, table: &MountTable) -> Result<Option<String>, Errno> {
     let mounts = table.read()?;
     for place in PLACES {
@@ -49,7 +52,7 @@ fn first_private(root: &Root, table: &MountTable) -> Result<Option<String>, Errn
     Ok(None)
 }
 
-/// A handle on the place, or on the deepest directory above it that exists already.
+/// Opens the place, or the deepest directory above it that exists already, with O_PATH.
 fn deepest(root: &Root, place: &str) -> Result<rustix::fd::OwnedFd, Errno> {
     let mut place = place;
     loop {

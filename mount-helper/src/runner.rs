@@ -1,4 +1,5 @@
-//! One job: receive it, run its tool, report, end. Forked from the confined supervisor, with nothing to gain.
+//! One job: receives it, runs its tool, reports, and ends. Forked from the confined supervisor,
+//! with nothing to gain.
 use crate::channel;
 use crate::fault_point;
 use crate::job::{Job, Report};
@@ -9,11 +10,12 @@ use rustix::fd::OwnedFd;
 use std::io;
 use std::time::Duration;
 
-/// A runner that has no job by then was asked for in vain: it takes the place of another. A broker
-/// that looks at a disk gives it one between the first two reads.
+/// Longest wait for a job. A runner that has none by then was started in vain and occupies the
+/// place of another. A broker that reads a disk sends the job between the first two reads.
 const JOB_COMES_WITHIN: Duration = Duration::from_secs(30);
 
-/// Serve one job on `socket`, where its disk comes behind it; the exit status of this process.
+/// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
+/// process.
 pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
     let Ok((request, descriptors)) = job(socket, JOB_COMES_WITHIN) else {
         return 1;
@@ -33,7 +35,7 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     }
 }
 
-/// The first word of the broker, unless it takes longer than `patience`.
+/// Receives the first message of the broker; fails when it takes longer than `patience`.
 fn job(socket: &OwnedFd, patience: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let timeout = Timespec {
         tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! The broker's way to a tool: a fresh runner for each job, asked of the supervisor.
+//! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
 use crate::job::{Job, Report};
 use crate::supervisor::RUNNER_WANTED;
@@ -9,33 +9,34 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A supervisor or a runner that takes longer than this beyond a tool's own deadline is lost.
+/// Longest wait for the supervisor, and for a runner beyond its tool's own deadline. Afterwards the
+/// broker regards them as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runners that may wait for a disk which is still being looked at.
+/// Number of runners that may wait for a disk whose content is still being recognised.
 const WAITING: usize = 4;
 
-// The supervisor keeps more than these waiting.
+// The supervisor permits at least as many runners as may run and wait at once.
 const _: () = assert!(TOOLS + WAITING <= crate::supervisor::RUNNERS);
 
-/// Word that brings a runner its disk.
+/// Message that carries the disk to a runner.
 pub const DISK_IS_HERE: &[u8] = b"disk";
 
 /// The socket to the supervisor.
 #[derive(Debug)]
 pub struct Runners {
     supervisor: OwnedFd,
-    /// Held by who takes an answer of the supervisor.
+    /// Locked while an answer of the supervisor is received.
     answers: Mutex<()>,
     places: Arc<ToolPlaces>,
     early: Early,
 }
 
-/// Runners that may still be started before it is known that they are wanted.
+/// The number of runners that may still be started before it is known that they are needed.
 #[derive(Debug)]
 struct Early(Mutex<usize>);
 
-/// One of them, until it is dropped.
+/// One early start, given back when it is dropped.
 #[derive(Debug)]
 struct Place<'r>(&'r Early);
 
@@ -53,19 +54,19 @@ impl Early {
     }
 }
 
-/// What the supervisor answered.
+/// The supervisor's answer to a request.
 #[derive(Debug)]
 enum Answer {
-    /// Nothing yet.
+    /// Not received yet.
     Awaited,
-    /// The socket of a runner, which has its job.
+    /// The socket of a runner, to which the job was sent.
     Employed(OwnedFd),
-    /// None that could be used.
+    /// No usable answer.
     Lost,
 }
 
-/// A runner that is asked for, gets its job, confines its tool, and waits for the disk: the tool starts when that has come. When this is
-/// dropped, it never does.
+/// A runner that was requested, gets its job, confines its tool, and waits for the disk: the tool
+/// starts when the disk arrives. When this is dropped first, the tool never starts.
 #[derive(Debug)]
 pub struct Waiting<'r> {
     runners: &'r Runners,
@@ -75,20 +76,21 @@ pub struct Waiting<'r> {
 }
 
 impl Waiting<'_> {
-    /// Give the runner its job when it is there.
+    /// Sends the runner its job if the runner is there.
     pub fn go_on(&mut self) {
         if matches!(self.runner, Answer::Awaited) && self.runners.answered() {
-            // What goes wrong here goes wrong when the runner is needed, too, and is told then.
+            // An error here also occurs when the runner is needed, and is reported then.
             let _ = self.employ();
         }
     }
 
-    /// Hand over a claimed disk and wait for the tool's end. A runner that is lost is an error: whether the tool did its work is then
-    /// unknown, and the disk is looked at again before anything else happens.
+    /// Sends a claimed disk and waits for the tool's end. A lost runner is an error: whether the
+    /// tool did its work is then unknown, and the disk's content is recognised again before
+    /// anything else happens.
     pub fn run(mut self, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
         let socket = self.employ()?;
         match channel::send(socket, DISK_IS_HERE, &[disk.as_fd()]) {
-            // It has ended before: its report says why.
+            // The runner has ended before: its report has the reason.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
@@ -99,10 +101,10 @@ impl Waiting<'_> {
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// The runner's socket; its job is on the way.
+    /// Returns the runner's socket, after the job was sent.
     fn employ(&mut self) -> io::Result<&OwnedFd> {
         if matches!(self.runner, Answer::Awaited) {
-            // Whatever comes of it, the answer is taken.
+            // The answer counts as taken, whatever follows.
             self.runner = Answer::Lost;
             let socket = self.runners.receive()?;
             channel::send(&socket, &self.job.encode(), &[])?;
@@ -118,14 +120,14 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if matches!(self.runner, Answer::Awaited) {
-            // It was asked for: nobody else expects it.
+            // This answer belongs to this request, and nobody else would receive it.
             let _ = self.runners.receive();
         }
     }
 }
 
 impl Runners {
-    /// Ask the supervisor at the other end of `socket`.
+    /// Uses the supervisor at the other end of `socket`.
     pub fn new(socket: OwnedFd, places: Arc<ToolPlaces>) -> Self {
         Self {
             supervisor: socket,
@@ -135,21 +137,23 @@ impl Runners {
         }
     }
 
-    /// The operation on this thread may run tools from now on; false when there is no place for it.
+    /// Registers the operation on this thread as one that may run tools from now on; returns false
+    /// when no place is free.
     pub fn take_place(&self) -> bool {
         self.places.take()
     }
 
-    /// Run one job on a claimed disk; see [`Waiting::run`].
+    /// Runs one job on a claimed disk; see [`Waiting::run`].
     pub fn run(&self, job: &Job, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
         self.ask(job, None)?.run(disk, deadline)
     }
 
-    /// Ask for a runner for a job that may be wanted: its start takes as long as the look at a disk. None when there is none to spare.
+    /// Requests a runner for a job that may become necessary, because starting a runner takes as
+    /// long as reading a disk. Returns None when no runner can be spared.
     pub fn ask_early(&self, job: &Job) -> Option<Waiting<'_>> {
-        // One that could not run is not started.
+        // A runner that could not run its tool is not started.
         let place = self.early.take().filter(|_| self.places.at_hand())?;
-        // What prevents it prevents the run, too, which tells.
+        // An error here would also prevent the run, which reports it.
         self.ask(job, Some(place)).ok()
     }
 
@@ -163,12 +167,13 @@ impl Runners {
         })
     }
 
-    /// An answer of the supervisor is there, unless another takes it.
+    /// Returns whether an answer of the supervisor is there, unless another thread takes it first.
     fn answered(&self) -> bool {
         readable(&self.supervisor, Duration::ZERO).unwrap_or(false)
     }
 
-    /// The supervisor's next answer. One runner is like another: it does not matter whose request it answers.
+    /// Receives the supervisor's next answer. All runners are alike, so it does not matter whose
+    /// request is answered.
     fn receive(&self) -> io::Result<OwnedFd> {
         let _one_at_a_time = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if !readable(&self.supervisor, PATIENCE)? {
@@ -213,13 +218,13 @@ mod tests {
         }
     }
 
-    /// With the supervisor's end of the socket.
+    /// Returns the runners and the supervisor's end of the socket.
     fn runners() -> (Runners, OwnedFd) {
         let (supervisor, broker) = channel::pair().expect("pair");
         (Runners::new(broker, Arc::default()), supervisor)
     }
 
-    /// Answer one request as the supervisor does; the runner's end.
+    /// Answers one request as the supervisor does, and returns the runner's end.
     fn answer(supervisor: &OwnedFd) -> OwnedFd {
         let (request, _) = channel::receive(supervisor).expect("request");
         assert_eq!(request, RUNNER_WANTED);

@@ -1,4 +1,5 @@
-//! One connection: frames in, frames out, one after the other. A peer that breaks the protocol is cut off.
+//! One connection, which serves one request after the other. A peer that violates the protocol is
+//! disconnected.
 use crate::broker::Broker;
 use crate::journal;
 use crate::table::{Asker, Caller, Submitted};
@@ -9,19 +10,20 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::time::{Duration, Instant};
 
-/// A frame that has begun must be complete within this time; a reply must be taken within it.
+/// Longest time for a frame to become complete after its first byte, and for the peer to read a
+/// reply.
 const FRAME_TIME: Duration = Duration::from_secs(10);
-/// Longest time that anybody is kept waiting, whatever he asked for.
+/// Longest time that a peer waits for a reply, whatever its request says.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// An inventory is not asked for again to join it: whoever asks waits at least so long.
+/// Shortest wait for an inventory, because a repeated request cannot join one.
 const INSPECT_WAIT: Duration = Duration::from_secs(10);
 
-/// A connection that goes on, or has ended.
+/// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// There may be more.
+    /// The connection goes on.
     Goes,
-    /// Nothing more comes, or is wanted.
+    /// The connection has ended or must be closed.
     Ends,
 }
 
@@ -34,17 +36,17 @@ pub struct Session<'b> {
     greeted: bool,
     received: Vec<u8>,
     unsent: Vec<u8>,
-    /// The request that is carried out, and how long the peer waits for it.
+    /// The request that is being carried out, and until when the peer waits for it.
     asked: Option<(u64, Instant)>,
-    /// The reply that is on its way is the last one.
+    /// Whether the reply that is being sent is the last one.
     last: bool,
-    /// Since when the present frame, in or out, is on its way; or the silence, where there is none.
+    /// When the current frame, in or out, began; or, without one, since when the peer is silent.
     since: Instant,
     _caller: Caller<'b>,
 }
 
 impl<'b> Session<'b> {
-    /// Of a peer that may ask.
+    /// Creates a session for a peer that is permitted to send requests.
     pub fn new(broker: &'b Broker, number: u64, socket: OwnedFd) -> Self {
         Self {
             broker,
@@ -60,7 +62,8 @@ impl<'b> Session<'b> {
         }
     }
 
-    /// What it waits for. The end of the peer is told in any case.
+    /// Returns the events that the session waits for. poll(2) reports the end of the peer in any
+    /// case.
     pub fn awaited(&self) -> (&OwnedFd, PollFlags) {
         let flags = if !self.unsent.is_empty() {
             PollFlags::OUT
@@ -72,7 +75,7 @@ impl<'b> Session<'b> {
         (&self.socket, flags)
     }
 
-    /// When something must have happened.
+    /// Returns when the next event must have happened.
     pub fn deadline(&self) -> Option<Instant> {
         if !self.unsent.is_empty() {
             return Some(self.since + FRAME_TIME);
@@ -84,12 +87,13 @@ impl<'b> Session<'b> {
         }
     }
 
-    /// Since when the peer has said nothing, or not all of a frame; None while it is served.
+    /// Returns since when the peer has sent nothing or only a part of a frame; None while a request
+    /// is being served.
     pub fn silent_since(&self) -> Option<Instant> {
         (self.asked.is_none() && self.unsent.is_empty()).then_some(self.since)
     }
 
-    /// The kernel has told something of the socket.
+    /// Handles events that the kernel has reported for the socket.
     pub fn ready(&mut self, told: PollFlags, room: &mut [u8]) -> Next {
         if !self.unsent.is_empty() {
             return match self.flush() {
@@ -98,7 +102,7 @@ impl<'b> Session<'b> {
             };
         }
         if self.asked.is_some() {
-            // Nobody is there to be answered.
+            // Nobody is there to receive the reply.
             return Next::Ends;
         }
         if !told.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
@@ -119,7 +123,7 @@ impl<'b> Session<'b> {
         }
     }
 
-    /// What the peer waits for has come.
+    /// Sends the outcome if the peer waits for it.
     pub fn answer(&mut self, asker: Asker, outcome: Outcome) -> Next {
         match self.asked {
             Some((id, _)) if id == asker.id => {
@@ -133,7 +137,7 @@ impl<'b> Session<'b> {
         }
     }
 
-    /// The deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn overdue(&mut self) -> Next {
         if !self.unsent.is_empty() {
             return Next::Ends;
@@ -146,12 +150,12 @@ impl<'b> Session<'b> {
                 let connection = self.number;
                 self.answer(Asker { connection, id }, outcome)
             }
-            // The answer is there already, and comes next.
+            // The answer is there already and is handled next.
             None => Next::Goes,
         }
     }
 
-    /// Serve the frames that have come, until one has to be waited for.
+    /// Serves the frames that have arrived, until one has to be waited for.
     fn go_on(&mut self) -> Next {
         while self.asked.is_none() && self.unsent.is_empty() {
             if self.last {
@@ -166,7 +170,7 @@ impl<'b> Session<'b> {
                 }
                 Ok(None) => {
                     if self.received.is_empty() {
-                        // Who is silent needs no room.
+                        // A silent connection needs no buffer.
                         self.received = Vec::new();
                     }
                     return Next::Goes;
@@ -242,7 +246,7 @@ impl<'b> Session<'b> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // What it asked for goes on.
+        // The operation that this connection requested goes on.
         self.broker.table.give_up(self.number);
     }
 }

@@ -42,36 +42,37 @@ Options:
   --version                  print the version and the policy's digest
 ";
 
-/// Checked settings.
+/// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Path of the socket.
     pub listen: PathBuf,
-    /// Root of all paths.
+    /// The kubelet root, beneath which every path of a request lies.
     pub kubelet_root: KubeletPath,
-    /// Places named on the command line; none leaves the policy's own.
+    /// The places named on the command line; None keeps the policy's own.
     pub places: Option<PlaceClass>,
-    /// What is done with file systems that this driver did not make.
+    /// What to do with file systems that this driver did not make.
     pub untrusted_images: UntrustedImages,
     /// Which mounts ignore device nodes and set-user-id bits.
     pub nodev_nosuid: NodevNosuid,
-    /// What is done with disks that have no serial.
+    /// What to do with disks that have no serial.
     pub disks_without_serial: DisksWithoutSerial,
-    /// What is done about copies of mounts in other mount namespaces.
+    /// What to do about copies of mounts in other mount namespaces.
     pub copied_mounts: CopiedMounts,
-    /// No tool runs longer; none leaves the policy's own limits.
+    /// Longest time for any tool; None keeps the policy's own limits.
     pub tool_deadline: Option<Duration>,
-    /// Time after SIGTERM for a connected node-agent's last requests and for running operations.
+    /// Time after SIGTERM for the last requests of a connected node-agent and for running
+    /// operations.
     pub grace: Duration,
-    /// Journal as JSON.
+    /// Whether the journal is written as JSON.
     pub json: bool,
-    /// Tools may run without Landlock.
+    /// Whether tools may run without Landlock.
     pub allow_missing_landlock: bool,
-    /// Mounts may stay in this mount namespace.
+    /// Whether mounts may stay in this mount namespace.
     pub allow_private_mounts: bool,
-    /// Simulated disks.
+    /// Whether simulated disks are recognised.
     pub sandbox: bool,
-    /// Step at which a test holds the process.
+    /// The step at which a test holds the process.
     pub fault_point: Option<String>,
 }
 
@@ -82,11 +83,11 @@ pub enum Command {
     Help,
     /// Print the version.
     Version,
-    /// Serve.
+    /// Serve requests.
     Serve(Settings),
 }
 
-/// Parse the arguments behind the program's name. The error is one line for the user.
+/// Parses the arguments that follow the program's name. The error is one line for the user.
 pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut settings = Settings {
         listen: PathBuf::new(),

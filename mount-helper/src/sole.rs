@@ -1,6 +1,7 @@
-//! One helper for each kubelet root. A second one would take the first one's socket, and neither
-//! would know what the other is about to mount: it waits until the first has ended, as when a new
-//! pod of a DaemonSet starts before the old one is gone.
+//! Ensures that one helper serves a kubelet root. A second one would take over the first one's
+//! socket, and neither would know what the other is about to mount. The second helper waits until
+//! the first has ended, for example when a new pod of a DaemonSet starts before the old one is
+//! gone.
 use crate::beneath;
 use crate::journal;
 use crate::place::Root;
@@ -12,26 +13,26 @@ use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the other one may take beyond three times what it has for its end: it is told to end
-/// once this pod is seen to run, and its agent ends before it.
+/// How long to wait beyond three times the grace of the other helper: the other one is told to end
+/// only once this pod is seen to run, and its agent ends before it.
 const LONGER: Duration = Duration::from_secs(5);
-/// Time between two tries.
+/// Time between two attempts.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// The lock on the kubelet root. The kernel gives it up with the last process that has it, however
-/// that ends.
+/// The lock on the kubelet root. The kernel releases it when the last process that holds it ends,
+/// however that process ends.
 #[derive(Debug)]
 pub struct Sole(#[expect(dead_code, reason = "held for as long as this lives")] OwnedFd);
 
 /// Why this helper does not serve.
 #[derive(Debug)]
 pub enum NotSole {
-    /// It was told to end while it waited.
+    /// It received a signal to end while it waited.
     Told,
-    /// The other one did not end in time.
+    /// The other helper did not end in time.
     Other,
     /// A system call failed.
     Os(io::Error),
@@ -43,13 +44,13 @@ impl<E: Into<io::Error>> From<E> for NotSole {
     }
 }
 
-/// Lock the kubelet root. `grace` is the time that a helper has for its end.
+/// Locks the kubelet root. `grace` is the time that a helper has to end.
 pub fn lock(root: &Root, grace: Duration) -> Result<Sole, NotSole> {
     let held = beneath::open(root.held(), ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
     if tried(&held)? {
         return Ok(Sole(held));
     }
-    // The first process of a container hears only the signals that it asks for.
+    // Process 1 of a container gets only the signals that it handles itself.
     let signals = sys::signal_descriptor()?;
     let patience = grace * 3 + LONGER;
     journal::warn(

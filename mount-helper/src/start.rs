@@ -1,5 +1,5 @@
-//! From the command line to four confined processes: open what needs a name, fork, and let each part give up what
-//! it does not need before anything is served.
+//! From the command line to four confined processes: opens what has to be opened by name, forks,
+//! and lets each part give up what it does not need before anything is served.
 mod opener;
 
 use crate::bell::Bell;
@@ -46,18 +46,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Wrong command line (sysexits.h, EX_USAGE).
+/// Exit status for a wrong command line (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
-/// A bug of this program (EX_SOFTWARE).
+/// Exit status for a bug of this program (EX_SOFTWARE).
 const BUG: u8 = 70;
-/// The machine is not as the settings say (EX_CONFIG).
+/// Exit status when the machine is not as the settings say (EX_CONFIG).
 const CONFIG: u8 = 78;
-/// Word by which a part says that it is confined and serves.
+/// Message by which a part reports that it is confined and serves.
 const READY: &[u8] = b"ready";
-/// A part that is not confined by then never will be.
+/// Longest time for a part to report [`READY`].
 const START_TIME: Duration = Duration::from_secs(20);
 
-/// The program, with the arguments behind its name. Returns in every process of the tree.
+/// Runs the program with the arguments that follow its name. Returns in every process of the tree.
 pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let settings = match settings::parse(arguments) {
         Ok(Command::Help) => return print(HELP),
@@ -81,7 +81,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     } else {
         Format::Text
     });
-    // A panic on any thread is a bug after which nothing that the process believes is certain.
+    // A panic on any thread is a bug. Afterwards the process can no longer trust its own state.
     std::panic::set_hook(Box::new(|why| {
         journal::error("panic", &[("why", &why.to_string())]);
         std::process::exit(BUG.into());
@@ -96,7 +96,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// What is opened while names still work.
+/// What is opened while the process can still open files by name.
 struct Opened {
     root: Root,
     sole: Sole,
@@ -128,7 +128,7 @@ fn serve(settings: &Settings) -> u8 {
     }
     let opened = match open(settings) {
         Ok(Some(opened)) => opened,
-        // It was told to end before it had begun.
+        // The process was told to end before it began.
         Ok(None) => return 0,
         Err((what, why)) => {
             journal::error("start", &[("what", &what), ("why", &why.to_string())]);
@@ -167,7 +167,8 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
     let root = Root::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
-    // Before anything that an earlier helper may still use: its memory of disks, its socket.
+    // The lock comes before everything that an earlier helper may still use: its files about disks,
+    // its socket.
     let sole = match sole::lock(&root, settings.grace) {
         Ok(sole) => sole,
         Err(NotSole::Told) => return Ok(None),
@@ -209,7 +210,7 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
     }))
 }
 
-/// One line when there are disks that no group may open.
+/// Logs one line when there are disks that no group may open.
 fn say_what_is_closed(nodes: &BlockNodes) {
     let closed: Vec<String> = nodes
         .closed()
@@ -230,7 +231,7 @@ fn say_what_is_closed(nodes: &BlockNodes) {
     }
 }
 
-/// Bind the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
+/// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
 fn bind(path: &Path) -> io::Result<OwnedFd> {
     match std::fs::symlink_metadata(path) {
         // Left by a helper that was killed.
@@ -244,7 +245,7 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
     rustix::process::umask(mask);
     let listener: OwnedFd = bound?.into();
     let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
-    // An owner may give a file to a group that it is a member of: no CAP_CHOWN is needed.
+    // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
     rustix::thread::set_thread_groups(&[group])?;
     rustix::fs::chownat(
         rustix::fs::CWD,
@@ -338,7 +339,7 @@ fn not_confined(fault: &Fault) -> u8 {
     Fault::EXIT
 }
 
-/// The broker's ends of its sockets to the others.
+/// The broker's ends of its sockets to the other parts.
 struct BrokerEnds {
     jobs: OwnedFd,
     names: OwnedFd,
@@ -357,7 +358,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     sys::settle_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
-    // Of this process, not of the one that forked it.
+    // The table must be of this process, not of the one that forked it.
     let table = match MountTable::open() {
         Ok(table) => table,
         Err(e) => {
@@ -449,7 +450,8 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         rules: _,
         nodes: _,
     } = opened;
-    // The lock, the listener, the device directories and the memory of disks are the broker's.
+    // The broker uses the lock, the listener, the device directories and the stored facts about
+    // disks.
     drop((sole, disks, taken, switched, listener));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
@@ -457,7 +459,8 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         Err(fault) => return not_confined(&fault),
     }
     drop(root);
-    // Nobody listens any more: the broker did not come up, and its status is the one that counts.
+    // The supervisor has closed its end because the broker did not start. The broker's exit status
+    // is the one that counts.
     if channel::send(&life, READY, &[]).is_err() {
         return 0;
     }
@@ -476,10 +479,10 @@ fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> 
     .into_iter()
     .all(ready);
     if !ready {
-        // Their own line has said why; their status is passed on.
+        // These parts have logged the reason; their status is passed on.
         return Ok(supervisor.abandon());
     }
-    // Compiled here, once, for every tool that is ever started.
+    // The filters are compiled once, for every tool that is ever started.
     let filters = Filters::compile().and_then(|filters| {
         let enforced = confinement::supervisor(settings.allow_missing_landlock)?;
         confinement::confirmed(&enforced);

@@ -1,5 +1,6 @@
-//! The first process of the helper: no capability, no privilege but the right to fork. It starts a runner for each
-//! job the broker asks for, hears the signals, reaps, and ends when any part of the tree has ended.
+//! The first process of the helper. It has no capability and no privilege but the right to fork. It
+//! starts a runner for each job that the broker asks for, receives the signals, reaps children, and
+//! ends when any part of the tree has ended.
 use crate::channel;
 use crate::sys::{self, Fork};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,56 +9,56 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Word by which the broker asks for a runner, and by which it is answered.
+/// Message by which the broker asks for a runner, and by which the supervisor answers.
 pub const RUNNER_WANTED: &[u8] = b"runner";
-/// Runners that live at once, whatever the broker asks for: a further one waits for the end of
-/// another. Each is a process, and the broker is not trusted to count them.
+/// Largest number of runners at one time, whatever the broker asks for; a further request waits
+/// until a runner ends. Each runner is a process, and the broker is not trusted to count them.
 pub const RUNNERS: usize = 8;
-/// Word that tells the broker to finish and end.
+/// Message that tells the broker to finish and end.
 pub const STOP: &[u8] = b"stop";
 
-/// The supervisor's ends of the sockets, and whom it watches.
+/// The supervisor's ends of the sockets, and the processes that it watches.
 #[derive(Debug)]
 pub struct Supervisor {
-    /// The broker asks for runners here.
+    /// The socket on which the broker asks for runners.
     pub jobs: OwnedFd,
-    /// Open as long as the broker lives.
+    /// Open at the other end as long as the broker lives.
     pub broker_life: OwnedFd,
-    /// Open as long as the directories process lives.
+    /// Open at the other end as long as the directories process lives.
     pub directories_life: OwnedFd,
-    /// Open as long as the opener lives.
+    /// Open at the other end as long as the opener lives.
     pub opener_life: OwnedFd,
-    /// SIGTERM, SIGINT and SIGCHLD.
+    /// The signalfd for SIGTERM, SIGINT and SIGCHLD.
     pub signals: OwnedFd,
-    /// Process id.
+    /// Process id of the broker.
     pub broker: i32,
-    /// Process id.
+    /// Process id of the directories process.
     pub directories: i32,
-    /// Process id.
+    /// Process id of the opener.
     pub opener: i32,
-    /// How long the broker may take to finish what runs.
+    /// How long the broker may take to finish running operations.
     pub grace: Duration,
     /// Runners that have not ended yet.
     pub runners: Vec<Pid>,
 }
 
-/// How the supervisor's loop came back.
+/// How the supervisor's loop returned.
 #[derive(Debug)]
 pub enum Turn {
     /// In the supervisor: the tree has ended, with this exit status.
     Ended(u8),
-    /// In a new runner: this is its end of the job's socket.
+    /// In a new runner: its end of the job's socket.
     Runner(OwnedFd),
 }
 
 impl Supervisor {
-    /// Serve until the tree ends. Returns in the runner, too.
+    /// Serves until the tree ends. Returns in each new runner, too.
     pub fn serve(mut self) -> io::Result<Turn> {
         let mut ending: Option<Instant> = None;
         let mut status: Option<u8> = None;
         loop {
             let wait_for = ending.map(|end| end.saturating_duration_since(Instant::now()));
-            // A request that is not taken now stays in the socket.
+            // A request that is not received now stays in the socket.
             let wanted = if self.runners.len() < RUNNERS {
                 PollFlags::IN
             } else {
@@ -81,7 +82,8 @@ impl Supervisor {
                 }
                 (
                     watched[0].revents().contains(PollFlags::IN),
-                    // A broker that lets go of the one socket and keeps the other asks for nothing any more.
+                    // A broker that closes this socket and keeps the other can ask for nothing any
+                    // more.
                     watched[0].revents().contains(PollFlags::HUP)
                         || watched[1..4].iter().any(|one| !one.revents().is_empty()),
                     !watched[4].revents().is_empty(),
@@ -96,7 +98,8 @@ impl Supervisor {
                         status = self.reap().or(status);
                     } else if ending.is_none() {
                         ending = Some(Instant::now() + self.grace);
-                        // When it cannot be told, it is gone, and that is noticed below.
+                        // When the message cannot be sent, the broker is gone, which is noticed
+                        // below.
                         let _ = channel::send(&self.broker_life, STOP, &[]);
                     }
                 }
@@ -109,7 +112,8 @@ impl Supervisor {
         }
     }
 
-    /// One runner, and its other end to the broker. Some in the new process.
+    /// Starts one runner and sends the broker the other end of its socket. Returns Some in the new
+    /// process.
     fn start_runner(&mut self) -> io::Result<Option<OwnedFd>> {
         let (request, _) = channel::receive(&self.jobs)?;
         if request != RUNNER_WANTED {
@@ -121,12 +125,12 @@ impl Supervisor {
                 sys::unblock_signals();
                 return Ok(Some(theirs));
             }
-            // A broker that cannot be answered is gone, which is noticed elsewhere.
+            // When the answer cannot be sent, the broker is gone, which is noticed elsewhere.
             Ok(Fork::Parent(pid)) => {
                 self.runners.extend(Pid::from_raw(pid));
                 let _ = channel::send(&self.jobs, RUNNER_WANTED, &[ours.as_fd()]);
             }
-            // An answer without a descriptor: no runner.
+            // An answer without a descriptor says that there is no runner.
             Err(_) => {
                 let _ = channel::send(&self.jobs, RUNNER_WANTED, &[]);
             }
@@ -134,13 +138,15 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// Collect every child that has ended; the status of the broker or of another part, if it was one.
+    /// Reaps every child that has ended; returns the exit status that counts, if one of them was
+    /// the broker or another part that failed.
     fn reap(&mut self) -> Option<u8> {
         let mut status = None;
         while let Ok(Some((pid, how))) = wait(WaitOptions::NOHANG) {
             self.runners.retain(|runner| *runner != pid);
             let pid = pid.as_raw_nonzero().get();
-            // The other parts end because the broker did, never the other way round with status 0.
+            // The directories process and the opener end with status 0 only after the broker, so a
+            // status of 0 says nothing.
             let part = pid == self.directories || pid == self.opener;
             if pid == self.broker || (part && code(how) != 0) {
                 status = status.or(Some(code(how)));
@@ -149,13 +155,13 @@ impl Supervisor {
         status
     }
 
-    /// A part did not come up: end the rest; the exit status.
+    /// Ends the tree when a part did not start; returns the exit status.
     pub fn abandon(mut self) -> u8 {
         let status = self.reap();
         self.end(status, false)
     }
 
-    /// Nothing of the tree is left behind: closing the sockets ends each part, and each part is waited for.
+    /// Ends the whole tree: closing the sockets ends each part, and each part is waited for.
     fn end(self, status: Option<u8>, asked: bool) -> u8 {
         let Self {
             jobs,
@@ -172,7 +178,7 @@ impl Supervisor {
         let mut status = status;
         let start = Instant::now();
         loop {
-            // A runner ends with its broker; one that does not is ended, and its tool with it.
+            // A runner ends with its broker. One that does not is killed, and its tool with it.
             if start.elapsed() > Duration::from_secs(1) {
                 runners.drain(..).for_each(kill);
             }
@@ -188,7 +194,8 @@ impl Supervisor {
                 Ok(None) if start.elapsed() < Duration::from_secs(5) => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                // No child is left, or one that does not go although everything it waits for is closed.
+                // No child is left, or one does not end although everything that it waits for is
+                // closed.
                 _ => break,
             }
         }
@@ -200,13 +207,13 @@ impl Supervisor {
     }
 }
 
-/// Exit status of a child as this process passes it on.
+/// Returns the exit status that this process passes on for a child.
 fn code(how: WaitStatus) -> u8 {
     how.exit_status()
         .map_or(1, |status| u8::try_from(status).unwrap_or(1))
 }
 
-/// End a runner or tool that does not end by itself.
+/// Kills a runner or tool that does not end by itself.
 pub fn kill(pid: Pid) {
     let _ = rustix::process::kill_process(pid, Signal::KILL);
 }

@@ -1,10 +1,10 @@
-//! Which disks this driver itself switched to read-only, for whoever has to switch them back: one
-//! that somebody else switched (`blockdev --setro`) stays as it is.
+//! The disks that this driver itself switched to read-only and therefore has to switch back. A disk
+//! that somebody else switched (`blockdev --setro`) stays read-only.
 //!
-//! A disk is known by the sequence number of its attachment (`diskseq`) and its number. The memory
-//! is a file beside the socket, as that of [`crate::taken`] is, with a line for each switch in
-//! either direction. A line is written before a disk becomes read-only and after it is writable
-//! again.
+//! A disk is identified by the sequence number of its attachment (`diskseq`) and its device number.
+//! The record is a file beside the socket, as that of [`crate::taken`] is, with a line for each
+//! switch in either direction. A line is written before a disk becomes read-only and after it is
+//! writable again.
 use crate::device::Device;
 use crate::journal;
 use crate::taken::{append, read, replace};
@@ -15,17 +15,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes after which the file is begun anew with what still counts.
+/// Size in bytes beyond which the file is started anew with the entries that still count.
 const LONG: usize = 1 << 20;
-/// Ends a line that was written whole.
+/// Ends a line that was written completely.
 const END: &str = ".";
 
-/// The memory.
+/// The record of switched disks.
 #[derive(Debug, Default)]
 pub struct Switched {
     file: Option<OwnedFd>,
     boot: String,
-    /// No helper of this boot has kept one before.
+    /// Whether no earlier helper of this boot has kept a record.
     first: bool,
     known: Mutex<Known>,
 }
@@ -37,15 +37,16 @@ struct Known {
 }
 
 impl Switched {
-    /// The file for a helper that listens at a socket.
+    /// Returns the path of the file for a helper that listens at a socket.
     pub fn beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".read-only");
         path.into()
     }
 
-    /// Read what an earlier helper of this boot left, as far as its disks are `still_there`
-    /// (sequence and number), and go on from there. Without a file the memory ends with the process.
+    /// Reads the record that an earlier helper of this boot left, drops the disks (sequence and
+    /// number) that are not `still_there`, and continues the record. When the file cannot be
+    /// written, the record ends with the process.
     pub fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
         let found = read(path);
         let mut disks = found
@@ -74,22 +75,22 @@ impl Switched {
         }
     }
 
-    /// Nothing is known of what a helper did before.
+    /// Returns whether no record of an earlier helper was found.
     pub fn is_first(&self) -> bool {
         self.first
     }
 
-    /// This driver switched the disk to read-only.
+    /// Returns whether this driver switched the disk to read-only.
     pub fn has(&self, device: &Device) -> bool {
         self.known().disks.contains(&device.attachment())
     }
 
-    /// The disk is about to become read-only.
+    /// Notes that the disk is about to become read-only.
     pub fn add(&self, device: &Device) -> Result<(), Errno> {
         self.insert(device.attachment())
     }
 
-    /// The same by sequence and number.
+    /// Does the same as [`Self::add`] by sequence and number.
     pub fn insert(&self, disk: (u64, u64)) -> Result<(), Errno> {
         let mut known = self.known();
         if known.disks.contains(&disk) {
@@ -112,7 +113,7 @@ impl Switched {
         Ok(())
     }
 
-    /// The disk is writable again.
+    /// Notes that the disk is writable again.
     pub fn remove(&self, device: &Device) -> Result<(), Errno> {
         self.forget(device.attachment())
     }
@@ -138,7 +139,8 @@ impl Switched {
     }
 }
 
-/// It begins with a line's end: what an earlier write left half does not run into it.
+/// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
+/// it.
 fn line(boot: &str, direction: char, (sequence, number): (u64, u64)) -> String {
     format!("\n{boot} {direction} {sequence} {number} {END}\n")
 }

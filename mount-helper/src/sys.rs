@@ -1,6 +1,7 @@
 //! The system calls that have no safe wrapper. The only file of this crate with `unsafe`.
 //!
-//! Every function takes and returns owned or borrowed descriptors and plain numbers; no pointer leaves this file.
+//! Every function takes and returns owned or borrowed descriptors and plain numbers; no pointer
+//! leaves this file.
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -23,27 +24,27 @@ fn checked_long(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// Which side of a fork this is.
+/// The side of a fork that this process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fork {
     /// The new process.
     Child,
-    /// The old process, with the new one's id.
+    /// The old process, with the process id of the new one.
     Parent(i32),
 }
 
-/// fork(2). Only for a process with one thread: the child goes on to run arbitrary Rust.
+/// Calls fork(2). Only for a process with one thread, because the child goes on to run arbitrary
+/// Rust.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: the callers are single-threaded (start-up, supervisor and runner never start a thread), so the child
-    // inherits no lock that another thread held.
+    // SAFETY: the callers are single-threaded (start-up, supervisor and runner never start a
+    // thread), so the child inherits no lock that another thread held.
     match checked(unsafe { libc::fork() })? {
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid)),
     }
 }
 
-/// Leave the network, IPC and UTS namespaces that the process was started in, for new ones
-/// (unshare(2)).
+/// Moves the process into new network, IPC and UTS namespaces (unshare(2)).
 pub fn leave_namespaces() -> io::Result<()> {
     // SAFETY: these flags touch neither memory nor descriptors of the process.
     checked(unsafe {
@@ -52,8 +53,8 @@ pub fn leave_namespaces() -> io::Result<()> {
     Ok(())
 }
 
-/// User id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A peer in another pid namespace
-/// has pid 0 there, so only the ids are an identity.
+/// Returns the user id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A
+/// peer in another pid namespace has pid 0 there, so only the ids are an identity.
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -61,7 +62,8 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
         gid: u32::MAX,
     };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `credentials` and `length` live across the call, and `length` states the room behind the pointer.
+    // SAFETY: `credentials` and `length` live across the call, and `length` states the size of the
+    // buffer behind the pointer.
     checked(unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -93,17 +95,19 @@ fn read_number(fd: BorrowedFd<'_>, command: u32) -> io::Result<u64> {
     Ok(value)
 }
 
-/// Size of a block device, in bytes (`BLKGETSIZE64`).
+/// Returns the size of a block device, in bytes (`BLKGETSIZE64`).
 pub fn block_bytes(device: impl AsFd) -> io::Result<u64> {
     read_number(device.as_fd(), BLKGETSIZE64)
 }
 
-/// Number that the kernel gives to each attach of a disk (`BLKGETDISKSEQ`); never used twice until a reboot.
+/// Returns the number that the kernel gives to each attachment of a disk (`BLKGETDISKSEQ`); the
+/// kernel uses no number twice until a reboot.
 pub fn disk_sequence(device: impl AsFd) -> io::Result<u64> {
     read_number(device.as_fd(), BLKGETDISKSEQ)
 }
 
-/// The kernel refuses writes to the device, through whatever descriptor (`BLKROGET`).
+/// Returns whether the kernel refuses writes to the device, through whatever descriptor
+/// (`BLKROGET`).
 pub fn is_read_only(device: impl AsFd) -> io::Result<bool> {
     let mut value: c_int = 0;
     // SAFETY: the command writes exactly one int behind the pointer.
@@ -111,7 +115,7 @@ pub fn is_read_only(device: impl AsFd) -> io::Result<bool> {
     Ok(value != 0)
 }
 
-/// Have the kernel refuse writes to the device, or take them again (`BLKROSET`).
+/// Makes the kernel refuse writes to the device, or accept them again (`BLKROSET`).
 pub fn set_read_only(device: impl AsFd, read_only: bool) -> io::Result<()> {
     let value = c_int::from(read_only);
     // SAFETY: the command reads exactly one int behind the pointer.
@@ -119,11 +123,13 @@ pub fn set_read_only(device: impl AsFd, read_only: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Geometry of a mounted XFS: (block size in bytes, data blocks, maximum percentage of inodes).
+/// Returns the geometry of a mounted XFS: (block size in bytes, data blocks, maximum percentage of
+/// inodes).
 pub fn xfs_geometry(root: impl AsFd) -> io::Result<(u32, u64, u32)> {
     // struct xfs_fsop_geom_v1: seven u32 (blocksize first), imaxpct, then u64 datablocks.
     let mut words = [0_u64; 14];
-    // SAFETY: the command writes the 112 bytes of struct xfs_fsop_geom_v1, which is the size of `words`.
+    // SAFETY: the command writes the 112 bytes of struct xfs_fsop_geom_v1, which is the size of
+    // `words`.
     checked(unsafe {
         libc::ioctl(
             root.as_fd().as_raw_fd(),
@@ -139,7 +145,7 @@ pub fn xfs_geometry(root: impl AsFd) -> io::Result<(u32, u64, u32)> {
     Ok((half(0), words[4], half(7)))
 }
 
-/// Grow the data section of a mounted XFS to `blocks` (`XFS_IOC_FSGROWFSDATA`).
+/// Grows the data section of a mounted XFS to `blocks` (`XFS_IOC_FSGROWFSDATA`).
 pub fn xfs_grow(root: impl AsFd, blocks: u64, inode_percent: u32) -> io::Result<()> {
     #[repr(C)]
     struct GrowData {
@@ -163,7 +169,7 @@ pub fn xfs_grow(root: impl AsFd, blocks: u64, inode_percent: u32) -> io::Result<
     Ok(())
 }
 
-/// Grow a mounted ext4 to `blocks` (`EXT4_IOC_RESIZE_FS`). The kernel asks for `CAP_SYS_RESOURCE`.
+/// Grows a mounted ext4 to `blocks` (`EXT4_IOC_RESIZE_FS`). The kernel requires `CAP_SYS_RESOURCE`.
 pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
     // SAFETY: the command reads one u64 behind the pointer.
     checked(unsafe {
@@ -177,7 +183,7 @@ pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
 }
 
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
-/// Bytes of EC2's statistics page.
+/// Size of EC2's statistics page, in bytes.
 pub const STATISTICS_PAGE: usize = 4096;
 
 /// struct nvme_admin_cmd (linux/nvme_ioctl.h).
@@ -199,11 +205,11 @@ struct NvmeAdminCommand {
 }
 
 impl NvmeAdminCommand {
-    /// Get Log Page: page 0xD0 of namespace 1, all of it.
+    /// Builds a Get Log Page command for the whole page 0xD0 of namespace 1.
     fn statistics(address: u64) -> Self {
         const GET_LOG_PAGE: u8 = 2;
         const PAGE: u32 = 0xd0;
-        // NUMD: the number of 32-bit words, counted from 0.
+        // NUMD: the number of 32-bit words minus 1.
         const WORDS: u32 = (STATISTICS_PAGE / 4 - 1) as u32;
         Self {
             opcode: GET_LOG_PAGE,
@@ -217,15 +223,15 @@ impl NvmeAdminCommand {
     }
 }
 
-/// EC2's statistics page of the NVMe controller behind a disk (log page 0xD0).
+/// Reads EC2's statistics page of the NVMe controller behind a disk (log page 0xD0).
 pub fn nvme_statistics_page(disk: impl AsFd) -> io::Result<Vec<u8>> {
     #[repr(C, align(4096))]
     struct Page([u8; STATISTICS_PAGE]);
     let mut page = Box::new(Page([0; STATISTICS_PAGE]));
     let address = page.0.as_mut_ptr().expose_provenance() as u64;
     let mut command = NvmeAdminCommand::statistics(address);
-    // SAFETY: the command is a whole struct nvme_admin_cmd; the kernel writes at most `data_length` bytes to `address`, which is
-    // the start of a page of that size that lives across the call.
+    // SAFETY: the command is a whole struct nvme_admin_cmd; the kernel writes at most `data_length`
+    // bytes to `address`, which is the start of a page of that size that lives across the call.
     let status = checked(unsafe {
         libc::ioctl(
             disk.as_fd().as_raw_fd(),
@@ -240,7 +246,7 @@ pub fn nvme_statistics_page(disk: impl AsFd) -> io::Result<Vec<u8>> {
     Ok(page.0.to_vec())
 }
 
-/// Set and clear attributes of one mount in one step (mount_setattr(2)).
+/// Sets and clears attributes of one mount in one step (mount_setattr(2)).
 pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set,
@@ -248,7 +254,8 @@ pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Resul
         propagation: 0,
         userns_fd: 0,
     };
-    // SAFETY: the path is an empty C string and the kernel reads size_of(mount_attr) bytes behind the pointer.
+    // SAFETY: the path is an empty C string and the kernel reads size_of(mount_attr) bytes behind
+    // the pointer.
     checked_long(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -262,8 +269,9 @@ pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Resul
     Ok(())
 }
 
-/// Keep the allocator small: one heap for all threads, and buffers given back when they are freed. By itself the C
-/// library keeps a heap for each thread and holds on to every large buffer it has seen.
+/// Keeps the allocator small: one heap for all threads, and large buffers are returned to the
+/// kernel when they are freed. By default the C library keeps a heap for each thread and keeps
+/// every large buffer that it has allocated.
 pub fn settle_allocator() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
@@ -271,12 +279,13 @@ pub fn settle_allocator() {
         (libc::M_MMAP_THRESHOLD, 64 << 10),
         (libc::M_TRIM_THRESHOLD, 64 << 10),
     ] {
-        // SAFETY: mallopt(3) only changes settings of the allocator; it is called before there is a second thread.
+        // SAFETY: mallopt(3) only changes settings of the allocator; it is called before there is a
+        // second thread.
         unsafe { libc::mallopt(parameter, value) };
     }
 }
 
-/// Ignore SIGINT, SIGTERM and SIGPIPE: the supervisor alone decides when the tree ends.
+/// Ignores SIGINT, SIGTERM, SIGHUP and SIGPIPE: the supervisor alone decides when the tree ends.
 pub fn ignore_stop_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
         // SAFETY: SIG_IGN installs no handler of ours.
@@ -284,7 +293,7 @@ pub fn ignore_stop_signals() {
     }
 }
 
-/// Call `act` on SIGUSR1. It may do nothing but store to an atomic: it runs in the middle of anything.
+/// Calls `act` on SIGUSR1. `act` runs in a signal handler and may only store to an atomic.
 #[cfg(feature = "fault-points")]
 pub fn on_user_signal(act: fn()) {
     static ACT: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
@@ -295,13 +304,15 @@ pub fn on_user_signal(act: fn()) {
     }
     let _ = ACT.set(act);
     let handler: extern "C" fn(c_int) = handle;
-    // SAFETY: the handler reads a cell that was set before, and calls a function that stores to an atomic.
+    // SAFETY: the handler reads a cell that was set before, and calls a function that only stores
+    // to an atomic.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
 }
 
-/// Block SIGTERM, SIGINT and SIGCHLD and return the descriptor that reports them (signalfd(2)).
+/// Blocks SIGTERM, SIGINT and SIGCHLD and returns the descriptor that reports them (signalfd(2)).
 pub fn signal_descriptor() -> io::Result<OwnedFd> {
-    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls touch nothing else of ours.
+    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls touch nothing else
+    // of ours.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -323,7 +334,7 @@ pub fn signal_descriptor() -> io::Result<OwnedFd> {
     }
 }
 
-/// Unblock every signal: a forked child must not inherit the supervisor's mask.
+/// Unblocks every signal: a forked child must not inherit the supervisor's mask.
 pub fn unblock_signals() {
     // SAFETY: `set` is initialised by sigemptyset before it is read.
     unsafe {
@@ -333,7 +344,7 @@ pub fn unblock_signals() {
     }
 }
 
-/// Restore the default action of the signals that a tool must be ended by.
+/// Restores the default action of the signals that must be able to end a tool.
 pub fn default_signals() {
     for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: SIG_DFL installs no handler of ours.
@@ -341,7 +352,8 @@ pub fn default_signals() {
     }
 }
 
-/// Read the number of the next signal from a [`signal_descriptor`]; None when there is none.
+/// Reads the number of the next signal from a [`signal_descriptor`]; returns None when there is
+/// none.
 pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
     let mut record = [0_u8; size_of::<libc::signalfd_siginfo>()];
     match rustix::io::read(descriptor.as_fd(), &mut record) {
@@ -356,11 +368,12 @@ pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
     }
 }
 
-/// Put `from` at descriptor number `to`, replacing what was there, inheritable by exec.
+/// Makes `from` available at descriptor number `to`, inherited by exec, and closes what had that
+/// number.
 pub fn place_descriptor(from: impl AsFd, to: RawFd) -> io::Result<()> {
     let from = from.as_fd().as_raw_fd();
-    // SAFETY: the callers are freshly forked children that own the descriptor numbers they place (0 to 3); an
-    // OwnedFd that had such a number is not used again before exec.
+    // SAFETY: the callers are freshly forked children that own the descriptor numbers they place (0
+    // to 3); an OwnedFd that had such a number is not used again before exec.
     unsafe {
         if from == to {
             checked(libc::fcntl(to, libc::F_SETFD, 0))?;
@@ -371,7 +384,7 @@ pub fn place_descriptor(from: impl AsFd, to: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A copy of `fd` with a number of at least `floor`, closed on exec.
+/// Returns a copy of `fd` with a number of at least `floor`, closed on exec.
 pub fn copy_above(fd: impl AsFd, floor: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl returns a new descriptor that nobody else has.
     unsafe {
@@ -384,7 +397,7 @@ pub fn copy_above(fd: impl AsFd, floor: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Mark every descriptor from `first` on as closed by exec.
+/// Marks every descriptor from `first` on as closed by exec.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: close_range with CLOEXEC closes nothing now, it changes a flag only.
     checked_long(unsafe {
@@ -398,7 +411,7 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Replace this process by a program. Returns only on failure.
+/// Replaces this process by a program. Returns only on failure.
 pub fn exec(program: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings
@@ -414,7 +427,8 @@ pub fn exec(program: &CString, arguments: &[CString], environment: &[CString]) -
     io::Error::last_os_error()
 }
 
-/// Have the kernel kill this process when its parent dies. Reset by a change of uid, so called last.
+/// Makes the kernel kill this process when its parent dies. A change of uid resets this, so it is
+/// called last.
 pub fn die_with_parent(parent: i32) -> io::Result<()> {
     // SAFETY: prctl with these arguments and getppid touch no memory of ours.
     unsafe {
@@ -426,8 +440,9 @@ pub fn die_with_parent(parent: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Install a filter that hands every open to a listener and lets everything else pass; returns the listener.
-/// A second, stricter filter may follow: the kernel takes the most restrictive answer of all filters (seccomp(2)).
+/// Installs a filter that sends every open to a listener and permits everything else; returns the
+/// listener. A second, stricter filter may follow: the kernel takes the most restrictive answer of
+/// all filters (seccomp(2)).
 pub fn listen_for_opens() -> io::Result<OwnedFd> {
     const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -454,7 +469,8 @@ pub fn listen_for_opens() -> io::Result<OwnedFd> {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: `description` and the instructions it points to live across the call; the kernel copies them.
+    // SAFETY: `description` and the instructions it points to live across the call; the kernel
+    // copies them.
     let fd = checked_long(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -467,18 +483,19 @@ pub fn listen_for_opens() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// One open that a tool asks for.
+/// An open that a tool has called.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenAsked {
-    /// Names the question; goes with the answer.
+    /// Identifies the notification; the answer repeats it.
     pub id: u64,
-    /// The asking process.
+    /// Process id of the tool.
     pub pid: i32,
-    /// Address of the path in the asking process.
+    /// Address of the path in the tool's memory.
     pub path_address: u64,
 }
 
-/// The next question from the listener; None when the asker has gone meanwhile.
+/// Receives the next notification from the listener; returns None when the calling process has
+/// ended meanwhile.
 pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
     // SAFETY: an all-zero seccomp_notif is valid, and the kernel asks for it to be zero.
     let mut question: libc::seccomp_notif = unsafe { std::mem::zeroed() };
@@ -512,8 +529,9 @@ pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
     }))
 }
 
-/// Have the kernel wake asker and answerer in step, on one processor: they take turns, and neither has work beside the
-/// other's. Linux 6.6 and later; without it a question takes longer and is answered the same.
+/// Makes the kernel wake the tool and the answering process on the same processor, because they
+/// take turns and never run at the same time. Linux 6.6 and later; without it an answer takes
+/// longer and is the same.
 pub fn wake_in_step(listener: impl AsFd) {
     /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`
     const SYNC_WAKE_UP: libc::c_ulong = 1;
@@ -527,7 +545,8 @@ pub fn wake_in_step(listener: impl AsFd) {
     };
 }
 
-/// Let the kernel carry the asked open out under the tool's own restrictions. A vanished asker is no error.
+/// Makes the kernel carry out the open under the tool's own restrictions. It is no error when the
+/// calling process has ended.
 pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
     let answer = libc::seccomp_notif_resp {
         id,
@@ -545,8 +564,8 @@ pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
     }))
 }
 
-/// Answer the asked open with a copy of `device`: under any number, closed by exec, or under number `at`, inherited by exec. A vanished
-/// asker is no error.
+/// Answers the open with a copy of `device`: under any number, closed on exec, or under number
+/// `at`, inherited by exec. It is no error when the calling process has ended.
 pub fn answer_open_with(
     listener: impl AsFd,
     id: u64,
@@ -579,7 +598,8 @@ fn forgive_vanished(result: io::Result<c_int>) -> io::Result<()> {
     }
 }
 
-/// Copy up to `into.len()` bytes from another process of the same uid (process_vm_readv(2)); returns how many came.
+/// Copies up to `into.len()` bytes from another process of the same uid (process_vm_readv(2));
+/// returns the number of bytes.
 pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -589,8 +609,8 @@ pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize>
         iov_base: address as *mut c_void,
         iov_len: into.len(),
     };
-    // SAFETY: `local` describes `into`, which is writable for its whole length; the remote address is only read by
-    // the kernel, which checks it.
+    // SAFETY: `local` describes `into`, which is writable for its whole length; the remote address
+    // is only read by the kernel, which checks it.
     let n = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     if n < 0 {
         Err(io::Error::last_os_error())

@@ -1,8 +1,9 @@
-//! The operations that run. An operation belongs to its volume, not to the connection that asked for it: it goes on
-//! when the asker has left, and whoever asks the same again joins it.
+//! The running operations. An operation belongs to its volume, not to the connection that requested
+//! it: it goes on when the connection has closed, and a repeated request joins it.
 //!
-//! Who asks is told the outcome later: answers are left here for the thread that talks. What may
-//! wait here is bounded, for each connection and in all; beyond that the answer is Busy.
+//! Outcomes are delivered later: they are stored here for the thread that serves the sockets. The
+//! number of waiting requests is bounded, for each connection and in total; beyond the bound the
+//! answer is Busy.
 mod lane;
 mod state;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use state::Work;
 
-/// Threads that work: as many as all classes together may have.
+/// Returns the number of worker threads: the sum over all classes.
 pub const fn workers() -> usize {
     let (mut sum, mut index) = (0, 0);
     while index < Class::ALL.len() {
@@ -28,40 +29,40 @@ pub const fn workers() -> usize {
     sum
 }
 
-/// One request of a connection, which makes one at a time.
+/// One request of a connection. A connection makes one request at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asker {
     /// The connection.
     pub connection: u64,
-    /// The caller's number of its request.
+    /// The peer's number for the request.
     pub id: u64,
 }
 
-/// What becomes of a request.
+/// The result of submitting a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// It is answered at once.
+    /// The request is answered at once.
     Answer(Outcome),
-    /// The answer will be among [`Table::answers`], unless the asker gives up.
+    /// The answer will be among [`Table::answers`], unless the connection gives up.
     Later,
-    /// The table takes nothing any more.
+    /// The table accepts no more requests.
     Closed,
 }
 
-/// The table, shared by the thread that talks and the threads that work.
+/// The table, which the thread that serves the sockets shares with the workers.
 #[derive(Debug)]
 pub struct Table {
     state: Mutex<State>,
     places: Arc<ToolPlaces>,
     bell: Bell,
-    /// Work is waiting: for one worker.
+    /// Notified when work is waiting; wakes one worker.
     offered: Condvar,
-    /// Something has ended: for who ends the process.
+    /// Notified when something has ended; wakes the thread that ends the process.
     ended: Condvar,
 }
 
 impl Table {
-    /// An empty one. The bell is rung when there are answers.
+    /// Creates an empty table. The bell is rung when there are answers.
     pub fn new(places: Arc<ToolPlaces>, bell: Bell) -> Self {
         Self {
             state: Mutex::default(),
@@ -72,7 +73,8 @@ impl Table {
         }
     }
 
-    /// Start the operation or join the same one that runs. Who does not wait is answered at once.
+    /// Starts the operation, or joins the same one that is running. A request that does not wait is
+    /// answered at once.
     pub fn submit(&self, operation: Operation, waits: bool, asker: Asker) -> Submitted {
         let mut state = self.lock();
         state.inspections += 1;
@@ -85,8 +87,8 @@ impl Table {
         submitted
     }
 
-    /// The connection waits no longer; what it is told. None when its answer is among
-    /// [`Table::answers`], or it waits for none.
+    /// Ends the wait of a connection and returns the answer for it. Returns None when the answer is
+    /// among [`Table::answers`], or when the connection does not wait.
     pub fn give_up(&self, connection: u64) -> Option<Outcome> {
         let mut state = self.lock();
         let waits = |behind: &Behind| behind.asker.connection == connection;
@@ -102,18 +104,18 @@ impl Table {
         })
     }
 
-    /// Outcomes for those who wait.
+    /// Takes the outcomes for the connections that wait.
     pub fn answers(&self) -> Vec<(Asker, Outcome)> {
         std::mem::take(&mut self.lock().answers)
     }
 
-    /// It rings when there are answers.
+    /// Returns the bell that rings when there are answers.
     pub fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Next piece of work; waits for one. None when the table is closed and there is none for this
-    /// worker.
+    /// Takes the next piece of work, and waits for one. Returns None when the table is closed and
+    /// has no work for this worker.
     pub fn take(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -133,7 +135,7 @@ impl Table {
         }
     }
 
-    /// The work is done, by the thread that took it.
+    /// Records the outcome of work. The thread that took the work must call this.
     pub fn finish(&self, work: &Work, outcome: &Outcome) {
         let mut state = self.lock();
         state.taken[Class::of(&work.operation).index()] -= 1;
@@ -148,7 +150,8 @@ impl Table {
         self.changed(state);
     }
 
-    /// The work wants a tool, and there is no place for one: it begins anew when there is.
+    /// Returns work that needs a tool while no place for a tool is free. The operation is started
+    /// again when there is one.
     pub fn park(&self, work: &Work) {
         let mut state = self.lock();
         state.taken[Class::of(&work.operation).index()] -= 1;
@@ -160,7 +163,7 @@ impl Table {
         if ending {
             state.give_away(&work.lane);
         } else if self.places.reserve() {
-            // One came free meanwhile.
+            // A place has become free meanwhile.
             run.place = true;
             state.ready[Class::Disk.index()].push_front(work.lane.clone());
         } else {
@@ -169,7 +172,7 @@ impl Table {
         self.changed(state);
     }
 
-    /// What runs: the operation and since when.
+    /// Returns the running operations and their start times.
     pub fn running(&self) -> Vec<(Arc<Operation>, Instant)> {
         let state = self.lock();
         let runs = state.runs.values();
@@ -177,24 +180,24 @@ impl Table {
             .collect()
     }
 
-    /// A caller has connected; it has left when the answer is dropped.
+    /// Counts a connected caller until the returned value is dropped.
     pub fn caller(&self) -> Caller<'_> {
         self.lock().callers += 1;
         Caller(self)
     }
 
-    /// Something was asked, be it what is answered without this table.
+    /// Notes that a request has arrived, also one that is answered without this table.
     pub fn asked(&self) {
         self.lock().asked = Some(Instant::now());
     }
 
-    /// Begin nothing any more that may take long, and serve what else is asked: until no caller is
-    /// connected, or none has asked for `quiet`, at most `patience`.
+    /// Starts no more operations that may take long, and serves other requests until no caller is
+    /// connected, no caller has sent a request for `quiet`, or `patience` is over.
     pub fn serve_last(&self, quiet: Duration, patience: Duration) {
         let begun = Instant::now();
         let mut state = self.lock();
         state.ending = true;
-        // Nothing was done for those that wait for a tool.
+        // Nothing was done yet for operations that wait for a tool.
         for lane in std::mem::take(&mut state.parked) {
             state.give_away(&lane);
         }
@@ -213,7 +216,8 @@ impl Table {
         }
     }
 
-    /// Take no more work and wait until what runs has ended, at most `patience`. True when all of it has.
+    /// Accepts no more work and waits, at most `patience`, until the running changes have ended.
+    /// Returns whether all of them have.
     pub fn drain(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.lock();
@@ -232,7 +236,7 @@ impl Table {
         true
     }
 
-    /// Tell whoever waits for what may have changed.
+    /// Notifies all threads that may wait for this change.
     fn changed(&self, state: MutexGuard<'_, State>) {
         if !state.answers.is_empty() {
             self.bell.ring();
@@ -246,7 +250,7 @@ impl Table {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wait for a change; the error says that the time is over.
+    /// Waits for a change; the error says that the time is over.
     fn wait<'s>(
         &self,
         state: MutexGuard<'s, State>,
@@ -264,7 +268,7 @@ impl Table {
     }
 }
 
-/// A connection whose caller may ask again.
+/// A connection whose caller may send further requests.
 #[derive(Debug)]
 pub struct Caller<'t>(&'t Table);
 

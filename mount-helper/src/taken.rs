@@ -1,10 +1,12 @@
 //! Which volume each disk without a serial was taken for.
 //!
-//! Such a disk does not say whose it is, and most requests name no device. What was found out when a request did is remembered by the
-//! sequence number of the disk (`diskseq`), which the kernel gives to each attachment once: an entry can become useless and never wrong.
+//! Such a disk does not show which volume it is, and most requests name no device. What a request
+//! with a device name has established is remembered by the sequence number of the disk (`diskseq`),
+//! which the kernel gives to each attachment once: an entry can become useless but never wrong.
 //!
-//! The memory is a file beside the socket, so that it outlives this process; entries of another boot do not count. It is opened before
-//! the process confines itself and only ever appended to. Where it is lost, nothing is taken for proved.
+//! The record is a file beside the socket, so that it outlives this process; entries of another
+//! boot do not count. The file is opened before the process confines itself, and afterwards only
+//! appended to. When the file is lost, nothing counts as proved.
 use crate::device::{DiskRoots, XenDisk};
 use crate::journal;
 use ebs_csi_wire::VolumeId;
@@ -17,12 +19,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of the file that are read; beyond that stand more attachments than a boot sees.
+/// Largest number of bytes that are read from the file. They hold more attachments than a boot has.
 const LONGEST: u64 = 4 << 20;
-/// Ends a line that was written whole.
+/// Ends a line that was written completely.
 const END: &str = ".";
 
-/// The memory.
+/// The record of disks without a serial.
 #[derive(Debug, Default)]
 pub struct Taken {
     file: Option<OwnedFd>,
@@ -30,25 +32,26 @@ pub struct Taken {
     entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
 }
 
-/// Why a disk is not noted down.
+/// Why a disk cannot be recorded.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotNoted {
-    /// It was taken for another volume.
+    /// The disk was taken for another volume.
     Another,
-    /// It could not be written down.
+    /// The record could not be written.
     Os(Errno),
 }
 
 impl Taken {
-    /// The file for a helper that listens at a socket.
+    /// Returns the path of the file for a helper that listens at a socket.
     pub fn beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".disks");
         path.into()
     }
 
-    /// Read what an earlier helper of this boot left, as far as its disks are `still_there`, and go on from there. A file that
-    /// somebody else could have written is as good as none.
+    /// Reads the record that an earlier helper of this boot left, drops the disks that are not
+    /// `still_there`, and continues the record. A file that somebody else could have written counts
+    /// as missing.
     pub fn open(
         path: &Path,
         boot: &str,
@@ -79,19 +82,19 @@ impl Taken {
         })
     }
 
-    /// What a disk was taken for.
+    /// Returns the volume that a disk was taken for.
     pub fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
         self.entries().get(disk).cloned()
     }
 
-    /// Disks that were taken for a volume, the latest first. Some may be gone.
+    /// Returns the disks that were taken for a volume, the latest first. Some may be gone.
     pub fn disks_of(&self, volume: &VolumeId) -> Vec<XenDisk> {
         let entries = self.entries();
         let of_it = entries.iter().rev().filter(|(_, of)| *of == volume);
         of_it.map(|(disk, _)| *disk).collect()
     }
 
-    /// Every disk and what it was taken for. Some may be gone.
+    /// Returns every disk and the volume that it was taken for. Some disks may be gone.
     pub fn all(&self) -> Vec<(XenDisk, VolumeId)> {
         let entries = self.entries();
         entries
@@ -100,7 +103,8 @@ impl Taken {
             .collect()
     }
 
-    /// A disk is taken for a volume; true when that is new. It is written down first.
+    /// Records that a disk is taken for a volume; returns whether that is new. The file is written
+    /// before the entry counts.
     pub fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, NotNoted> {
         let mut entries = self.entries();
         match entries.get(&disk) {
@@ -119,15 +123,15 @@ impl Taken {
     }
 }
 
-/// What the kernel calls this boot. The error names the file that it is about.
+/// Returns the kernel's identifier of this boot. The error contains the path of the file.
 pub fn boot() -> Result<String, (String, io::Error)> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = std::fs::read_to_string(path).map_err(|why| (path.to_owned(), why))?;
     Ok(boot.trim().to_owned())
 }
 
-/// Disks without a serial are taken by their name, and what they are taken for is remembered beside the socket. The error names the
-/// file that it is about.
+/// Makes `disks` accept disks without a serial by their name, and opens the record beside the
+/// socket. The error contains the path of the file.
 pub fn by_name(
     disks: DiskRoots,
     socket: &Path,
@@ -155,7 +159,7 @@ pub fn by_name(
     Ok((disks, taken))
 }
 
-/// Put a file with this text in the place of another one, for lines to be appended.
+/// Replaces the file at `path` by one with this text, and returns it opened for appending.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<OwnedFd, Errno> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -177,7 +181,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// What only this program can have written.
+/// Reads a file that only this program can have written.
 pub(crate) fn read(path: &Path) -> Result<String, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty())?;
@@ -197,7 +201,8 @@ pub(crate) fn read(path: &Path) -> Result<String, Errno> {
     Ok(text)
 }
 
-/// It begins with a line's end: what an earlier write left half does not run into it.
+/// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
+/// it.
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
     format!(
         "\n{boot} {} {} {volume} {END}\n",
@@ -262,7 +267,7 @@ mod tests {
             [(disk(1), volume(1)), (disk(2), volume(2))].to_vec()
         );
         drop(again);
-        // The one that was gone does not come back.
+        // The disk that was gone does not come back.
         let third = Taken::open(&path, "boot-1", |_| true).expect("open");
         assert_eq!(third.volume_of(&disk(5)), None);
         drop(third);
@@ -305,7 +310,7 @@ mod tests {
         fs::remove_file(&path).expect("remove");
         std::os::unix::fs::symlink(&linked, &path).expect("symlink");
         assert_eq!(read(&path), Err(Errno::LOOP));
-        // It is replaced.
+        // Such a file is replaced.
         let taken = Taken::open(&path, "boot", |_| true).expect("open");
         assert_eq!(taken.all(), []);
         assert_eq!(read(&path), Ok(String::new()));

@@ -1,5 +1,5 @@
-//! The thread that talks: all connections at once, so that one that is silent or waits costs none
-//! of the others.
+//! The thread that serves the sockets: all connections at once, so that a connection that is silent
+//! or waits does not delay the others.
 use crate::broker::Broker;
 use crate::journal;
 use crate::session::{Next, Session};
@@ -13,16 +13,16 @@ use rustix::net::{SocketFlags, accept_with};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Connections at a time. The node-agent bounds its own below this.
+/// Largest number of connections. The node-agent limits its own number below this.
 const MOST: usize = 256;
-/// New connections that are taken before the others are served again.
+/// Number of new connections that are accepted before the existing ones are served again.
 const AT_ONCE: usize = 16;
-/// After a connection could not be taken.
+/// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often the journal tells what it suppressed.
+/// How often the journal reports suppressed lines.
 const TELL: Duration = Duration::from_secs(5);
 
-/// Serve whoever connects; the error that ends it.
+/// Serves all connections; returns the error that ends this.
 pub fn serve(broker: &Broker, listener: &OwnedFd) -> Errno {
     let flags = fcntl_getfl(listener);
     if let Err(errno) = flags.and_then(|flags| fcntl_setfl(listener, flags | OFlags::NONBLOCK)) {
@@ -47,7 +47,7 @@ pub fn serve(broker: &Broker, listener: &OwnedFd) -> Errno {
 struct Talk<'b> {
     broker: &'b Broker,
     listener: &'b OwnedFd,
-    /// By their number, which none has twice.
+    /// Keyed by the connection's number; no number is used twice.
     sessions: BTreeMap<u64, Session<'b>>,
     next: u64,
     listens_at: Instant,
@@ -56,7 +56,7 @@ struct Talk<'b> {
 }
 
 impl Talk<'_> {
-    /// Wait until something happens, and serve all of it.
+    /// Waits until something happens, and handles all of it.
     fn turn(&mut self) -> Result<(), Errno> {
         let (told, called) = self.wait()?;
         self.broker.table.bell().silence();
@@ -88,7 +88,8 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// What the kernel tells of which session, and whether somebody connects.
+    /// Returns the events that the kernel reports for the sessions, and whether a new connection
+    /// waits.
     fn wait(&self) -> Result<(Vec<(u64, PollFlags)>, bool), Errno> {
         let now = Instant::now();
         let bell = self.broker.table.bell();
@@ -164,8 +165,8 @@ impl Talk<'_> {
             Ok(uid) => return journal::warn("peer-refused", &[("uid", &uid.to_string())]),
             Err(e) => return journal::warn("peer-unknown", &[("why", &e.to_string())]),
         }
-        // Who has been silent for the longest makes room; an agent connects anew when it has
-        // something to ask.
+        // The connection that has been silent for the longest is closed; an agent connects again
+        // when it has a request.
         if self.sessions.len() >= MOST
             && let Some(number) = self.silent_longest()
         {

@@ -1,10 +1,12 @@
-//! Runs one program of the policy's table on one disk, and stays in charge of it until it has ended.
+//! Runs one program of the policy's table on one disk, and controls it until it has ended.
 //!
-//! The program names the disk `/proc/self/fd/3`. Its opens are put to this process, which answers that one name with
-//! the very descriptor that was identified and claimed; the tool needs no right on any device node.
+//! The program names the disk `/proc/self/fd/3`. The kernel sends the program's opens to this
+//! process, which answers that one name with the same descriptor that was identified and claimed;
+//! the tool needs no right on any device node.
 //!
-//! The child confines itself before it has the disk, and its first open asks for it. When the broker has handed the disk over, the answer
-//! puts it at number 3, and the child becomes the program.
+//! The child confines itself before it has the disk, and its first open requests the disk. When the
+//! broker has sent the disk, the answer places the disk at number 3, and the child executes the
+//! program.
 use crate::channel;
 use crate::fault_point;
 use crate::job::{End, Report, TAIL};
@@ -20,27 +22,28 @@ use std::ffi::CString;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Name under which a tool finds the disk.
+/// Path by which a tool opens the disk.
 pub const DISK: &str = "/proc/self/fd/3";
 const DISK_NUMBER: i32 = 3;
-/// Exit status of a child that could not become the tool.
+/// Exit status of a child that could not execute the tool.
 const NOT_BECOME: i32 = 126;
 
-/// What is run.
+/// The program to run.
 #[derive(Debug)]
 pub struct Program {
     /// Absolute path.
     pub path: CString,
     /// All arguments, the program's name first.
     pub arguments: Vec<CString>,
-    /// Whole environment.
+    /// The whole environment.
     pub environment: Vec<CString>,
-    /// How long it may run.
+    /// How long the program may run.
     pub deadline: Duration,
 }
 
-/// Run `program` on the disk that comes from `broker`. `confine` makes the child what the policy says a tool is, in two steps: what needs
-/// opens, then what forbids calls. The run ends early when `broker` is closed at its other end.
+/// Runs `program` on the disk that comes from `broker`. The child confines itself as the policy
+/// says, in two steps: `restrict` does what needs to open files, then `filter` forbids system
+/// calls. The run ends early when the other end of `broker` is closed.
 pub fn run(
     program: &Program,
     broker: &OwnedFd,
@@ -89,7 +92,7 @@ struct Ends {
     listener_goes_to: OwnedFd,
 }
 
-/// Returns when it did not.
+/// Executes the program. Returns only when a step before or the exec itself failed.
 fn become_tool(
     program: &Program,
     ends: &Ends,
@@ -97,7 +100,8 @@ fn become_tool(
     restrict: impl FnOnce() -> io::Result<()>,
     filter: impl FnOnce() -> io::Result<()>,
 ) {
-    // Out of the way of the numbers that are placed: what is written here must not go to the disk.
+    // Above the numbers that are assigned below: what is written to this pipe must not go to the
+    // disk.
     let Ok(failure) = sys::copy_above(&ends.failure, 10) else {
         return;
     };
@@ -117,7 +121,7 @@ fn become_tool(
         channel::send(&socket, b"l", &[listener.as_fd()])?;
         drop(listener);
         filter()?;
-        // The answer waits until the broker has handed the disk over.
+        // The open is answered when the broker has sent the disk.
         let disk = rustix::fs::open(DISK, OFlags::RDWR, Mode::empty())?.into_raw_fd();
         if disk != DISK_NUMBER {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -132,13 +136,13 @@ fn become_tool(
     let _ = rustix::io::write(&failure, &errno.to_le_bytes());
 }
 
-/// The first open of a child, by which it asks for the disk.
+/// The first open of a child, by which it requests the disk.
 enum First {
-    /// It has not asked.
+    /// The child has not called it.
     Awaited,
-    /// It has, and waits.
+    /// The child has called it and waits.
     Asked(OpenAsked),
-    /// It has the disk.
+    /// The child has the disk.
     Answered,
 }
 
@@ -182,7 +186,7 @@ fn attend(
             }
         };
         let questions = listener.as_ref().unwrap_or(listener_comes_from);
-        // A child that asks for the disk asks nothing else until it has it.
+        // A child that has requested the disk makes no other call until it has the disk.
         let listening_now = listening && !matches!(first, First::Asked(_));
         let (ended, told, printed, asked) = {
             let mut fds = vec![
@@ -217,7 +221,7 @@ fn attend(
                 Some(claimed) if word == DISK_IS_HERE => disk = Some(claimed),
                 _ => gone = true,
             }
-            // Its time begins with the disk.
+            // The time limit of the tool begins when the disk arrives.
             end = Instant::now() + program.deadline;
         }
         // The broker is gone or has given up: the tool must not go on alone.
@@ -268,8 +272,9 @@ fn attend(
     Ok(Report { end, tail })
 }
 
-/// One open of the tool: the disk's name gets the disk, every other one goes on under the tool's own restrictions.
-/// Nothing is decided by what is read here: a tool that changes the name meanwhile gets what it may open anyway.
+/// Answers one open of the tool: the disk's name gets the disk, and every other open is carried out
+/// under the tool's own restrictions. The name that is read here decides nothing about security: a
+/// tool that changes the name meanwhile gets only what it may open anyway.
 fn answer(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
     let Some(asked) = sys::next_open(listener)? else {
         return Ok(());

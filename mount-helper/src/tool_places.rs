@@ -1,23 +1,25 @@
-//! Places for tools. Each tool may take memory by the size of its disk, so that only a few run at a
-//! time.
+//! Places for tools. A tool may use memory in proportion to the size of its disk, so only a few run
+//! at a time.
 //!
-//! An operation that wants a tool and finds no place ends there, without a worker, and begins anew
-//! when one is free. One that has a place keeps it until it ends: it never waits in between.
+//! An operation that needs a tool while no place is free stops there and gives up its worker, and
+//! is started again when a place is free. An operation that has a place keeps it until the
+//! operation ends, and never waits in between.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// Operations that have a tool run at once.
+/// Largest number of operations that have a tool at one time.
 pub const TOOLS: usize = 4;
 
-/// The places, shared by the table of operations, which hands them on, and by the way to the tools.
+/// The places. The table of operations shares them to pass them on, and [`crate::runners`] to take
+/// them.
 #[derive(Debug)]
 pub struct ToolPlaces(Mutex<Places>);
 
 #[derive(Debug)]
 struct Places {
     free: usize,
-    /// Threads whose operation has one: an operation runs on one thread from its beginning to its
-    /// end.
+    /// The threads whose operation has a place: an operation runs on one thread from its beginning
+    /// to its end.
     held_by: Vec<ThreadId>,
 }
 
@@ -31,7 +33,8 @@ impl Default for ToolPlaces {
 }
 
 impl ToolPlaces {
-    /// Take a place for the operation on this thread, until it ends; true when it has one.
+    /// Takes a place for the operation on this thread, until the operation ends; returns whether it
+    /// has one.
     pub fn take(&self) -> bool {
         let mut places = self.lock();
         let this = thread::current().id();
@@ -46,13 +49,13 @@ impl ToolPlaces {
         true
     }
 
-    /// The operation on this thread would be given a place now.
+    /// Returns whether [`Self::take`] would succeed on this thread now.
     pub fn at_hand(&self) -> bool {
         let places = self.lock();
         places.free > 0 || places.held_by.contains(&thread::current().id())
     }
 
-    /// Take a place for an operation that is on no thread yet; true when there was one.
+    /// Takes a place for an operation that is on no thread yet; returns whether there was one.
     pub fn reserve(&self) -> bool {
         let mut places = self.lock();
         let left = places.free.checked_sub(1);
@@ -60,13 +63,13 @@ impl ToolPlaces {
         left.is_some()
     }
 
-    /// The operation that begins on this thread has a reserved place.
+    /// Gives a reserved place to the operation that begins on this thread.
     pub fn adopt(&self) {
         self.lock().held_by.push(thread::current().id());
     }
 
-    /// The operation on this thread has ended; true when it had a place, which is reserved from
-    /// then on.
+    /// Notes that the operation on this thread has ended. Returns whether it had a place, which is
+    /// reserved from then on.
     pub fn leave(&self) -> bool {
         let mut places = self.lock();
         let this = thread::current().id();
@@ -75,7 +78,7 @@ impl ToolPlaces {
             .is_some()
     }
 
-    /// Nobody wants a reserved place.
+    /// Frees a reserved place that nobody needs.
     pub fn give_back(&self) {
         self.lock().free += 1;
     }
@@ -104,7 +107,7 @@ mod tests {
         });
         assert!(places.leave());
         assert!(!places.leave());
-        // It was kept for who comes next.
+        // The place was kept for the next operation.
         assert!(!places.take());
         places.adopt();
         assert!(places.take() && places.leave());

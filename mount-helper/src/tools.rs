@@ -1,4 +1,5 @@
-//! The tools of the policy's table: asked for by the broker, run by the runner, their ends given a meaning.
+//! The tools of the policy's table: the broker requests a tool, the runner runs it, and the broker
+//! interprets how it ended.
 use crate::comparison;
 use crate::confinement;
 use crate::job::{End, Job, Report};
@@ -21,20 +22,23 @@ use std::io;
 use std::num::{NonZeroI32, NonZeroU8};
 use std::time::Duration;
 
-/// The environment of every tool. Without a locale its words are the same everywhere. An arena of
-/// the C library's allocator takes 64 MiB of address space, and without a limit there are eight for
-/// each processor.
+/// The environment of every tool. Without a locale its messages are the same everywhere. An arena
+/// of the C library's allocator takes 64 MiB of address space, and without a limit there are eight
+/// for each processor.
 const ENVIRONMENT: [&str; 3] = ["LC_ALL=C", "TZ=UTC", "MALLOC_ARENA_MAX=4"];
-/// The time that mke2fs notes, in seconds since 1970; two formats that are told the same time write the same bytes.
+/// Variable with the creation time that mke2fs writes, in seconds since 1970; two formats with the
+/// same time write the same bytes.
 const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
-/// The time that e2fsck takes for now, and notes as that of its check.
+/// Variable with the time that e2fsck uses as the current time and writes as that of its check.
 const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 
-/// Identifier of the file system that a format of this volume makes: a UUID of version 8 (RFC 9562) that holds the
-/// volume's digits, so that an interrupted format can be recognised as this volume's own.
+/// Returns the identifier of the file system that a format of this volume makes: a UUID of version
+/// 8 (RFC 9562) that contains the volume's digits, so that an interrupted format can be recognised
+/// as this volume's own.
 pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     let digits = volume.as_str().strip_prefix("vol-").unwrap_or_default();
-    // 32 hexadecimal digits: twelve of our own, the version, three of the volume's, the variant, fifteen more.
+    // 32 hexadecimal digits: twelve that are constant, the version, three of the volume's, the
+    // variant, fifteen more of the volume's.
     let padded = format!("{digits:0>18}");
     let (first, rest) = padded.split_at(3);
     let text = format!("ebc51d000000{}{first}{}{rest}", '8', '8');
@@ -47,14 +51,15 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     bytes
 }
 
-/// The volume whose identifier a file system carries; None for one that no format of this driver wrote.
+/// Returns the volume whose identifier a file system has; None for an identifier that no format of
+/// this driver wrote.
 pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
     let text: String = identifier
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let digits = format!("{}{}", &text[13..16], &text[17..]);
-    // Of the older ids, eight digits; of the others, seventeen.
+    // Older volume ids have eight digits, the others seventeen.
     [digits.get(10..), digits.get(1..)]
         .into_iter()
         .flatten()
@@ -62,15 +67,17 @@ pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
         .find(|volume| self::identifier(volume) == identifier)
 }
 
-/// A runner for the format that a request asks for, which waits for the disk: it notes `time`, in seconds since 1970, as its beginning. None when it
-/// cannot be had now.
+/// Requests a runner for the format that a request asks for. The runner waits for the disk; the
+/// format writes `time`, in seconds since 1970, as its creation time. Returns None when no runner
+/// is available now.
 pub fn ask_for_format<'w>(world: &'w World, asked: &Stage, time: u64) -> Option<Waiting<'w>> {
     let mut job = format_job(asked, time);
     job.deadline = world.rules.deadline(job.tool.tool()?).as_secs();
     world.runners.ask_early(&job)
 }
 
-/// Make the file system that a request asks for on a claimed disk, by the runner that waits for it or else by one that is told `time`.
+/// Makes the file system that a request asks for on a claimed disk, by the runner that waits for
+/// the disk, or else by a new one with `time`.
 pub fn format(
     world: &World,
     permit: &Authorized<StageDisk>,
@@ -85,8 +92,8 @@ pub fn format(
     made(world, asked, claim, waiting, time)
 }
 
-/// Make the file system of a request once more, in memory that stands in for the disk: what a
-/// format that began at `time` writes. It may take as long as `limit`.
+/// Makes the file system of a request once more, in memory that stands in for the disk: what a
+/// format that began at `time` writes. The tool may run for at most `limit`.
 pub fn reference(
     world: &World,
     asked: &Stage,
@@ -127,20 +134,21 @@ fn made(
     }
 }
 
-/// How much of an ext file system a check looks at.
+/// How much of an ext file system a check examines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// What is not clean.
+    /// Only a file system that is not clean.
     Usual,
-    /// All of it, clean or not.
+    /// The whole file system, clean or not.
     Full,
-    /// All of it, and this is noted as its time, in seconds since 1970: an offline growth follows.
+    /// The whole file system, and this time, in seconds since 1970, is written as that of the
+    /// check: an offline growth follows.
     FullBeforeGrowth(u64),
 }
 
-/// Have ext3 or ext4 checked; true when something was repaired. `fs` is what was asked for. What an
-/// offline growth left half done is repaired whatever it is, and counts when a full check of the
-/// usual kind then finds nothing that needs a person.
+/// Checks ext3 or ext4; returns whether something was repaired. `fs` is the requested file system.
+/// What an interrupted offline growth left is repaired whatever it is; the repair counts when
+/// another full check then finds nothing that needs a person.
 pub fn check(
     world: &World,
     permit: &Authorized<StageDisk>,
@@ -181,7 +189,7 @@ pub fn check(
     }
 }
 
-/// Have a checker look that changes nothing; true when it finds nothing wrong.
+/// Runs a checker that changes nothing; returns whether it finds no error.
 pub fn sound(
     world: &World,
     _permit: &Authorized<StageDisk>,
@@ -194,8 +202,8 @@ pub fn sound(
     }
 }
 
-/// Grow ext3 or ext4 that is not mounted to the size of its disk. False when resize2fs does not: it
-/// knows no way to grow some.
+/// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
+/// does not grow it: it cannot grow some file systems.
 pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd) -> Done<bool> {
     match ask(world, plain(ToolId::Resize2fs), claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
@@ -211,7 +219,7 @@ pub fn grow_ext(world: &World, _permit: &Authorized<StageDisk>, claim: &OwnedFd)
 fn plain(tool: ToolId) -> Job {
     Job {
         tool,
-        // What a checker is called with does not depend on it.
+        // The arguments of a checker do not depend on the type.
         fs: if matches!(tool, ToolId::XfsRepair | ToolId::XfsRepairMany) {
             FsType::Xfs
         } else {
@@ -224,7 +232,7 @@ fn plain(tool: ToolId) -> Job {
     }
 }
 
-/// Have a job done, by the runner that waits with it or else by a new one.
+/// Runs a job, by the runner that waits with it or else by a new one.
 fn ask(
     world: &World,
     job: Job,
@@ -235,7 +243,7 @@ fn ask(
     ask_within(world, job, claim, waiting, step, Duration::MAX)
 }
 
-/// The same, in less time than the policy allows.
+/// Does the same as [`ask`], in at most `limit`, where the policy allows more.
 fn ask_within(
     world: &World,
     mut job: Job,
@@ -300,7 +308,8 @@ fn signalled(signal: i32) -> Option<ToolEnd> {
     NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
 }
 
-/// In the runner: run the tool of a job, confined, on the disk that comes from `broker`, and watch over it until it has ended.
+/// Runs the tool of a job in the runner, confined, on the disk that comes from `broker`, and
+/// watches it until it has ended.
 pub fn run(
     job: &Job,
     broker: &OwnedFd,

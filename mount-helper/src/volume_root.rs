@@ -1,13 +1,13 @@
-//! The root directory of a volume's file system. Its application may have closed it to everybody
-//! else, whatever its owner and mode say then: it is opened here and nowhere else.
+//! The root directory of a volume's file system. An application may have made it private with any
+//! owner and mode, so it is opened here and nowhere else.
 use crate::beneath;
 use crate::privilege;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Open the directory at `path` beneath `at`, for its ioctls and to write it back. `EACCES` when
-/// it is closed and the host does not grant `CAP_DAC_READ_SEARCH`.
+/// Opens the directory at `path` beneath `at`, for its ioctls and to write it back. Fails with
+/// `EACCES` when the directory is private and the host does not grant `CAP_DAC_READ_SEARCH`.
 pub fn open(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     let open = || beneath::open(&at, path, OFlags::RDONLY | OFlags::DIRECTORY);
     match open() {

@@ -1,5 +1,5 @@
-//! A worker: carries out one operation after the other, says so in the journal, and lists what is
-//! held.
+//! A worker: carries out one operation after the other, logs each one, and lists the volumes on the
+//! node.
 use crate::broker::Broker;
 use crate::journal;
 use crate::operation;
@@ -8,11 +8,11 @@ use crate::table::Work;
 use ebs_csi_wire::{Inventory, Operation, Outcome, Reply, RunningOperation, ToolEnd, frame};
 use std::io;
 
-/// Most volumes in one page of an inventory; a page must fit a frame with paths of any length that
-/// kubelet makes.
+/// Largest number of volumes in one page of an inventory; a page must fit a frame with paths of any
+/// length that kubelet makes.
 const PAGE: usize = 16;
 
-/// Work until the table is closed.
+/// Works until the table is closed.
 pub fn serve(broker: &Broker) {
     while let Some(work) = broker.table.take() {
         let outcome = match work.operation() {
@@ -56,7 +56,7 @@ fn inspect(broker: &Broker, first: u32) -> Option<Outcome> {
         operations,
         more,
     };
-    // Paths of unusual length: fewer of them make a page.
+    // With very long paths, fewer volumes fit a page.
     while !fits(&inventory) && inventory.volumes.pop().is_some() {
         inventory.more = true;
     }
@@ -71,8 +71,8 @@ fn fits(inventory: &Inventory) -> bool {
     reply.encode().len() <= frame::MAX_FRAME
 }
 
-/// One line for each operation. Nothing in it was chosen by the peer but the volume id, whose shape
-/// is checked.
+/// Logs one line for each operation. The peer chose nothing in the line but the volume id, whose
+/// form is checked.
 fn report(work: &Work, outcome: &Outcome) {
     let volume = work
         .operation()
@@ -129,7 +129,7 @@ fn report(work: &Work, outcome: &Outcome) {
             ]);
             journal::info("operation", &fields);
         }
-        // Asked for all the time, and nothing has changed.
+        // These requests come continuously and change nothing.
         Outcome::Usage(_) | Outcome::LogPage(_) | Outcome::Inventory(_) => {}
         _ => {
             fields.push(("outcome", "done"));

@@ -20,58 +20,60 @@ use rustix::fs::major;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The broker's held roots and its neighbours.
+/// The broker's held directories, its state and its connections to the other processes.
 #[derive(Debug)]
 pub struct World {
-    /// Beneath it stands everything that a request may name.
+    /// The kubelet root, beneath which every path of a request lies.
     pub root: Root,
-    /// Where disks are looked for.
+    /// The directories in which disks are looked for.
     pub disks: DiskRoots,
     /// The mount table of this process.
     pub table: MountTable,
-    /// Makes and removes targets.
+    /// The connection to the process that makes and removes targets.
     pub directories: Directories,
-    /// Runs tools.
+    /// The connection to the processes that run tools.
     pub runners: Runners,
-    /// The compiled rules, as settings narrowed them.
+    /// The compiled rules, as narrowed by the settings.
     pub rules: Ceiling,
     /// Which disks need not be examined again.
     pub examined: Examined,
-    /// Which disks this helper has had mounted.
+    /// Which disks this helper has mounted.
     pub mounted: Mounted,
-    /// What stands on disks, compared with formats of their volumes.
+    /// The comparisons between the content of disks and formats of their volumes.
     pub comparisons: Comparisons,
-    /// What is done about copies of mounts in other namespaces.
+    /// What to do about copies of mounts in other namespaces.
     pub copied_mounts: CopiedMounts,
-    /// What disks without a serial were taken for.
+    /// Which volumes disks without a serial were taken for.
     pub taken: Taken,
     /// Which disks this driver made read-only.
     pub switched: Switched,
-    /// Where operations are at work.
+    /// The places that running operations have reserved.
     pub lanes: Lanes,
-    /// No other helper serves this root.
+    /// The lock that keeps other helpers from serving this root.
     pub sole: Sole,
 }
 
 impl World {
-    /// A path of a request, relative to the root. That the policy allows it was checked before the operation began.
+    /// Returns a path of a request relative to the root. The caller has checked before the
+    /// operation began that the policy allows the path.
     pub fn relative<'p>(&self, path: &'p KubeletPath) -> Done<&'p str> {
         path.strip_root(self.root.path())
             .map(|relative| relative.as_str())
             .ok_or_else(|| Refusal::PathOutside.into())
     }
 
-    /// What stands at a relative path.
+    /// Returns what stands at a relative path.
     pub fn look(&self, relative: &str) -> Done<PathFacts> {
         self.root.look(relative, &self.table)
     }
 
-    /// Whose disk is mounted there. A path without a mount belongs to nobody else.
+    /// Returns whose disk is mounted at a place. A place without a mount counts as the volume's.
     pub fn owner(&self, place: &PathFacts, volume: &VolumeId) -> Done<Owner> {
         let PathFacts::Mounted(MountFacts { device, block, .. }) = place else {
             return Ok(Owner::ThisVolume);
         };
-        // What is on no disk (tmpfs, NFS, overlay), and btrfs, has a number of its own.
+        // A file system without a disk (tmpfs, NFS, overlay), and btrfs, has a device number of its
+        // own with major number 0.
         if major(*device) == 0 {
             return Ok(Owner::Another);
         }
@@ -87,8 +89,8 @@ impl World {
         })
     }
 
-    /// What is left of a disk that is gone looks like one of ours: made by a mount call of this
-    /// helper, or one like it, of a disk that could be a volume's.
+    /// Returns whether a mount of a disk that is gone looks like one of a volume: made by a mount
+    /// call of this helper, or one like it, on a disk that could be a volume's.
     fn was_a_volumes(&self, device: u64, block: bool) -> Done<bool> {
         let mounts = self.table.read().at(Step::ReadMountTable)?;
         Ok(mounts.iter().any(|mount| {
@@ -107,8 +109,10 @@ impl World {
         }))
     }
 
-    /// What is remembered of a disk without a serial. One that holds more than volumes is none, whoever asks. What is mounted under its
-    /// number without having claimed it is on a disk that left the node before it came.
+    /// Returns the owner of a disk without a serial, from what is remembered of it. A disk that is
+    /// also mounted outside the places of volumes belongs to no volume, whoever asks. A mount under
+    /// the disk's number that has not claimed the disk is of a disk that left the node before this
+    /// one came.
     fn taken_for(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Done<Owner> {
         let former = || {
             let now = self.disks.open_known(disk, None, Access::ReadOnly);
@@ -123,7 +127,8 @@ impl World {
         })
     }
 
-    /// The disk, or a part of it, is mounted where no volume is: the machine's own disk is.
+    /// Returns whether the disk, or a partition of it, is mounted where no volume is, as the
+    /// machine's own disk is.
     pub fn mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
         for number in self.disks.numbers_of(disk).at(Step::FindDevice)? {
             let mounts = self.root.mounts_of(number, &self.table)?;
@@ -134,7 +139,8 @@ impl World {
         Ok(false)
     }
 
-    /// A volume's disk, for a request that does not say where it is: by its serial, or as it was taken before.
+    /// Finds a volume's disk for a request that does not say where it is: by its serial, or by what
+    /// is remembered of disks without one.
     pub fn find_known(
         &self,
         volume: &VolumeId,
@@ -155,7 +161,8 @@ impl World {
         found
     }
 
-    /// The partition that is mounted or bound there; None for a whole disk.
+    /// Returns the number of the partition that is mounted or bound at a place; None for a whole
+    /// disk.
     pub fn partition_at(&self, place: &PathFacts) -> Option<NonZeroU32> {
         match place {
             PathFacts::Mounted(mount) => self.disks.partition_of(mount.device),
@@ -163,7 +170,8 @@ impl World {
         }
     }
 
-    /// A refusal because a disk is in use, with another place than `relative` where it is mounted.
+    /// Builds the refusal for a disk that is in use, with a place other than `relative` where the
+    /// disk is mounted.
     pub fn in_use(&self, reason: Refusal, device: u64, relative: &str) -> Refused {
         Refused {
             reason,
@@ -171,12 +179,12 @@ impl World {
         }
     }
 
-    /// The disk is still the one that was found.
+    /// Checks that the disk is still the one that was found.
     pub fn verify(&self, device: &Device) -> Done<()> {
         device.verify(&self.disks).at(Step::FindDevice)
     }
 
-    /// The place is one for staging, not for a pod's use.
+    /// Returns whether the place is one for staging, not for a pod's use.
     pub fn looks_staged(&self, relative: &str) -> bool {
         !relative.starts_with("pods/")
     }

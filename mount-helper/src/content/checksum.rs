@@ -1,6 +1,7 @@
 //! CRC-32C (polynomial 0x1EDC6F41, reflected), as ext4 and XFS use it.
 
-/// Continue `seed` over `bytes`, without any inversion. A superblock is a kilobyte: no table is worth its code.
+/// Continues the checksum `seed` over `bytes`, without any inversion. A superblock has about a
+/// kilobyte, too little for a look-up table to be worth its code.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     let mut crc = seed;
     for byte in bytes {

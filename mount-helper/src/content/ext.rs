@@ -3,7 +3,7 @@ use super::checksum::crc32c;
 use super::field::{id, le16, le32};
 use ebs_csi_policy::facts::{ExtFacts, ExtLevel};
 
-/// Where the superblock begins, in bytes from the start of the disk.
+/// Offset of the superblock, in bytes from the start of the disk.
 pub const AT: usize = 1024;
 const LENGTH: usize = 1024;
 
@@ -13,28 +13,30 @@ const STATE_ERROR: u16 = 2;
 const STATE_ORPHANS: u16 = 4;
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
 const ERRORS_CONTINUE: u16 = 1;
-/// `s_mount_opts`: a string that ends with its first NUL or its room.
+/// `s_mount_opts`: a string that ends at its first NUL or at the end of the field.
 const MOUNT_OPTIONS: std::ops::Range<usize> = 0x200..0x240;
 const COMPAT_JOURNAL: u32 = 0x4;
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
 const INCOMPAT_64BIT: u32 = 0x80;
-/// filetype, needs_recovery, journal_dev and meta_bg are what ext2 and ext3 know.
+/// The features filetype, needs_recovery, journal_dev and meta_bg, which ext2 and ext3 know.
 const INCOMPAT_OF_EXT3: u32 = 0x2 | 0x4 | 0x8 | 0x10;
-/// sparse_super, large_file and btree_dir.
+/// The features sparse_super, large_file and btree_dir, which ext2 and ext3 know.
 const RO_COMPAT_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
 const RO_COMPAT_METADATA_CHECKSUM: u32 = 0x400;
 const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
 
-/// Read a superblock. `head` begins at byte 0 of the disk; `now` is seconds since 1970.
-/// None when there is none; a journal device of another file system is none of ours either.
+/// Reads a superblock. `head` begins at byte 0 of the disk; `now` is in seconds since 1970. Returns
+/// None when there is no superblock, and for the journal device of another file system, which is
+/// not a file system itself.
 pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
     let sb = superblock(head)?;
     let incompatible = le32(sb, 0x60);
     if incompatible & INCOMPAT_JOURNAL_DEVICE != 0 {
         return None;
     }
-    // A shift that the kernel would refuse gives a size of 0, which nothing takes for a whole file system.
+    // The kernel refuses a larger shift. It gives a size of 0, which no caller accepts as a whole
+    // file system.
     let shift = le32(sb, 0x18);
     let block_bytes = if shift <= 6 { 1024_u64 << shift } else { 0 };
     let mut blocks = u64::from(le32(sb, 0x4));
@@ -65,12 +67,13 @@ fn superblock(head: &[u8]) -> Option<&[u8]> {
     (le16(sb, 0x38) == MAGIC).then_some(sb)
 }
 
-/// The journal of a file system that lies elsewhere stands at the start of `head`.
+/// Returns whether `head` begins with the external journal of a file system on another device.
 pub fn is_journal(head: &[u8]) -> bool {
     superblock(head).is_some_and(|sb| le32(sb, 0x60) & INCOMPAT_JOURNAL_DEVICE != 0)
 }
 
-/// Which of the family wrote the backup that `block` begins with; None when it is not the backup in the second group.
+/// Returns which ext version wrote the backup superblock at the start of `block`; None when `block`
+/// does not start with the backup of the second group.
 pub fn first_backup(block: &[u8]) -> Option<ExtLevel> {
     (le16(block, 0x38) == MAGIC && le16(block, 0x5a) == 1).then(|| level(block))
 }
@@ -88,11 +91,12 @@ fn level(sb: &[u8]) -> ExtLevel {
 fn default_words(sb: &[u8]) -> String {
     let room = sb.get(MOUNT_OPTIONS).unwrap_or_default();
     let length = room.iter().position(|byte| *byte == 0);
-    // What is no text is no option that anybody allows.
+    // A field that is not UTF-8 matches no option that is allowed.
     String::from_utf8_lossy(&room[..length.unwrap_or(room.len())]).into_owned()
 }
 
-/// As the kernel decides: by the last word that tells, or else by `s_errors`.
+/// Returns whether the file system continues after an error. As in the kernel, the last `errors=`
+/// option decides, or else `s_errors`.
 fn continues(sb: &[u8], default_words: &str) -> bool {
     let told = default_words
         .split(',')
@@ -108,7 +112,7 @@ fn last_check(sb: &[u8]) -> u64 {
     u64::from(le32(sb, 0x40)) | u64::from(sb.get(0x275).copied().unwrap_or(0)) << 32
 }
 
-/// What e2fsck(8) asks before it decides that nothing is to be done.
+/// Returns whether e2fsck(8) would find nothing to do, by the conditions that e2fsck itself tests.
 fn clean(sb: &[u8], now: u64) -> bool {
     let state = le16(sb, 0x3a);
     let read_only_compatible = le32(sb, 0x64);
@@ -116,10 +120,10 @@ fn clean(sb: &[u8], now: u64) -> bool {
     let most_mounts = le16(sb, 0x36);
     let interval = u64::from(le32(sb, 0x44));
     let last_check = last_check(sb);
-    // Negative or zero: no limit.
+    // Zero or negative: no limit.
     let mounts_due = most_mounts != 0 && most_mounts < 0x8000 && mounts >= most_mounts;
     let interval_due = interval != 0 && now >= last_check.saturating_add(interval);
-    // A check in the future means that a clock was wrong somewhere.
+    // A last check in the future means that some clock was wrong.
     let sane_clock = last_check <= now.saturating_add(24 * 3600);
     state & STATE_VALID != 0
         && state & (STATE_ERROR | STATE_ORPHANS) == 0

@@ -1,4 +1,5 @@
-//! Numbers at fixed places of a byte slice. A place outside the slice reads as zero: no length is trusted.
+//! Reads numbers at fixed offsets of a byte slice. A field outside the slice reads as zero, so that
+//! no length has to be trusted.
 
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -8,32 +9,32 @@ fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Little-endian, 16 bits.
+/// Reads a little-endian number of 16 bits.
 pub(super) fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(take(bytes, at))
 }
 
-/// Little-endian, 32 bits.
+/// Reads a little-endian number of 32 bits.
 pub(super) fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(take(bytes, at))
 }
 
-/// Big-endian, 16 bits.
+/// Reads a big-endian number of 16 bits.
 pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(take(bytes, at))
 }
 
-/// Big-endian, 32 bits.
+/// Reads a big-endian number of 32 bits.
 pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(take(bytes, at))
 }
 
-/// Big-endian, 64 bits.
+/// Reads a big-endian number of 64 bits.
 pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(take(bytes, at))
 }
 
-/// Sixteen bytes as they stand.
+/// Reads sixteen bytes unchanged.
 pub(super) fn id(bytes: &[u8], at: usize) -> [u8; 16] {
     take(bytes, at)
 }

@@ -1,9 +1,12 @@
-//! What an unfinished format of this very volume can have left on its disk: nothing, or what the same format writes.
+//! Decides whether a disk holds the remains of an unfinished format of the same volume: only zeros
+//! and bytes that the same format writes.
 //!
-//! The format is made once more, into memory, with the identifier that every format of the volume gets. mke2fs then writes
-//! the same bytes, but for the time, and the time is read from where the disk has one. Each byte of the disk, where
-//! either of the two has anything and where a blank disk must be zero, has to be zero or the reference's. One other
-//! byte, and somebody else was here.
+//! The format is made once more, into memory, with the identifier that every format of the volume
+//! gets. mke2fs then writes the same bytes except for the time, and the time is read from the disk
+//! where it has one. The comparison covers the areas that the format in memory has written and the
+//! areas where a blank disk must be zero. In these areas each byte of the disk must be zero or
+//! equal to the reference's byte; any other byte shows that somebody else has written to the disk.
+//! Excepted are the checksums of the reserved inodes, which mke2fs writes more than once.
 use super::checksum::crc32c;
 use super::field::{le16, le32};
 use super::{ALIGNMENT, Memory, Reader, ext};
@@ -12,31 +15,34 @@ use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Largest disk whose format is made again in memory, in bytes: its metadata takes about 60 MiB.
+/// Size of the largest disk whose format is made again in memory, in bytes: its metadata takes
+/// about 60 MiB.
 pub const LARGEST: u64 = 4 << 40;
 
-/// Times that are tried; a format has one.
+/// Largest number of times that are tried as the time of the format. One format uses one time.
 const TIMES: usize = 3;
 
-/// So many bytes must agree: fewer may be anybody's, and no write of a format has so few.
+/// Least number of bytes that must agree. Fewer could come from anybody, and no write of a format
+/// has so few.
 const LEAST: usize = 16;
 
 /// Bytes compared at a time.
 const PIECE: usize = 64 << 10;
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of it was written by this format.
+    /// This format wrote all of it.
     Explained,
-    /// At least one byte was not: a piece that has it. None where there is no such piece.
+    /// At least one byte comes from something else. The value is a piece of the disk with such a
+    /// byte; None where there is no such piece.
     Strange(Option<Witness>),
-    /// The format in memory has another geometry (a disk may have other sectors): nothing can be
-    /// compared.
+    /// The format in memory has another geometry (the disk may have other sectors), so nothing can
+    /// be compared.
     Incomparable,
 }
 
-/// A piece of a disk that no format of its volume explains, as it was found.
+/// A piece of a disk, as it was found, that no format of its volume explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Witness {
     at: u64,
@@ -53,7 +59,7 @@ impl Witness {
         }
     }
 
-    /// It is on `disk`, read directly, as it was.
+    /// Returns whether the piece is unchanged on `disk`, which is read directly.
     pub fn stands(&self, disk: impl AsFd) -> Result<bool, Errno> {
         let mut memory = Memory::of(PIECE);
         let piece = memory.aligned();
@@ -66,7 +72,7 @@ impl Witness {
     }
 }
 
-/// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
+/// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
 pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let loose = Loose::of(&memory)?;
     let areas = areas(&memory, size)?;
@@ -88,19 +94,21 @@ pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict
     })
 }
 
-/// Where anything may stand that is compared: where the format in `memory` has anything, and where a blank disk must be zero.
+/// Returns the areas that are compared: those that the format in `memory` has written, and those
+/// where a blank disk must be zero.
 pub(super) fn areas(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
     let mut areas = blank::ranges(size);
     areas.extend(written(memory, size)?);
     Ok(areas)
 }
 
-/// The times that the disk has where the format in `memory`, made at `time`, has that one. All in seconds since 1970.
+/// Returns the times that the disk has at the places where the format in `memory`, made at `time`,
+/// has `time`. All are in seconds since 1970.
 pub fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result<Vec<u64>, Errno> {
     let areas = written(&memory, size)?;
     let mut times = Vec::new();
     side_by_side(disk, memory, &areas, |_, found, expected| {
-        // Times are 32 bits and aligned, wherever ext has them.
+        // In all structures of ext, times have 32 bits and are aligned.
         for at in (0..found.len()).step_by(4) {
             let there = u64::from(le32(found, at));
             let is_time = u64::from(le32(expected, at)) == time & 0xffff_ffff;
@@ -114,7 +122,7 @@ pub fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result
     Ok(times)
 }
 
-/// Show both to `look`, piece by piece, each with its offset, until it has seen enough.
+/// Passes both contents to `look`, piece by piece with the offset, until `look` returns false.
 pub(super) fn side_by_side(
     disk: impl AsFd,
     memory: impl AsFd,
@@ -140,7 +148,7 @@ pub(super) fn side_by_side(
     Ok(())
 }
 
-/// Where the file in memory holds anything: beginning and length, aligned.
+/// Returns the areas that hold data in the file in memory: offset and length, with aligned offsets.
 fn written(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
     let mut areas = Vec::new();
     let mut at = 0;
@@ -167,7 +175,8 @@ pub(super) fn fill(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Er
     Ok(())
 }
 
-/// Bytes that mke2fs writes more than once: the checksums of the reserved inodes, which it fills one after the other.
+/// The bytes that mke2fs writes more than once with different values: the checksums of the reserved
+/// inodes, which it fills one after the other.
 #[derive(Debug, Clone, Copy)]
 struct Loose {
     table: u64,
@@ -175,18 +184,19 @@ struct Loose {
 }
 
 impl Loose {
-    /// Inodes before the first one that is free for use (`EXT2_GOOD_OLD_FIRST_INO`).
+    /// Number of inodes before the first one that is free for use (`EXT2_GOOD_OLD_FIRST_INO`).
     const RESERVED: u64 = 11;
     /// Low and high half of an inode's checksum: `l_i_checksum_lo`, `i_checksum_hi`.
     const CHECKSUMS: [std::ops::Range<u64>; 2] = [0x7c..0x7e, 0x82..0x84];
 
-    /// Read from the finished format, which this program has made itself.
+    /// Reads the inode table's position from the finished format, which this program has made
+    /// itself.
     fn of(memory: impl AsFd) -> Result<Self, Errno> {
         let mut head = vec![0; ext::AT + 1024];
         fill(&memory, 0, &mut head)?;
         let superblock = &head[ext::AT..];
         let block = 1024_u64 << le32(superblock, 0x18).min(6);
-        // Descriptors begin in the block after the superblock's.
+        // The group descriptors begin in the block after the superblock's.
         let descriptors = (u64::from(le32(superblock, 0x14)) + 1) * block;
         let mut descriptor = vec![0; 64];
         fill(&memory, descriptors, &mut descriptor)?;

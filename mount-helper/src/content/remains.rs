@@ -1,14 +1,16 @@
-//! What is left of a file system whose first superblock is gone: a backup of it, where the tools put the first one.
+//! Recognises a file system whose first superblock is gone, by a backup superblock at the place
+//! where the tools put the first backup.
 use super::{ALIGNMENT, Reader, ext, xfs};
 use ebs_csi_policy::blank;
 use ebs_csi_wire::Signature;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
-/// First ext backup for blocks of 1, 2 and 4 KiB: where it begins, in bytes, and how far into an aligned read.
+/// First ext backup for blocks of 1, 2 and 4 KiB: offset of an aligned read, in bytes, and offset
+/// of the backup within that read.
 const EXT_BACKUPS: [(u64, usize); 3] = [(8 << 20, 1024), (32 << 20, 0), (128 << 20, 0)];
 
-/// Look for a backup on a disk of `size` bytes that is neither blank nor recognised.
+/// Searches for a backup on a disk of `size` bytes that is neither blank nor recognised.
 pub(super) fn look(
     reader: &mut Reader<'_, impl AsFd>,
     size: u64,
@@ -22,7 +24,8 @@ pub(super) fn look(
             return Ok(Some(level.signature()));
         }
     }
-    // XFS puts a whole superblock at the start of each allocation group, which the areas of a blank disk cover.
+    // XFS puts a whole superblock at the start of each allocation group, and the areas of a blank
+    // disk include these places.
     for (start, length) in blank::ranges(size) {
         let mut done = 0;
         while done < length {

@@ -12,7 +12,7 @@ const fn s(kind: Kind, bytes: &'static [u8], at: &'static [usize]) -> Signature 
     Signature { kind, bytes, at }
 }
 
-/// Places count from the start of the disk, all within its first [`super::HEAD`] bytes.
+/// Offsets count from the start of the disk; all lie within its first [`super::HEAD`] bytes.
 const FOREIGN: &[Signature] = &[
     s(Kind::Luks, b"LUKS\xba\xbe", &[0]),
     s(
@@ -73,7 +73,7 @@ const FOREIGN: &[Signature] = &[
     s(Kind::Vdo, b"dmvdo001", &[0]),
 ];
 
-/// Places count from the end of the disk.
+/// Offsets count from the end of the disk.
 const FOREIGN_AT_END: &[Signature] = &[
     s(Kind::Ddf, b"\xde\x11\xde\x11", &[512]),
     s(Kind::Md, b"\xfc\x4e\x2b\xa9", &[8192, 12288, 65536]),
@@ -86,7 +86,7 @@ fn found(bytes: &[u8], at: usize, wanted: &[u8]) -> bool {
         == Some(wanted)
 }
 
-/// A foreign signature in the first bytes of a disk.
+/// Finds a foreign signature in the first bytes of a disk.
 pub fn foreign(head: &[u8]) -> Option<Kind> {
     let listed = FOREIGN
         .iter()
@@ -95,7 +95,7 @@ pub fn foreign(head: &[u8]) -> Option<Kind> {
     listed.or_else(|| zfs(head).then_some(Kind::Zfs))
 }
 
-/// A foreign signature in the last bytes of a disk.
+/// Finds a foreign signature in the last bytes of a disk.
 pub fn foreign_at_end(tail: &[u8]) -> Option<Kind> {
     FOREIGN_AT_END
         .iter()
@@ -109,18 +109,19 @@ pub fn foreign_at_end(tail: &[u8]) -> Option<Kind> {
         .map(|s| s.kind)
 }
 
-/// Any uberblock of the first label: 128 slots of 1 KiB from 128 KiB on, in either byte order.
+/// Returns whether any slot of the first label holds an uberblock: 128 slots of 1 KiB from 128 KiB
+/// on, in either byte order.
 fn zfs(head: &[u8]) -> bool {
     const MAGIC: u32 = 0x00ba_b10c;
     (0..128).any(|slot| {
         let at = (128 + slot) * 1024;
-        // The magic is a 64-bit number whose other half is zero.
+        // The magic is a 64-bit number whose upper half is zero.
         (le32(head, at) == MAGIC && le32(head, at + 4) == 0)
             || (be32(head, at) == 0 && be32(head, at + 4) == MAGIC)
     })
 }
 
-/// A partition table in the first bytes of a disk.
+/// Finds a partition table in the first bytes of a disk.
 pub fn partition_table(head: &[u8]) -> Option<Kind> {
     if found(head, 512, b"EFI PART") || found(head, 4096, b"EFI PART") {
         return Some(Kind::Gpt);
@@ -139,7 +140,7 @@ pub fn partition_table(head: &[u8]) -> Option<Kind> {
     mbr(head).then_some(Kind::Mbr)
 }
 
-/// The backup header of a GPT in the last bytes of a disk, with 512 or 4096 byte sectors.
+/// Finds the backup header of a GPT in the last bytes of a disk, for sectors of 512 or 4096 bytes.
 pub fn partition_table_at_end(tail: &[u8]) -> Option<Kind> {
     [512, 4096]
         .into_iter()
@@ -148,8 +149,9 @@ pub fn partition_table_at_end(tail: &[u8]) -> Option<Kind> {
         .then_some(Kind::Gpt)
 }
 
-/// A boot signature and at least one partition, each with a possible boot indicator. Boot sectors of FAT and NTFS
-/// end in the same two bytes and are told apart by their own signatures first.
+/// Returns whether `head` has a boot signature and at least one partition, and each entry has a
+/// valid boot indicator. Boot sectors of FAT and NTFS end in the same two bytes; the caller
+/// recognises these by their own signatures first.
 fn mbr(head: &[u8]) -> bool {
     if le16(head, 510) != 0xaa55 {
         return false;

@@ -5,7 +5,7 @@ use ebs_csi_policy::facts::XfsFacts;
 
 const CRC_AT: usize = 224;
 
-/// Read the superblock at the start of `head`. None when there is none.
+/// Reads the superblock at the start of `head`; returns None when there is none.
 pub fn read(head: &[u8]) -> Option<XfsFacts> {
     if head.get(..4)? != b"XFSB" {
         return None;

@@ -1,9 +1,12 @@
-//! What an unfinished `mkfs.xfs` of this very volume can have left on its disk, compared with the same format made in memory.
+//! Decides whether a disk holds the remains of an unfinished `mkfs.xfs` of the same volume, by
+//! comparison with the same format made in memory.
 //!
-//! mkfs.xfs writes a superblock that says "in progress" first and another one last, and no kernel mounts what says so. Between the two
-//! it writes the headers of each allocation group more than once. A sector that is neither zero nor as the finished format has it
-//! must therefore be the same structure, at the same place, with this volume's identifier and a checksum that holds: nobody
-//! but this format writes that beneath such a superblock. Where the superblock itself did not reach the disk nothing is excused but times.
+//! mkfs.xfs first writes a superblock that says "in progress" and at the end another one; no kernel
+//! mounts a file system with the first. In between, mkfs.xfs writes the headers of each allocation
+//! group more than once. A sector that is neither zero nor equal to the finished format's must
+//! therefore be the same structure, at the same place, with this volume's identifier and a valid
+//! checksum: beneath such a superblock only this format writes that. When the superblock itself did
+//! not reach the disk, only times may differ.
 use super::checksum::crc32c;
 use super::field::{be16, be32, be64, id, le32};
 use super::reference::{Verdict, Witness, areas, fill, side_by_side};
@@ -11,15 +14,16 @@ use super::xfs;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
-/// Largest disk whose format is made again in memory, in bytes: up to this size its log, which is filled with zeros, takes 128 MiB.
+/// Size of the largest disk whose format is made again in memory, in bytes: up to this size the
+/// log, which is filled with zeros, takes 128 MiB.
 pub const LARGEST: u64 = 256 << 30;
 
-/// So many bytes must agree: fewer may be anybody's.
+/// Least number of bytes that must agree. Fewer could come from anybody.
 const LEAST: usize = 16;
 const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 
-/// Compare `disk`, read directly, with the format in `memory`, a file of the same size.
+/// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
 pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let mut made = vec![0; BLOCK];
     fill(&memory, 0, &mut made)?;
@@ -56,7 +60,8 @@ pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict
     })
 }
 
-/// What the superblock of a format says of all else, and whether the one on the disk says "in progress".
+/// The geometry that a format's superblock states, and whether the superblock on the disk says "in
+/// progress".
 #[derive(Debug, Clone)]
 struct Layout {
     uuid: [u8; 16],
@@ -92,7 +97,8 @@ impl Layout {
             == (other.block, other.sector, other.inode, other.numbers)
     }
 
-    /// Both slices begin at a whole block of the disk.
+    /// Returns whether this format can have written all of `found`. Both slices begin at a block
+    /// boundary of the disk.
     fn explains(&self, at: u64, found: &[u8], expected: &[u8]) -> bool {
         let pairs = found.chunks(SECTOR).zip(expected.chunks(SECTOR));
         pairs.enumerate().all(|(index, (there, made))| {
@@ -106,9 +112,11 @@ impl Layout {
         })
     }
 
-    /// A root inode (directory, or one of the real-time section), made at another time.
+    /// Returns whether the sector at `within` belongs to a root inode (of the root directory or of
+    /// the real-time section) that was made at another time.
     fn is_same_inode(&self, found: &[u8], expected: &[u8], within: usize) -> bool {
-        /// Offsets of access, modification and change, of the checksum, and of creation (`xfs_dinode`).
+        /// Offsets of the times of access, modification and change, of the checksum, and of the
+        /// creation time (`xfs_dinode`).
         const OF_TIME: [std::ops::Range<usize>; 3] = [32..56, 100..104, 144..152];
         let size = self.inode.clamp(256, 2048);
         let start = within / size * size;
@@ -126,7 +134,8 @@ impl Layout {
         made.starts_with(b"IN") && (0..size).all(same) && holds(there, 100)
     }
 
-    /// A node of a tree of free space or inodes.
+    /// Returns whether the sector at `within` belongs to a node of the same B-tree of free space or
+    /// inodes.
     fn is_same_node(&self, at: u64, found: &[u8], expected: &[u8], within: usize) -> bool {
         let start = within / BLOCK * BLOCK;
         let (Some(there), Some(made)) = (
@@ -138,7 +147,7 @@ impl Layout {
         let kinds: [&[u8]; 6] = [b"AB3B", b"AB3C", b"IAB3", b"FIB3", b"RMB3", b"R3FC"];
         kinds.iter().any(|kind| made.starts_with(kind))
             && there[..4] == made[..4]
-            // Its place on the disk, in sectors, and its group.
+            // The node's place on the disk, in sectors, and its allocation group.
             && be64(there, 16) == (at + start as u64) / SECTOR as u64
             && be32(there, 48) == be32(made, 48)
             && id(there, 32) == self.uuid
@@ -146,7 +155,8 @@ impl Layout {
     }
 }
 
-/// The superblock or a header of an allocation group, as it was before it was written for the last time.
+/// Returns whether `there` is the superblock or a header of an allocation group from before its
+/// last write.
 fn is_same_header(there: &[u8], made: &[u8], uuid: [u8; 16]) -> bool {
     // Magic; offsets of the group's number, of the identifier and of the checksum.
     let kinds: [(&[u8], Option<usize>, usize, usize); 4] = [
@@ -164,7 +174,7 @@ fn is_same_header(there: &[u8], made: &[u8], uuid: [u8; 16]) -> bool {
     })
 }
 
-/// The checksum over a structure, which itself counts as zero, holds.
+/// Returns whether the structure's checksum, stored at `at` and counted as zero, is valid.
 fn holds(bytes: &[u8], at: usize) -> bool {
     let before = crc32c(!0, &bytes[..at]);
     let without = crc32c(before, &[0; 4]);

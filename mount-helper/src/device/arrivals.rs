@@ -1,26 +1,28 @@
-//! Word of new device nodes, so that a late disk is met when it comes.
+//! Notifications of new device nodes, so that a disk that appears late is found at once.
 //!
-//! The word wakes who waits, and says nothing: what is there is looked up anew each time.
+//! A notification only wakes the waiting thread. It carries no facts; each time, the thread looks
+//! for the disk anew.
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::time::Duration;
 
-/// Without a word the disk is looked for again after this time: it was another waiter's, or the kernel gives none.
+/// Longest wait before the disk is looked for again. A notification can be missing because another
+/// waiter consumed it or because the kernel gives none.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A watch on the directory of device nodes. All waiters share it.
+/// A watch on the directory of device nodes, which all waiters share.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     watch: Option<OwnedFd>,
 }
 
 impl Arrivals {
-    /// Watch a directory. A machine that has no watch left to give costs time and nothing else.
+    /// Watches a directory. When the machine has no watch left, waiting takes longer but works.
     pub(super) fn of(directory: &str) -> Self {
         let watch = || {
             let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            // A node is made first, and given to its group then.
+            // A node is created first and given to its group afterwards.
             let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
             inotify::add_watch(&watch, directory, events)?;
             Ok::<_, rustix::io::Errno>(watch)
@@ -30,14 +32,14 @@ impl Arrivals {
         }
     }
 
-    /// Forget the word of what came until now.
+    /// Discards the notifications that have arrived until now.
     pub(super) fn forget(&self) {
         let Some(watch) = &self.watch else { return };
         let mut words = [0; 4096];
         while rustix::io::read(watch, &mut words).is_ok_and(|length| length > 0) {}
     }
 
-    /// Wait for word, or until it is time to look without one; at most `patience`.
+    /// Waits for a notification, for [`AGAIN`] or for `patience`, whichever ends first.
     pub(super) fn wait(&self, patience: Duration) {
         let patience = patience.min(AGAIN);
         let Some(watch) = &self.watch else {
@@ -84,7 +86,7 @@ mod tests {
         assert!(word(&arrivals));
         arrivals.forget();
         assert!(!word(&arrivals));
-        // What goes is no arrival.
+        // Removing a node is no arrival.
         fs::remove_file(&node).expect("remove");
         arrivals.forget();
         arrivals.wait(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Where disks are looked for: the held `/sys` and `/dev`.
+//! The held directories `/sys` and `/dev`, in which disks are looked for.
 mod by_name;
 mod opening;
 
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const EBS_MODEL: &str = "Amazon Elastic Block Store";
 const SYSFS_LIMIT: usize = 4096;
 
-/// The held directories that disks are looked for in.
+/// The held directories in which disks are looked for.
 #[derive(Debug)]
 pub struct DiskRoots {
     sysfs: OwnedFd,
@@ -30,17 +30,17 @@ pub struct DiskRoots {
     arrivals: Arrivals,
     recognition: Recognition,
     takes_names: bool,
-    /// Opens disks, where this process may not.
+    /// Opens disks, where this process may not open them itself.
     opener: Option<Opener>,
 }
 
 impl DiskRoots {
-    /// Hold `/sys` and `/dev`.
+    /// Opens and holds `/sys` and `/dev`.
     pub fn open(recognition: Recognition) -> Result<Self, Errno> {
         Self::at("/sys", "/dev", recognition)
     }
 
-    /// Hold other directories in their place.
+    /// Opens and holds other directories instead of `/sys` and `/dev`.
     pub fn at(sysfs: &str, devices: &str, recognition: Recognition) -> Result<Self, Errno> {
         let hold = |path: &str| {
             rustix::fs::open(
@@ -59,15 +59,16 @@ impl DiskRoots {
         })
     }
 
-    /// Have disks opened by the process at the other ends of these sockets.
+    /// Sends requests to open disks to the process at the other ends of these sockets.
     #[must_use]
     pub fn opened_by(mut self, lanes: Vec<OwnedFd>) -> Self {
         self.opener = Some(Opener::new(lanes));
         self
     }
 
-    /// Log page 0xD0 of a disk's NVMe controller. A simulated disk has none: whoever made its node keeps the page beside it, under the
-    /// node's name and `.0xd0`. None for a disk without either.
+    /// Reads log page 0xD0 of a disk's NVMe controller. A simulated disk has no controller: the
+    /// program that made its node keeps the page in a file beside the node, under the node's name
+    /// and `.0xd0`. Returns None for a disk that has neither.
     pub fn statistics_page(&self, device: &Device) -> Result<Option<Vec<u8>>, Errno> {
         match device.proof {
             Proof::Name => Ok(None),
@@ -90,7 +91,8 @@ impl DiskRoots {
         }
     }
 
-    /// Device number and serial of every disk of the recognised kind that has a node in `/dev`.
+    /// Returns the device number and serial of every disk of the recognised kind that has a node in
+    /// `/dev`.
     pub fn numbered(&self) -> Result<Vec<(u64, String)>, Errno> {
         let mut disks = Vec::new();
         for name in self.names()? {
@@ -103,8 +105,8 @@ impl DiskRoots {
         Ok(disks)
     }
 
-    /// Serial of the disk behind a device number, or of the disk that this is a partition of; None when that disk is gone or not of
-    /// the recognised kind.
+    /// Returns the serial of the disk behind a device number, which may be that of a partition;
+    /// None when the disk is gone or not of the recognised kind.
     pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
         let directory = Self::by_number(device);
         Ok(match self.partition_of(device) {
@@ -113,13 +115,14 @@ impl DiskRoots {
         })
     }
 
-    /// Number of the partition that a device number stands for; None for a whole disk, and for one that is gone.
+    /// Returns the partition number of the device with this number; None for a whole disk, and for
+    /// a device that is gone.
     pub fn partition_of(&self, device: u64) -> Option<NonZeroU32> {
         let file = format!("{}/partition", Self::by_number(device));
         self.read_sysfs(&file).ok()?.parse().ok()
     }
 
-    /// True when the kernel still knows a disk of this number.
+    /// Returns whether the kernel still knows a disk of this number.
     pub fn exists(&self, device: u64) -> bool {
         self.open_sysfs(&Self::by_number(device), OFlags::PATH)
             .is_ok()
@@ -129,10 +132,10 @@ impl DiskRoots {
         format!("dev/block/{}:{}", major(device), minor(device))
     }
 
-    /// Errors that the kernel has met in the ext file system on the disk of this kernel name since it was last checked; 0 where
-    /// nothing counts them.
+    /// Returns the number of errors that the kernel has found in the ext file system on the disk of
+    /// this kernel name since the last check; 0 where nothing counts them.
     pub fn ext_errors(&self, name: &str) -> u64 {
-        // The mount table names what its mount call was given.
+        // `name` comes from the mount table, which repeats what the mount call was given.
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return 0;
         }
@@ -142,7 +145,7 @@ impl DiskRoots {
             .unwrap_or(0)
     }
 
-    /// Wait until the disk with this serial is there, at most `patience`, and hold it.
+    /// Waits until the disk with this serial is there, at most `patience`, and holds it.
     pub fn find(
         &self,
         serial: &str,
@@ -152,8 +155,9 @@ impl DiskRoots {
         self.find_part(serial, None, access, patience)
     }
 
-    /// Wait for the disk that a request names: by its serial, or, where it has none, by the name that EC2 was told. A disk that is to
-    /// be refused for that is told apart from none: waiting for it is in vain.
+    /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
+    /// that EC2 was told. A disk that is refused because it has no serial is distinguished from an
+    /// absent one, because waiting for it is in vain.
     pub fn find_asked(
         &self,
         asked: &Disk,
@@ -169,7 +173,7 @@ impl DiskRoots {
         })
     }
 
-    /// The same for a partition of the disk, or for the whole of it.
+    /// Does the same as [`Self::find`] for a partition of the disk, or for the whole disk.
     pub fn find_part(
         &self,
         serial: &str,
@@ -186,7 +190,7 @@ impl DiskRoots {
         look: impl Fn() -> Result<Device, DeviceError>,
     ) -> Result<Device, DeviceError> {
         let end = Instant::now() + patience;
-        // The first look sees what came until now.
+        // The first look sees every disk that has arrived until now.
         if !patience.is_zero() {
             self.arrivals.forget();
         }
@@ -194,7 +198,7 @@ impl DiskRoots {
             let found = look();
             let left = end.saturating_duration_since(Instant::now());
             match found {
-                // A node that is new belongs to root alone until udev gives it to its group.
+                // A new node belongs to root alone until udev gives it to its group.
                 Err(DeviceError::Absent | DeviceError::Closed(_)) if !left.is_zero() => {
                     self.arrivals.wait(left);
                 }
@@ -214,8 +218,8 @@ impl DiskRoots {
             if self.serial(&name).as_deref() != Some(serial) {
                 continue;
             }
-            // The kernel may list a disk before its node exists, and another node's disks live in the same kernel
-            // when nodes are simulated: only a disk with a node here counts.
+            // The kernel may list a disk before its node exists, and simulated nodes share one
+            // kernel and its list of disks: only a disk with a device node here counts.
             let Ok(number) = self.device_number(&name) else {
                 continue;
             };
@@ -233,8 +237,8 @@ impl DiskRoots {
         self.open_disk(&disk, number, partition, access, proof)
     }
 
-    /// Kernel's names of the disks of the recognised kind that have a node here. A disk without one cannot be worked on,
-    /// and a machine may know a hundred others.
+    /// Returns the kernel names of the disks of the recognised kind that have a node here. A disk
+    /// without a node cannot be worked on, and a machine may know a hundred such disks.
     fn names(&self) -> Result<Vec<String>, Errno> {
         let directory = beneath::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
@@ -274,7 +278,7 @@ impl DiskRoots {
         self.number_beneath(&format!("block/{name}"))
     }
 
-    /// Size of a disk, in bytes; sysfs counts sectors of 512.
+    /// Returns the size of a disk, in bytes; sysfs counts sectors of 512 bytes.
     fn size_beneath(&self, directory: &str) -> Result<u64, Errno> {
         let sectors: u64 = self
             .read_sysfs(&format!("{directory}/size"))?
@@ -283,7 +287,7 @@ impl DiskRoots {
         Ok(sectors.saturating_mul(512))
     }
 
-    /// Where a partition begins, in sectors of 512 bytes; None for a whole disk.
+    /// Returns the start of a partition, in sectors of 512 bytes; None for a whole disk.
     pub(super) fn start_beneath(&self, directory: &str) -> Option<u64> {
         self.read_sysfs(&format!("{directory}/start"))
             .ok()?
@@ -323,8 +327,9 @@ impl DiskRoots {
             .map_err(|_| Errno::ILSEQ)
     }
 
-    /// Links are followed here: sysfs is the kernel's own, and `/sys/block` consists of links that lead upwards. A fence
-    /// (RESOLVE_BENEATH) would have each of them fail while anything is mounted anywhere (openat2(2), EAGAIN).
+    /// Opens a file of sysfs, and follows links: sysfs is the kernel's own, and `/sys/block`
+    /// consists of links that lead upwards. With RESOLVE_BENEATH each of these links would fail
+    /// while anything is being mounted anywhere (openat2(2), EAGAIN).
     fn open_sysfs(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         openat2(
             &self.sysfs,

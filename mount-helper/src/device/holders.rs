@@ -1,5 +1,6 @@
-//! Who holds a disk, as far as the kernel tells without naming him: the exclusive claim, which
-//! every mount, swap area and device above makes in whatever namespace, and sysfs.
+//! Whether a disk is held, as far as the kernel shows it without naming the holder: by the
+//! exclusive claim, which every mount, swap area and layered device makes in whatever namespace,
+//! and by sysfs.
 use super::{Access, Asked, Device, DeviceError, DiskRoots};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
@@ -7,16 +8,17 @@ use std::num::NonZeroU32;
 /// A disk, or a partition of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Kernel's name.
+    /// The kernel's name.
     pub name: String,
-    /// Kernel's device number.
+    /// The kernel's device number.
     pub number: u64,
-    /// Its own number among the partitions; None for the whole disk.
+    /// The partition number; None for the whole disk.
     pub partition: Option<NonZeroU32>,
 }
 
 impl Device {
-    /// The whole disk, and then its partitions, whichever of them this is.
+    /// Returns the whole disk and then its partitions, whether this device is the disk or one of
+    /// the partitions.
     pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<Part>, Errno> {
         let directory = format!("block/{}", self.disk);
         let mut parts = vec![Part {
@@ -25,7 +27,7 @@ impl Device {
             partition: None,
         }];
         let names = roots.listed(&directory)?;
-        // The rest of what sysfs says of the disk has other names.
+        // Partitions are the entries whose names begin with the disk's name.
         for name in names
             .into_iter()
             .filter(|name| name.starts_with(&self.disk))
@@ -44,8 +46,9 @@ impl Device {
         Ok(parts)
     }
 
-    /// Somebody has claimed a part of the disk. So is a disk while one of its partitions is, and a
-    /// partition while its disk is. One without a node cannot be asked, and counts as claimed.
+    /// Returns whether somebody has claimed the part. A disk counts as claimed while one of its
+    /// partitions is claimed, and a partition while its disk is. A part without a node cannot be
+    /// opened, and counts as claimed.
     pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
         let asked = Asked {
             partition: part.partition,
@@ -62,7 +65,7 @@ impl Device {
 }
 
 impl DiskRoots {
-    /// A block device (a volume of LVM, an array) that is made of this one.
+    /// Returns a block device (a logical volume of LVM, an array) that is built on this one.
     pub fn holder_of(&self, number: u64) -> Result<Option<String>, Errno> {
         match self.listed(&format!("{}/holders", Self::by_number(number))) {
             Ok(names) => Ok(names.into_iter().next()),
@@ -71,8 +74,9 @@ impl DiskRoots {
         }
     }
 
-    /// A loop device that lies over one of these, which claims nothing. Kubelet lays one over what
-    /// it shows to a pod, by the name that the pod's place has, which is another.
+    /// Returns a loop device whose backing file is one of these devices; a loop device claims
+    /// nothing. A loop device that kubelet puts over a published volume is not returned: its
+    /// backing file has another name, the path of the pod's volume.
     pub fn loop_over(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
         for name in self.listed("block")? {
             if !name.starts_with("loop") {
@@ -80,7 +84,7 @@ impl DiskRoots {
             }
             let file = match self.attribute(&name, "loop/backing_file") {
                 Ok(file) => file,
-                // It is not in use, or is let go right now.
+                // The loop device is not in use, or is being detached right now.
                 Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => continue,
                 Err(errno) => return Err(errno),
             };
@@ -92,7 +96,8 @@ impl DiskRoots {
         Ok(None)
     }
 
-    /// Sequence of the disk behind a device number, or of the one that this is a partition of.
+    /// Returns the sequence number (`diskseq`) of the disk behind a device number, which may be
+    /// that of a partition.
     pub fn sequence_of(&self, device: u64) -> Option<u64> {
         let directory = Self::by_number(device);
         let up = if self.partition_of(device).is_some() {

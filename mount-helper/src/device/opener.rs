@@ -1,6 +1,6 @@
-//! The process that opens disks. It holds `/sys` and `/dev` and the groups that the disks' nodes
-//! belong to, and cannot mount. The broker says which disk it means and by what it knows it; this
-//! process looks for itself that it is that one, before and after it opens it, and hands it over.
+//! The process that opens disks. It holds `/sys` and `/dev` and has the groups of the disks' nodes,
+//! and cannot mount. The broker names a disk and the proof by which it knows the disk. The opener
+//! checks this proof itself, before and after the open, and passes the descriptor to the broker.
 mod message;
 
 pub(super) use message::Asked;
@@ -12,16 +12,16 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Disks that are opened at once. An open may wait for a disk that does not answer.
+/// Number of disks that can be opened at once. An open may wait for a disk that does not respond.
 const LANES: usize = 4;
 
-/// Word after a claim that this process has no longer.
+/// Message that says that this process has closed its copy of a claim.
 const HANDED_OVER: &[u8] = b"handed-over";
 
-/// The ends of the sockets: the broker's, and this process's.
+/// The ends of the sockets: the broker's, and the opener's.
 pub type Ends = (Vec<OwnedFd>, Vec<OwnedFd>);
 
-/// One socket for each disk that may be opened at once.
+/// Makes one socket pair for each disk that can be opened at once.
 pub fn lanes() -> io::Result<Ends> {
     Ok((0..LANES)
         .map(|_| channel::pair())
@@ -30,7 +30,7 @@ pub fn lanes() -> io::Result<Ends> {
         .unzip())
 }
 
-/// Start a thread for each lane; they end when the other ends are closed.
+/// Starts a thread for each lane; a thread ends when the other end of its lane is closed.
 pub fn start(
     lanes: Vec<OwnedFd>,
     disks: DiskRoots,
@@ -47,13 +47,13 @@ pub fn start(
         .collect()
 }
 
-/// Answer until the other end is closed.
+/// Answers requests until the other end is closed.
 fn serve(lane: &OwnedFd, disks: &DiskRoots) {
     while let Ok((request, descriptors)) = channel::receive(lane) {
         if request.is_empty() {
             return;
         }
-        // Nothing that it brings along is wanted.
+        // Descriptors that come with a request are not used.
         drop(descriptors);
         let opened = message::asked(&request)
             .ok_or(DeviceError::Os(Errno::INVAL))
@@ -62,7 +62,8 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
             Ok((device, exclusive)) => {
                 let sent = channel::send(lane, &message::found(&device), &[device.as_fd()]);
                 drop(device);
-                // The claim is the broker's alone from here on: it ends with the broker's end of it.
+                // From here on only the broker holds the claim, and the claim ends when the broker
+                // closes it.
                 match sent {
                     Ok(()) if exclusive => channel::send(lane, HANDED_OVER, &[]),
                     other => other,
@@ -76,8 +77,8 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
     }
 }
 
-/// A disk of the recognised kind, and for writing only one that nobody else has claimed: what is
-/// mounted has.
+/// Opens a disk of the recognised kind. For writing, it opens only with a claim, so that a disk
+/// that is claimed by somebody else, such as a mounted one, cannot be written to.
 fn open(disks: &DiskRoots, asked: &Asked) -> Result<Device, DeviceError> {
     if asked.access == Access::ReadWrite && !asked.exclusive {
         return Err(DeviceError::Os(Errno::PERM));
@@ -85,7 +86,7 @@ fn open(disks: &DiskRoots, asked: &Asked) -> Result<Device, DeviceError> {
     disks.open_here(asked)
 }
 
-/// The broker's ends.
+/// The broker's ends of the lanes.
 #[derive(Debug)]
 pub(super) struct Opener {
     free: Mutex<Vec<OwnedFd>>,
@@ -100,7 +101,7 @@ impl Opener {
         }
     }
 
-    /// Have a disk opened.
+    /// Sends a request to open a disk and returns the disk.
     pub(super) fn ask(&self, asked: &Asked) -> Result<Device, DeviceError> {
         let lane = self.take();
         let answer = Self::ask_on(&lane, asked);
@@ -113,7 +114,8 @@ impl Opener {
         let (answer, mut descriptors) = channel::receive(lane).map_err(super::errno)?;
         let device = message::answer(&answer, descriptors.pop(), asked)?;
         if asked.exclusive {
-            // Until then a mount could meet the opener's copy of a claim that has ended here.
+            // Without this wait, the broker could end its claim and mount the disk while the opener
+            // still holds a copy of the claim.
             let (word, _) = channel::receive(lane).map_err(super::errno)?;
             if word != HANDED_OVER {
                 return Err(Errno::PIPE.into());

@@ -1,5 +1,5 @@
-//! A disk without a serial, found by its name: what is known of it must not speak against its being the volume's, and it is
-//! remembered from then on.
+//! A disk without a serial, which is found by its name: nothing known about the disk may contradict
+//! that it is the volume's, and from then on the disk is remembered as the volume's.
 use super::raw;
 use crate::content;
 use crate::device::{Device, XenDisk};
@@ -12,10 +12,10 @@ use ebs_csi_policy::by_name::{self, Before, Mark, NameFacts, Use};
 use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
 use std::time::Duration;
 
-/// Times that a busy disk is tried again, 20 ms apart.
+/// Number of retries while a disk is busy, 20 ms apart.
 const PASSERS_BY: usize = 10;
 
-/// Nothing speaks against it. A disk that says itself whose it is needs no more.
+/// Checks that nothing contradicts the disk's name. A disk with a serial needs no further proof.
 pub(super) fn check(world: &World, asked: &Disk, device: &Device) -> Done<()> {
     let Some(disk) = device.by_name() else {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn check(world: &World, asked: &Disk, device: &Device) -> Done<()> {
             Before::Another
         }
     };
-    // What is remembered decides alone.
+    // An earlier decision that is remembered settles the question alone.
     let facts = if before == Before::Nothing {
         NameFacts {
             before,
@@ -50,7 +50,8 @@ pub(super) fn check(world: &World, asked: &Disk, device: &Device) -> Done<()> {
     })
 }
 
-/// From now on the disk is known as the volume's. Before anything is written to it or shown of it.
+/// Remembers the disk as the volume's. Must be called before anything is written to the disk or it
+/// is published.
 pub(super) fn remember(world: &World, asked: &Disk, device: &Device) -> Done<()> {
     let Some(disk) = device.by_name() else {
         return Ok(());
@@ -79,8 +80,9 @@ pub(super) fn remember(world: &World, asked: &Disk, device: &Device) -> Done<()>
     }
 }
 
-/// What was mounted is this disk and not one that left the node before it: with Xen the next disk at a name has the number of the
-/// last one, and only a mount of this one has claimed it.
+/// Checks that the mounted disk is this one and not one that left the node before it. With Xen the
+/// next disk at a name gets the device number of the last one, and only a mount of this disk has
+/// claimed it.
 pub(super) fn verify_mounted(world: &World, device: &Device) -> Done<()> {
     world.verify(device)?;
     if device.by_name().is_some() && device.is_free(&world.disks).at(Step::FindDevice)? {
@@ -124,7 +126,7 @@ fn used(world: &World, device: &Device, disk: XenDisk) -> Done<Use> {
         if free || mounted {
             break;
         }
-        // A program that looks at disks holds it for that moment.
+        // A program that only reads disks holds the disk for a moment.
         std::thread::sleep(Duration::from_millis(20));
         free = device.is_free(&world.disks).at(Step::FindDevice)?;
     }
@@ -132,7 +134,7 @@ fn used(world: &World, device: &Device, disk: XenDisk) -> Done<Use> {
         (true, true) => Use::Former,
         (true, false) => Use::Kubelet,
         (false, true) => Use::Nobody,
-        // A pod that was given the raw disk may claim it.
+        // A pod to which the disk was published raw may have claimed it.
         (false, false) if !raw::publications(world, device)?.is_empty() => Use::Kubelet,
         (false, false) => Use::Elsewhere,
     })

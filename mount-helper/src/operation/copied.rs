@@ -1,11 +1,11 @@
-//! A file system that is alive in another mount namespace after its mounts here are gone. A
+//! A file system that stays alive in another mount namespace after its mounts here are gone. A
 //! container that mounts `/` of the node without mount propagation has a copy of every mount that
-//! stood when it started; the copies go with the directory that they stand on, but a file that is
-//! open there, or a working directory, keeps the file system.
+//! existed when the container started. The copies disappear with the directory on which they stand,
+//! but an open file or a working directory on a copy keeps the file system alive.
 //!
-//! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins it,
-//! and through that it is made read-only for everybody: then nothing is left to be written, and
-//! nothing can be written later.
+//! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins this
+//! superblock, and through the new mount the file system is made read-only for all mounts: nothing
+//! is left to be written, and nothing can be written later.
 use super::prepare;
 use crate::content;
 use crate::device::Device;
@@ -18,18 +18,18 @@ use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, Withdraw};
 use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Stage, Step, VolumeId};
 use rustix::io::Errno;
 
-/// What is done about a file system that another mount namespace keeps.
+/// What to do about a file system that another mount namespace keeps alive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CopiedMounts {
-    /// The volume is released once the file system is read-only for everybody.
+    /// Release the volume once the file system is read-only for all mounts.
     #[default]
     Release,
-    /// The volume is held until nobody keeps the file system.
+    /// Hold the volume until nothing keeps the file system alive.
     Refuse,
 }
 
 impl CopiedMounts {
-    /// Its name on the command line.
+    /// Returns the value's name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -37,7 +37,7 @@ impl CopiedMounts {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Release, Self::Refuse]
             .into_iter()
@@ -45,15 +45,15 @@ impl CopiedMounts {
     }
 }
 
-/// Make the file system read-only for whoever has it mounted. A refusal when somebody writes to it,
-/// when the settings want one, and when the disk is not held by a file system.
+/// Makes the file system read-only for all its mounts. Refuses when somebody writes to it, when the
+/// settings ask for a refusal, and when no file system holds the disk.
 pub(super) fn release(
     world: &World,
     permit: &Authorized<Withdraw>,
     volume: &VolumeId,
     device: &Device,
 ) -> Done<()> {
-    // Somebody else's mount is no copy, and it stays as it is.
+    // A mount that somebody else made is no copy, and stays unchanged.
     let ours = world.mounted.accounts_for(device, volume);
     if !ours.at(Step::ReadDevice)? {
         return Err(Refusal::StillHeld.into());
@@ -66,7 +66,7 @@ pub(super) fn release(
     }
     match joined.make_read_only() {
         Ok(()) => {}
-        // Files are open for writing there.
+        // Files on the copy are open for writing.
         Err(Errno::BUSY) => return Err(held()),
         Err(errno) => return Err(errno).at(Step::Sync),
     }
@@ -84,10 +84,10 @@ pub(super) fn release(
     Ok(())
 }
 
-/// The live file system of the disk, whichever it is. A type that is not the one mounted finds the
-/// disk busy.
+/// Joins the live file system of the disk, of whichever type. For a type other than the mounted one
+/// the kernel reports the disk as busy.
 fn alive(permit: &Authorized<Withdraw>, device: &Device) -> Option<Joined> {
-    // Read-only first: that never starts to write to a disk whose other mount has just gone.
+    // Read-only first: such a mount writes nothing to a disk whose other mount has just gone.
     [true, false].into_iter().find_map(|read_only| {
         FsType::ALL
             .iter()
@@ -99,15 +99,16 @@ fn held() -> Stop {
     Refused::because(Refusal::StillHeld, Seen::Copied).into()
 }
 
-/// The disk was found held, and what holds it may be a copy of an earlier mount.
+/// Returns whether the stop says that the disk is held, and the holder may be a copy of an earlier
+/// mount.
 pub(super) fn may_be(world: &World, stop: &Stop) -> bool {
     let held = Refused::from(Refusal::StillHeld);
     world.copied_mounts == CopiedMounts::Release
         && matches!(stop, Stop::Refused(refused) if *refused == held)
 }
 
-/// A mount for a stage beside the copy. Nobody can claim the disk, so that no tool can run: what
-/// stands there must be fit to be mounted as it is, as it is after [`release`].
+/// Makes a mount for a stage while a copy exists. Nobody can claim the disk, so no tool can run:
+/// the file system must be fit to be mounted unchanged, as it is after [`release`].
 pub(super) fn beside(
     world: &World,
     asked: &Stage,
@@ -153,7 +154,7 @@ pub(super) fn beside(
     Ok((permit, joined))
 }
 
-/// The mount of what was joined.
+/// Returns the joined mount with these attributes set.
 pub(super) fn mount(joined: Joined, attributes: u64) -> Done<Detached> {
     let mount = joined.into_mount();
     mount.change(attributes, 0)?;

@@ -1,4 +1,4 @@
-//! A file system that was made elsewhere is looked at in full before anybody sees it mounted.
+//! Full examination of a file system that was made elsewhere, before anybody can see it mounted.
 use super::prepare;
 use crate::device::Device;
 use crate::mounts::{self, Parameter};
@@ -12,11 +12,12 @@ use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Stage, Step};
 use rustix::fd::OwnedFd;
 use rustix::mount::MountAttrFlags;
 
-/// Passes of a checker after which a file system that still needs repairs is left to a person.
+/// Number of check passes. A file system that still needs repairs after them is left to a person.
 const PASSES: usize = 3;
 
-/// Have it looked at, and repaired where that needs no person and the request may write: ext by
-/// `full` checks. Answers the claim, which may be another one, and whether something was repaired.
+/// Has the file system examined, and repaired where that needs no person and the request may write.
+/// For ext, the check is `full`. Returns the claim, which may be a new one, and whether something
+/// was repaired.
 pub(super) fn all_of_it(
     world: &World,
     asked: &Stage,
@@ -34,10 +35,12 @@ pub(super) fn all_of_it(
             Ok((claim, false))
         }
         FsType::Ext3 | FsType::Ext4 => {
-            // What a repair leaves may need another one: it counts when a whole pass finds nothing.
+            // A repair may make another one necessary, so only a pass that finds nothing ends the
+            // check.
             let mut repaired = false;
-            // A full check that replays a journal itself corrects the counters in the superblock,
-            // which a running kernel keeps in memory alone, and tells that as a repair.
+            // A full check that replays a journal itself also corrects the counters in the
+            // superblock, which a running kernel keeps only in memory, and reports this as a
+            // repair.
             if prepare::to_replay(content) {
                 repaired = tools::check(world, permit, asked.fs, &claim, Check::Usual)?;
             }
@@ -71,10 +74,11 @@ fn xfs(
         return Ok(claim);
     }
     if asked.read_only {
-        // A log that was not replayed looks like damage, and replaying it writes.
+        // A log that was not replayed looks like damage, and replaying it would write.
         return Err(Refusal::UntrustedImage.into());
     }
-    // Only the kernel replays a log: it mounts the file system where nobody can see it, and lets go of it again.
+    // Only the kernel replays a log: mount the file system detached, where nobody can see it, and
+    // drop the mount again.
     drop(claim);
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -91,7 +95,8 @@ fn xfs(
     }
 }
 
-/// The checker reads past the kernel's memory of the disk, which may be older than what a mount wrote.
+/// Runs the checker with direct reads, because the page cache of the disk may be older than what a
+/// mount wrote.
 fn sound_xfs(
     world: &World,
     device: &Device,

@@ -1,4 +1,4 @@
-//! Expand: grow the mounted file system of a volume to the size that its disk has now.
+//! Expand: grows the mounted file system of a volume to the current size of its disk.
 use super::grow;
 use crate::device::Access;
 use crate::fault_point;
@@ -7,7 +7,7 @@ use crate::world::World;
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Expand, Expanded, Refused, Seen, Step};
 
-/// Carry the request out.
+/// Carries out the request.
 pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
     let relative = world.relative(&asked.path)?;
     let place = world.look(relative)?;
@@ -16,7 +16,7 @@ pub(super) fn expand(world: &World, asked: &Expand) -> Done<Expanded> {
     let device = world
         .find_known(&asked.volume, world.partition_at(&place), Access::ReadOnly)
         .at(Step::FindDevice)?;
-    // A partition keeps its size; what is asked for is the volume's.
+    // A partition keeps its size; the request is about the size of the volume.
     judge::expand(asked, device.whole_bytes())
         .map_err(|reason| Refused::because(reason, Seen::DiskBytes(device.whole_bytes())))?;
     let filesystem_bytes = match shown {

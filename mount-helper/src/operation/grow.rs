@@ -13,11 +13,12 @@ use rustix::fd::OwnedFd;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-/// XFS makes no allocation group smaller than this many blocks; a smaller rest stays unused.
+/// Smallest allocation group of XFS, in blocks; a smaller rest of the disk stays unused.
 const SMALLEST_XFS_REST: u64 = 64;
 
-/// Grow an XFS that is mounted and not attached yet; true when it had to. Where the host does not
-/// let the root be opened that the application closed to others, it is mounted as large as it is.
+/// Grows an XFS that is mounted and not attached yet; returns whether it had to grow. When the
+/// application made the root directory private and the host does not permit to open it, the file
+/// system keeps its size.
 pub(super) fn fresh_xfs(mount: &Detached, device: &Device) -> Done<bool> {
     match mount.root() {
         Err(Errno::ACCESS) => {
@@ -28,7 +29,8 @@ pub(super) fn fresh_xfs(mount: &Detached, device: &Device) -> Done<bool> {
     }
 }
 
-/// Grow an ext that is mounted and not attached yet; false when the kernel will not.
+/// Grows an ext file system that is mounted and not attached yet; returns false when the kernel
+/// cannot.
 pub(super) fn fresh_ext(mount: &Detached, device: &Device) -> bool {
     let grow = || -> Done<bool> {
         let root = mount.root().at(Step::Grow)?;
@@ -43,12 +45,12 @@ pub(super) fn fresh_ext(mount: &Detached, device: &Device) -> bool {
     }
 }
 
-/// Say in the journal that a file system stays smaller than its disk.
+/// Logs that a file system stays smaller than its disk.
 pub(super) fn not_grown(fs: FsType, why: &str) {
     journal::warn("not-grown", &[("fs", fs.as_str()), ("why", why)]);
 }
 
-/// Grow a mounted XFS; true when it had to.
+/// Grows a mounted XFS; returns whether it had to grow.
 fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     let (block, blocks, inode_percent) = sys::xfs_geometry(root).at(Step::Grow)?;
     if block == 0 {
@@ -62,10 +64,10 @@ fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     Ok(true)
 }
 
-/// Grow a mounted ext3 or ext4; true when it had to.
+/// Grows a mounted ext3 or ext4; returns whether it had to grow.
 fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
     let room = disk_bytes.saturating_sub(now.bytes);
-    // A rest smaller than a group stays unused for ever.
+    // The kernel does not use a rest that is smaller than a block group.
     let group = now.group_blocks.saturating_mul(now.block_bytes);
     if now.block_bytes == 0 || room == 0 || room < group {
         return Ok(false);
@@ -75,7 +77,8 @@ fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
     Ok(true)
 }
 
-/// Root of the file system that is mounted at a path, checked to be this disk's.
+/// Opens the root of the file system that is mounted at a path, and checks that the file system is
+/// on this disk.
 fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
     let root = at_path(volume_root::open(world.root.held(), relative))?;
     if fstat(&root).at(Step::Stat)?.st_dev == device {
@@ -85,8 +88,8 @@ fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
     }
 }
 
-/// Grow what is mounted at a path, whatever it is, unless it is read-only. Answers whether it grew and how large it is
-/// now, in bytes.
+/// Grows the file system that is mounted at a path, of whichever type, unless the mount is
+/// read-only. Returns whether it grew and its size now, in bytes.
 pub(super) fn mounted(
     world: &World,
     relative: &str,
@@ -110,7 +113,8 @@ pub(super) fn mounted(
     }
 }
 
-/// The ext superblock as the kernel holds it for the mounted file system: through the device's cache.
+/// Reads the ext superblock of the mounted file system as the kernel holds it, through the page
+/// cache of the device.
 fn superblock(device: &Device) -> Done<ExtFacts> {
     let mut head = vec![0_u8; 4096];
     let length = rustix::io::pread(device, &mut head, 0).at(Step::Grow)?;
@@ -118,8 +122,8 @@ fn superblock(device: &Device) -> Done<ExtFacts> {
     crate::content::ext::read(&head, 0).ok_or_else(|| failed(Step::Grow, Errno::INVAL))
 }
 
-/// A restage of what is mounted already grows it when it can; that it cannot is no reason to fail the stage, which
-/// has nothing left to do. NodeExpandVolume reports why.
+/// Grows a file system that is mounted already, on a repeated stage. A failure to grow does not
+/// fail the stage, which has nothing left to do; NodeExpandVolume reports the reason.
 pub(super) fn after_restage(world: &World, relative: &str, fs: FsType, device: &Device) -> bool {
     match mounted(world, relative, device, false) {
         Ok((grown, _)) => grown,

@@ -1,6 +1,6 @@
-//! A disk that somebody else uses is no volume, whatever a request calls it: not the node's own,
-//! not one that is mounted in a namespace that this process cannot see, not one beneath another
-//! block device. The whole disk counts, whichever part of it is asked for.
+//! A disk that somebody else uses is refused, whatever a request says of it: the node's own disk, a
+//! disk that is mounted in a namespace that this process cannot see, a disk beneath another block
+//! device. The whole disk counts, also when the request is for a partition.
 use super::raw;
 use crate::device::{Access, Device, DeviceError, Part};
 use crate::journal;
@@ -15,13 +15,13 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// Times that a claimed disk is looked at again, 25 ms apart: programs that look at disks hold them
-/// for that moment.
+/// Number of retries while the disk is claimed, 25 ms apart: programs that only read disks hold
+/// them for a moment.
 const PASSERS_BY: usize = 20;
 
-/// Refuse while the disk or a partition of it is held by anything but the mounts and raw
-/// publications of this helper. `claimed_next` is what the caller claims exclusively himself, and
-/// which is not looked at here.
+/// Refuses while anything but the mounts and raw publications of this helper holds the disk or a
+/// partition of it. `claimed_next` is the device that the caller claims exclusively afterwards,
+/// whose claim is therefore not tested here.
 pub(super) fn none_but_ours(
     world: &World,
     device: &Device,
@@ -45,8 +45,8 @@ pub(super) fn none_but_ours(
     }
 }
 
-/// Keep everybody else from the disk until what is made of it stands. None where a pod has the disk
-/// already, and may have claimed it.
+/// Claims the disk, to keep others from it until the publication is complete. Returns None when a
+/// pod has the disk already and may have claimed it.
 pub(super) fn claim_unless_shown(
     world: &World,
     device: &Device,
@@ -61,7 +61,7 @@ pub(super) fn claim_unless_shown(
     }
 }
 
-/// What the mount table and sysfs say of each part.
+/// Collects what the mount table and sysfs show of each part.
 fn known(
     world: &World,
     device: &Device,
@@ -102,8 +102,9 @@ fn known(
     Ok(facts)
 }
 
-/// It stands where volumes are shown. Kubelet makes further mounts of them beneath a pod's
-/// directory (`volume-subpaths`). What stands on kubelet's own directories is theirs.
+/// Returns whether a mount at this path is of this helper or derived from one: the path lies where
+/// volumes are staged and published. Kubelet makes further mounts of them beneath a pod's directory
+/// (`volume-subpaths`). A mount on one of these directories itself is not of this helper.
 fn is_ours(world: &World, relative: &str) -> bool {
     let beneath = |place: &str| {
         relative
@@ -116,8 +117,8 @@ fn is_ours(world: &World, relative: &str) -> bool {
             && !PLACES.contains(&relative))
 }
 
-/// Whether a part is claimed; by whom is not told. A whole disk that the caller claims himself is
-/// left to that.
+/// Tests whether each part is claimed; the kernel does not say by whom. The whole disk is not
+/// tested when the caller claims it.
 fn claims(world: &World, device: &Device, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
     let Some((whole, partitions)) = facts.split_first_mut() else {
         return Ok(());
@@ -125,7 +126,7 @@ fn claims(world: &World, device: &Device, parts: &[Part], facts: &mut [PartFacts
     let claimed = |part: &Part| device.is_claimed(&world.disks, part).at(Step::ClaimDevice);
     whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
     for (part, facts) in parts[1..].iter().zip(partitions) {
-        // None is claimed while the disk is not.
+        // While the disk is not claimed, no partition is.
         facts.claimed = whole.claimed && claimed(part)?;
     }
     Ok(())

@@ -1,10 +1,10 @@
-//! Inspect: which volumes are mounted beneath the kubelet root, as the mount table has it.
+//! Inspect: lists the volumes that are mounted beneath the kubelet root, from the mount table.
 use crate::outcome::{At, Done};
 use crate::world::World;
 use ebs_csi_wire::{HeldVolume, Step, VolumeId};
 use std::collections::HashMap;
 
-/// Every staged and published volume, in the order of the mount table.
+/// Returns every staged and published volume, in the order of the mount table.
 pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
     let mut disks: HashMap<u64, Known> = world
         .disks
@@ -52,10 +52,10 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
     Ok(held)
 }
 
-/// A volume, and whether its disk was taken by name.
+/// A volume, and whether its disk was recognised by its name.
 type Known = (VolumeId, bool);
 
-/// The volume whose disk a device number is a partition of.
+/// Returns the volume whose disk has a partition with this device number.
 fn part(world: &World, device: u64) -> Option<Known> {
     world.disks.partition_of(device)?;
     match world.disks.serial_of(device).ok()? {
@@ -67,7 +67,7 @@ fn part(world: &World, device: u64) -> Option<Known> {
     }
 }
 
-/// A serial is a volume id without its hyphen.
+/// Parses a serial, which is a volume id without its hyphen.
 fn by_serial(serial: &str) -> Option<Known> {
     let volume = VolumeId::parse(&format!("vol-{}", serial.strip_prefix("vol")?)).ok()?;
     Some((volume, false))

@@ -1,5 +1,6 @@
-//! Between finding a disk and mounting it: the look, and the tool that the look calls for. The claim on the disk is
-//! held without a gap from the look to the end of the tool, which works through this very claim.
+//! What happens between finding a disk and mounting it: recognising its content, and running the
+//! tool that the content calls for. The claim on the disk is held without a gap from the first read
+//! to the end of the tool, which works through the same claim.
 use super::{by_name, examine, grow};
 use crate::comparison::{self, Compared};
 use crate::content::reference::{self as ext_reference, Verdict};
@@ -23,24 +24,24 @@ use std::time::{Duration, Instant};
 /// What was done to the disk.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// What the policy allowed to be done to the disk, the mount included.
+    /// What the policy allowed, the mount included.
     pub(super) permit: Authorized<StageDisk>,
-    /// A file system was made.
+    /// Whether a file system was made.
     pub(super) formatted: bool,
-    /// A checker ran.
+    /// Whether a checker ran.
     pub(super) checked: bool,
-    /// It repaired something.
+    /// Whether the checker repaired something.
     pub(super) repaired: bool,
-    /// It replayed a journal.
+    /// Whether the checker replayed a journal.
     pub(super) replayed: bool,
-    /// The file system was grown.
+    /// Whether the file system was grown.
     pub(super) grown: bool,
-    /// It is to be grown once it is mounted.
+    /// Whether the file system has to be grown once it is mounted.
     pub(super) grow_mounted: bool,
 }
 
 impl Prepared {
-    /// Nothing was done.
+    /// Returns a value that says that nothing was done.
     pub(super) fn as_it_is(permit: Authorized<StageDisk>) -> Self {
         Self {
             permit,
@@ -54,7 +55,7 @@ impl Prepared {
     }
 }
 
-/// Look at the disk and do what the policy allows.
+/// Recognises the content of the disk and does what the policy allows.
 pub(super) fn prepare(
     world: &World,
     asked: &Stage,
@@ -62,7 +63,7 @@ pub(super) fn prepare(
     facts: &DiskFacts,
 ) -> Done<Prepared> {
     let mut claim = claim(world, device, asked)?;
-    // A blank disk will want a format, whose runner gets ready while the rest of the disk is read.
+    // A blank disk needs a format. Its runner gets ready while the rest of the disk is read.
     let mut wanted = !asked.read_only && asked.disk.origin == Origin::Blank;
     let mut format: Option<Waiting<'_>> = None;
     let content = directly(&claim, || {
@@ -80,7 +81,7 @@ pub(super) fn prepare(
     let mut prepared = Prepared::as_it_is(permit);
     by_name::remember(world, &asked.disk, device)?;
     let preparation = prepared.permit.act().preparation;
-    // The kernel journals what it does to a mounted file system, resize2fs does not.
+    // The kernel journals what it changes on a mounted file system; resize2fs does not.
     let offline = prepared.permit.act().grow && !privilege::has_resource();
     let full = match &content {
         Content::Ext(facts) if offline => before_growth(facts),
@@ -90,7 +91,8 @@ pub(super) fn prepare(
         Preparation::Nothing => {}
         Preparation::Format => {
             world.verify(device)?;
-            // The tool writes back what it wrote before it reports success, and the look reads it from the disk.
+            // The tool flushes its writes before it reports success, and `look` reads from the
+            // disk.
             tools::format(world, &prepared.permit, asked, &claim, format, now())?;
             made(asked, &look(&claim)?)?;
             fault_point::reached("stage-made");
@@ -143,15 +145,15 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-/// What an attempt to grow an ext file system by its tool came to.
+/// The result of growing an ext file system by resize2fs.
 pub(super) struct Offline {
-    /// A check repaired something.
+    /// Whether a check repaired something.
     pub(super) repaired: bool,
-    /// The file system is larger now.
+    /// Whether the file system is larger now.
     pub(super) grown: bool,
 }
 
-/// Grow an ext file system that the kernel could not grow once it was mounted.
+/// Grows an ext file system that the kernel could not grow once it was mounted.
 pub(super) fn grow_offline(
     world: &World,
     asked: &Stage,
@@ -162,7 +164,8 @@ pub(super) fn grow_offline(
     grow_claimed(world, asked, device, permit, &claim, false)
 }
 
-/// Grow it on the claimed disk, which was `checked` in full for that already or is now.
+/// Grows the file system on the claimed disk. `checked` says that the full check before it has been
+/// done; otherwise it is done here.
 fn grow_claimed(
     world: &World,
     asked: &Stage,
@@ -173,7 +176,7 @@ fn grow_claimed(
 ) -> Done<Offline> {
     world.verify(device)?;
     let mut repaired = false;
-    // resize2fs works on a file system that was checked in full since it was mounted last.
+    // resize2fs works only on a file system that was checked in full since its last mount.
     if !checked {
         let Content::Ext(facts) = look(claim)? else {
             return Err(broken(Step::Grow));
@@ -186,7 +189,8 @@ fn grow_claimed(
     let grown = tools::grow_ext(world, permit, claim)?;
     finish(world, device)?;
     if !grown {
-        // It stays as large as it is, and as sound: that is looked at before anybody uses it.
+        // The file system keeps its size. A full check confirms that it is still sound before
+        // anybody uses it.
         grow::not_grown(asked.fs, "resize2fs does not grow it");
         repaired |= tools::check(world, permit, asked.fs, claim, Check::Full)?;
         finish(world, device)?;
@@ -195,12 +199,12 @@ fn grow_claimed(
     Ok(Offline { repaired, grown })
 }
 
-/// The check that an offline growth needs, with the mark of one.
+/// Returns the full check that an offline growth needs, which also marks that one begins.
 fn before_growth(facts: &ExtFacts) -> Check {
     Check::FullBeforeGrowth(growth::time(facts.uuid, now()))
 }
 
-/// An ext journal holds what the file system lacks.
+/// Returns whether an ext journal has to be replayed.
 pub(super) fn to_replay(content: &Content) -> bool {
     matches!(content, Content::Ext(facts) if facts.needs_recovery)
 }
@@ -219,7 +223,7 @@ pub(super) fn judged(
     })
 }
 
-/// Claim the disk for this process alone, for as much as the request needs.
+/// Claims the disk for this process alone, with the access that the request needs.
 pub(super) fn claim(world: &World, device: &Device, asked: &Stage) -> Done<OwnedFd> {
     let access = if asked.read_only {
         Access::ReadOnly
@@ -232,19 +236,20 @@ pub(super) fn claim(world: &World, device: &Device, asked: &Stage) -> Done<Owned
     }
 }
 
-/// Look at what the disk holds.
+/// Recognises the content of the disk.
 fn look(claim: &OwnedFd) -> Done<Content> {
     directly(claim, || content::look(claim, now()))
 }
 
-/// Seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 pub(super) fn now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
 }
 
-/// What tells an unfinished format of this volume.
+/// Collects the evidence of what was done to this disk before, above all of an unfinished format of
+/// this volume.
 fn evidence(
     world: &World,
     asked: &Stage,
@@ -260,7 +265,7 @@ fn evidence(
         examined: world.examined.has(device),
         used_raw: world.examined.was_used_raw(device),
     };
-    // A disk of which it cannot matter is not compared.
+    // Skips the comparison when it cannot change the decision.
     let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
         && !asked.read_only
         && asked.disk.origin != Origin::Copy;
@@ -273,7 +278,8 @@ fn evidence(
         return Ok(as_it_is(false));
     }
     if bytes > largest {
-        // Too large to be made again in memory: the mark and the identifier of an XFS have to do.
+        // The disk is too large for the format to be made again in memory. For XFS, the "in
+        // progress" mark together with the identifier is accepted instead.
         return Ok(as_it_is(marked && asked.fs == FsType::Xfs));
     }
     let compared = Compared {
@@ -283,7 +289,8 @@ fn evidence(
         format: asked.format,
     };
     if let Some(witness) = world.comparisons.known(device, &compared) {
-        // Whoever erased that piece may have erased all that was not the format's.
+        // The remembered difference counts while its piece is still on the disk. Whoever erased the
+        // piece may have erased everything that was not the format's, so the comparison runs again.
         let stands = witness.map(|witness| directly(claim, || witness.stands(claim)));
         if stands.transpose()?.unwrap_or(true) {
             return Ok(as_it_is(false));
@@ -313,19 +320,19 @@ fn evidence(
     }))
 }
 
-/// What a format of the request would have written to its disk.
+/// The format that the request would make on its disk, made again in memory.
 struct Reference<'r> {
     world: &'r World,
     asked: &'r Stage,
     claim: &'r OwnedFd,
     bytes: u64,
-    /// When there is no more time.
+    /// When the time for the comparison ends.
     end: Instant,
 }
 
 impl Reference<'_> {
-    /// The format in memory; None when its tool makes none on such a disk, and so never began one
-    /// there, or none that the bounds of a comparison allow.
+    /// Makes the format in memory. Returns None when the tool makes none on such a disk, and so
+    /// never began one there, or none within the bounds of a comparison.
     fn made(&self, time: u64) -> Done<Option<OwnedFd>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left < Duration::from_secs(1) {
@@ -351,7 +358,7 @@ impl Reference<'_> {
         })
     }
 
-    /// All that stands on the disk was written by an ext format of this volume.
+    /// Returns whether an ext format of this volume wrote everything on the disk.
     fn explains_ext(&self) -> Done<Verdict> {
         let time = now();
         let explained = |memory: &OwnedFd| {
@@ -371,7 +378,7 @@ impl Reference<'_> {
             }
             times
         };
-        // The first time is the likeliest one.
+        // The first time is the most likely one.
         let mut first = None;
         for time in times {
             let Some(memory) = self.made(time)? else {
@@ -386,8 +393,8 @@ impl Reference<'_> {
     }
 }
 
-/// Read directly: what counts is what the disk holds, not what memory remembers of it. The claim then loses the flag
-/// again, because tools read at places that direct reads refuse.
+/// Sets O_DIRECT for the duration of `read`, so that the reads see the disk and not the page cache.
+/// The flag is cleared afterwards, because tools read at offsets that direct reads refuse.
 fn directly<T>(claim: &OwnedFd, read: impl FnOnce() -> Result<T, Errno>) -> Done<T> {
     let flags = fcntl_getfl(claim).at(Step::ReadDevice)?;
     fcntl_setfl(claim, flags | OFlags::DIRECT).at(Step::ReadDevice)?;
@@ -396,13 +403,13 @@ fn directly<T>(claim: &OwnedFd, read: impl FnOnce() -> Result<T, Errno>) -> Done
     result.at(Step::ReadDevice)
 }
 
-/// What a tool wrote is on the disk, and the disk is still the volume's.
+/// Flushes what a tool wrote, and checks that the disk is still the volume's.
 fn finish(world: &World, device: &Device) -> Done<()> {
     device.flush().at(Step::Sync)?;
     world.verify(device)
 }
 
-/// A format tool that reports success must have left what was asked for.
+/// Checks that a format tool that reported success made what was asked for.
 fn made(asked: &Stage, content: &Content) -> Done<()> {
     let right = match content {
         Content::Ext(_) => asked.fs != FsType::Xfs,

@@ -1,4 +1,4 @@
-//! Publish: show a staged file system, or a disk itself, at a target.
+//! Publish: makes a staged file system, or a disk itself, available at a target.
 use super::{by_name, holders, raw};
 use crate::device::Access;
 use crate::fault_point;
@@ -16,18 +16,18 @@ use ebs_csi_wire::{
 use rustix::fs::fstat;
 use std::time::Duration;
 
-/// Bind the staging mount onto the target directory.
+/// Binds the staging mount onto the target directory.
 pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> {
     let staging_path = world.relative(&asked.staging)?;
     let target_path = world.relative(&asked.target)?;
     let mut plan = plan(asked)?;
-    // The staged mount's attributes are copied with it.
+    // The bind mount copies the attributes of the staged mount.
     plan.clear &= !world.rules.nodev_nosuid().kept();
     let asked = &PublishFilesystem {
         read_only: plan.read_only,
         ..asked.clone()
     };
-    // A volume that is staged has its disk: there is nothing to wait for.
+    // A staged volume has its disk already, so there is no wait.
     let device = world
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, Duration::ZERO)
@@ -61,7 +61,8 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     fault_point::reached("publish-made");
     let source = world.root.hold(staging_path)?;
     let mount = mounts::copy(&permit, &source)?;
-    // What was copied is what was judged: the name may have been moved in between.
+    // Check that the copied mount is the one that was judged: something may have been moved to that
+    // name in between.
     if fstat(&source).at(Step::Stat)?.st_dev != facts.device {
         return Err(Refusal::NotStaged.into());
     }
@@ -77,7 +78,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     })
 }
 
-/// Bind the disk's node onto the target file.
+/// Binds the disk's node onto the target file.
 pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     let target_path = world.relative(&asked.target)?;
     let device = world
@@ -114,7 +115,8 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     holders::none_but_ours(world, &device, &table, None)?;
     let claim = holders::claim_unless_shown(world, &device, &table)?;
     by_name::remember(world, &asked.disk, &device)?;
-    // Before anybody can see it, and again where it is shown already: only the disk itself can refuse a write.
+    // Switch the disk before anybody can see it, and again when it is published already: only the
+    // disk itself can refuse a write.
     raw::switch(world, &device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done {
@@ -134,7 +136,7 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     mount.change(if asked.read_only { read_only } else { 0 }, 0)?;
     world.verify(&device)?;
     if !asked.read_only {
-        // What is on the disk from now on, a container may have put there byte by byte.
+        // From now on, a container may have written any byte of the disk.
         world.examined.used_raw(&device);
     }
     let target = world.root.hold_free(target_path)?;
@@ -147,8 +149,9 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     })
 }
 
-/// What the flags come to on a bind. The request does not say which file system is staged, and only attributes have
-/// an effect here, which are the same on all: a flag that any of them has is accepted.
+/// Parses the mount flags for a bind mount. The request does not name the staged file system, and
+/// only attributes have an effect here, which are the same for all file systems, so a flag that any
+/// of them has is accepted.
 fn plan(asked: &PublishFilesystem) -> Result<MountPlan, Refusal> {
     let mut result = Err(Refusal::MountFlag);
     for fs in FsType::ALL {

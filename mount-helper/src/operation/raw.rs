@@ -1,7 +1,8 @@
-//! A disk that is published raw: where, and whether the kernel takes writes to it.
+//! A disk that is published raw: where, and whether the kernel accepts writes to it.
 //!
-//! A read-only bind of a device node stops no write: the node is only a name of the disk. The disk itself is switched (`BLKROSET`),
-//! which holds for everybody on the node, so that all raw publications of a disk are of one kind.
+//! A read-only bind mount of a device node prevents no write, because the node is only a name of
+//! the disk. Instead, the disk itself is switched (`BLKROSET`), for all users on the node, so that
+//! all raw publications of a disk are either read-only or writable.
 use crate::device::{Access, Device, DeviceError};
 use crate::mount_table::Mount;
 use crate::outcome::{At, Done};
@@ -10,14 +11,15 @@ use crate::world::World;
 use ebs_csi_policy::facts::VolumeMount;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
 
-/// Every place beneath the kubelet root where the node of the disk is bound, or of what shares bytes with it: a partition, or the
-/// disk that this is a partition of.
+/// Returns every place beneath the kubelet root where the node of this device is bound, or the node
+/// of a device that shares bytes with it: a partition of this disk, or the disk that this is a
+/// partition of.
 pub(super) fn publications(world: &World, device: &Device) -> Done<Vec<VolumeMount>> {
     let mounts = world.table.read().at(Step::ReadMountTable)?;
     Ok(publications_among(world, device, &mounts))
 }
 
-/// The same in a table that was read already.
+/// Does the same as [`publications`] in a table that was read already.
 pub(super) fn publications_among(
     world: &World,
     device: &Device,
@@ -26,7 +28,7 @@ pub(super) fn publications_among(
     mounts
         .iter()
         .filter_map(|mount| {
-            // The table names the node within the file system that holds it.
+            // The mount table names the node within the file system that holds it.
             let name = mount.root_name();
             if !name.starts_with(device.disk()) {
                 return None;
@@ -43,23 +45,24 @@ pub(super) fn publications_among(
         .collect()
 }
 
-/// The mount is of a file system that has bytes in common with the device.
+/// Returns whether the mount is of a file system that shares bytes with the device.
 pub(super) fn is_over(world: &World, device: &Device, mount: &Mount) -> bool {
     let name = mount.source.rsplit('/').next().unwrap_or_default();
     device.overlaps(&world.disks, name, mount.device)
 }
 
-/// Have the kernel refuse or take writes before the disk is shown. What somebody else made read-only
-/// may be shown so, and is never made writable.
+/// Has the kernel refuse or accept writes before the disk is published. A disk that somebody else
+/// made read-only can be published read-only, and is never made writable.
 pub(super) fn switch(world: &World, device: &Device, read_only: bool) -> Done<()> {
     let switched = &world.switched;
     match (is_read_only(device)?, read_only) {
         (true, true) => Ok(()),
         (false, false) => switched.remove(device).at(Step::ReadDevice),
         (false, true) => {
-            // Whoever comes after a kill must know.
+            // The record is written first, so that a helper that starts after a kill knows that
+            // this driver switched the disk.
             switched.add(device).at(Step::ReadDevice)?;
-            // A disk that cannot be made read-only is not shown as one.
+            // A disk that cannot be made read-only is not published read-only.
             set(device, true)
         }
         (true, false) if !switched.has(device) => Err(Refusal::DeviceReadOnly.into()),
@@ -83,8 +86,9 @@ fn set(device: &Device, read_only: bool) -> Done<()> {
     }
 }
 
-/// A helper that was killed may have left the disk switched to read-only: whoever is to write to it finds it writable, unless
-/// it is still published so, or somebody else switched it.
+/// Makes the disk writable for a request that writes to it. A helper that was killed may have left
+/// the disk read-only. Refuses while the disk is still published read-only, or when somebody else
+/// made it read-only.
 pub(super) fn writable(world: &World, device: &Device) -> Done<()> {
     if is_read_only(device)?
         && world.switched.has(device)
@@ -95,7 +99,8 @@ pub(super) fn writable(world: &World, device: &Device) -> Done<()> {
     switch(world, device, false)
 }
 
-/// The last raw publication is gone: the disk is as it was. A disk that has left the node needs nothing.
+/// Makes the disk writable again after its last raw publication is gone. Does nothing for a disk
+/// that has left the node.
 pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
     let device = match world.find_known(volume, None, Access::ReadOnly) {
         Err(DeviceError::Absent) => return Ok(()),
@@ -107,7 +112,7 @@ pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
     Ok(())
 }
 
-/// A helper that kept no record of what it made read-only has left its publications.
+/// Records the read-only raw publications of a helper that kept no such record.
 pub fn take_over(world: &World) {
     let Ok(mounts) = world.table.read() else {
         return;
@@ -118,13 +123,13 @@ pub fn take_over(world: &World) {
             continue;
         };
         if let Some(sequence) = world.disks.sequence_of(number) {
-            // In vain it stays read-only, and the refusal says so.
+            // When this fails, the disk stays read-only, and a later refusal says so.
             let _ = world.switched.insert((sequence, number));
         }
     }
 }
 
-/// The refusal because of another raw publication.
+/// Builds the refusal that names another raw publication.
 pub(super) fn held_at(world: &World, other: &VolumeMount) -> Refused {
     let place = other.path.as_deref().unwrap_or_default();
     let seen = world.root.named(place);

@@ -1,4 +1,4 @@
-//! Stage: find the volume's disk, make it fit to be mounted, mount it at the staging path.
+//! Stage: finds the volume's disk, makes it fit to be mounted, and mounts it at the staging path.
 use super::by_name;
 use super::prepare::{self, Prepared};
 use super::raw;
@@ -15,14 +15,15 @@ use ebs_csi_policy::judge::{self, StagePlace};
 use ebs_csi_wire::{Disk, FsType, Refusal, Refused, Seen, Stage, Staged, Step};
 use std::time::Duration;
 
-/// A disk that EC2 has attached shows up within a second; kubelet's own retry covers the rest.
+/// Longest wait for the disk. A disk that EC2 has attached appears within a second; kubelet's retry
+/// covers later ones.
 pub(super) const LATE_DISK: Duration = Duration::from_secs(3);
 
-/// Carry the request out.
+/// Carries out the request.
 pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     let relative = world.relative(&asked.staging)?;
     let plan = flag::plan(&asked.flags, asked.fs, asked.read_only)?;
-    // A flag may ask for read-only, too.
+    // A mount flag may ask for read-only, too.
     let asked = &Stage {
         read_only: plan.read_only,
         ..asked.clone()
@@ -34,7 +35,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         .format
         .check_for(asked.fs)
         .map_err(|_| Refusal::FormatOption)?;
-    // What writes to it claims it.
+    // Read access is enough here: each step that writes to the disk claims it.
     let device = world
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
@@ -64,7 +65,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     let make = match stage_place.into_act() {
         StagePlace::Already => {
             by_name::remember(world, &asked.disk, &device)?;
-            // A stage that was cut short after its mount left the growth undone.
+            // A stage that was interrupted after its mount has not grown the file system.
             let grown = !asked.read_only && grow::after_restage(world, relative, asked.fs, &device);
             return Ok(Staged {
                 already: true,
@@ -139,7 +140,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
             fault_point::reached("stage-grown");
             grown = true;
         } else {
-            // Nobody has seen it yet.
+            // Nobody can have seen the mount yet.
             drop(mount);
             let offline = prepare::grow_offline(world, asked, &device, &permit)?;
             repaired |= offline.repaired;
@@ -166,7 +167,8 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     })
 }
 
-/// The disk is the one that was attached, as far as its size tells, and where it has no serial, as far as anything else does.
+/// Checks that the disk is the one that was attached, as far as its size shows, and for a disk
+/// without a serial, as far as anything else shows.
 pub(super) fn identified(
     world: &World,
     asked: &Disk,

@@ -1,4 +1,5 @@
-//! Stats: space and inodes in use, without keeping the volume open and without waiting for other work on it.
+//! Stats: space and inodes in use. Does not keep the volume open and does not wait for other
+//! operations on it.
 use crate::device::Access;
 use crate::outcome::{At, Done};
 use crate::world::World;
@@ -7,7 +8,7 @@ use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Stats, Step, Usage};
 use rustix::fs::{fstat, fstatfs};
 
-/// Carry the request out.
+/// Carries out the request.
 pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
     let relative = world.relative(&asked.path)?;
     let place = world.look(relative)?;
@@ -25,7 +26,7 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
         }
         Shown::Filesystem { .. } => {
             let held = world.root.hold(relative)?;
-            // How full it is can be told of an XFS that is shut down, too; its root cannot.
+            // An XFS that is shut down still reports its usage, but fstat of its root fails.
             fstat(&held).at(Step::Stat)?;
             let found = fstatfs(&held).at(Step::Stat)?;
             let block = u64::try_from(found.f_frsize).unwrap_or(0);
@@ -45,7 +46,8 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
     }
 }
 
-/// What the kernel says of the file system that is mounted there, as far as it has stopped or counts errors.
+/// Returns what the kernel reports about the mounted file system: whether it has stopped, and how
+/// many errors it counts.
 fn health(world: &World, place: &PathFacts) -> Done<Usage> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(Usage::default());

@@ -1,4 +1,5 @@
-//! Unstage and unpublish: unmount what is the volume's, remove the empty target, leave everything else alone.
+//! Unstage and unpublish: unmounts what belongs to the volume, removes the empty target, and leaves
+//! everything else unchanged.
 use super::{copied, raw};
 use crate::device::{Access, DeviceError, XenDisk};
 use crate::directories::Act;
@@ -15,17 +16,19 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Mounts may lie on one another where another driver stacked them; each is looked at before it goes.
+/// Largest number of steps at one place. Another driver may have stacked mounts there; each one is
+/// judged before it is unmounted.
 const DEEPEST_STACK: usize = 8;
 
-/// Times that a busy mount, or a busy disk, is tried again, 20 ms apart.
+/// Number of retries for a busy mount, 20 ms apart.
 const PASSERS_BY: usize = 10;
 
-/// Further looks at a disk that was unmounted here, half a second each: containers that start have
-/// a copy of every mount for a moment.
+/// Number of further claims of a disk that was unmounted here, half a second each: containers that
+/// are starting have a copy of every mount for a moment.
 const COPIES: usize = 3;
 
-/// Take a staged volume away. When this answers, nothing on the node holds the disk any more.
+/// Unstages a volume. Afterwards nothing on the node holds the disk any more, or only a file system
+/// in another mount namespace that is read-only now, which the reply says.
 pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     let relative = world.relative(&asked.staging)?;
     let (mut already, mut unproved, mut partition) = (true, None, None);
@@ -58,8 +61,8 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
-                // The kernel takes away what other mount namespaces have mounted on a directory
-                // that is removed.
+                // When a directory is removed, the kernel unmounts what other mount namespaces have
+                // mounted on it.
                 world
                     .root
                     .remove(Act::RemoveDirectory, relative, &world.directories)?;
@@ -79,7 +82,7 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
     Err(Refusal::MountedDifferently.into())
 }
 
-/// Take a published volume away.
+/// Unpublishes a volume.
 pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
     let relative = world.relative(&asked.target)?;
     let mut already = true;
@@ -98,7 +101,8 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
             Withdraw::RemoveDirectory => Act::RemoveDirectory,
             Withdraw::RemoveFile => {
                 empty(world, relative)?;
-                // Before the file goes: who is killed here finds it, and comes by again.
+                // The disk is switched before the file is removed: after a kill at this point, the
+                // file is still there, and a repeated request comes here again.
                 raw::released(world, &asked.volume)?;
                 Act::RemoveFile
             }
@@ -120,7 +124,7 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
     Err(Refusal::MountedDifferently.into())
 }
 
-/// The file system is mounted at another place, too.
+/// Returns whether the file system is mounted at another place, too.
 fn shown_elsewhere(world: &World, device: u64, relative: &str) -> Done<bool> {
     let mounts = world.root.mounts_of(device, &world.table)?;
     Ok(mounts
@@ -128,7 +132,7 @@ fn shown_elsewhere(world: &World, device: u64, relative: &str) -> Done<bool> {
         .any(|mount| mount.path.as_deref() != Some(relative)))
 }
 
-/// A file that holds something is not a target that this helper made.
+/// Refuses a file that is not empty: this helper did not make it as a target.
 fn empty(world: &World, relative: &str) -> Done<()> {
     let held = world.root.hold(relative)?;
     if rustix::fs::fstat(&held).at(Step::Stat)?.st_size == 0 {
@@ -138,7 +142,7 @@ fn empty(world: &World, relative: &str) -> Done<()> {
     }
 }
 
-/// A container had the disk itself, perhaps from a helper before this one.
+/// Notes that a container had the disk itself, perhaps from an earlier helper.
 fn note_raw(world: &World, volume: &VolumeId, place: &PathFacts) {
     let raw = matches!(place, PathFacts::Mounted(mount) if mount.block && !mount.read_only);
     if raw && let Ok(device) = world.find_known(volume, world.partition_at(place), Access::ReadOnly)
@@ -147,14 +151,15 @@ fn note_raw(world: &World, volume: &VolumeId, place: &PathFacts) {
     }
 }
 
-/// Write the file system back while its errors can still be told. Where the host does not let a
-/// root be opened that the application closed to others, the unmount then writes back.
+/// Writes the file system back while write errors can still be reported. When the application made
+/// the root directory private and the host does not permit to open it, the unmount writes back.
 fn write_back(world: &World, relative: &str, place: &PathFacts, owner: Owner) -> Done<()> {
     match volume_root::open(world.root.held(), relative) {
         Ok(root) => match rustix::fs::syncfs(&root) {
             Ok(()) => Ok(()),
-            // What the kernel has stopped, and what has no disk any more, takes nothing more, however often it is asked. The next
-            // stage checks it. A kernel need not have noticed that the disk is gone while nothing was to be written.
+            // A file system that the kernel has stopped, or that has lost its disk, accepts no more
+            // writes, however often it is tried. The next stage checks it. The kernel may not have
+            // noticed that the disk is gone while there was nothing to write.
             Err(errno @ (Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO))
                 if owner == Owner::Gone || stopped(world, place)? =>
             {
@@ -168,7 +173,7 @@ fn write_back(world: &World, relative: &str, place: &PathFacts, owner: Owner) ->
     }
 }
 
-/// The kernel takes no more writes to the file system that is mounted there.
+/// Returns whether the kernel accepts no more writes to the file system that is mounted there.
 fn stopped(world: &World, place: &PathFacts) -> Done<bool> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(false);
@@ -185,7 +190,8 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
     loop {
         match mounts::detach(permit, &parent, name) {
             Ok(()) => return Ok(()),
-            // Whoever walks over a mount, to look or to count, holds it for that moment.
+            // A process that walks over a mount, to list or to measure it, holds the mount for a
+            // moment.
             Err(Errno::BUSY) if tries < PASSERS_BY => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(20));
@@ -196,11 +202,11 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
     }
 }
 
-/// Nobody holds the disk: no mount in this namespace, of a file system or of the disk itself, and
-/// the exclusive claim succeeds, which no mount in any other namespace and no opener that claimed
-/// it would allow; or else what holds it is a file system in another namespace that takes no more
-/// writes, which the answer tells. A disk that has left the node is held by nobody. `unproved` is
-/// what was mounted there, where nothing else tells.
+/// Checks that nobody holds the disk: no mount in this namespace, of a file system or of the device
+/// node, and the exclusive claim succeeds, which any mount in another namespace and any opener with
+/// a claim would prevent. Otherwise the holder must be a file system in another namespace that
+/// accepts no more writes; then the result is true. Nobody holds a disk that has left the node.
+/// `unproved` is the disk that was mounted there when nothing else identifies it.
 fn released(
     world: &World,
     permit: &Authorized<Withdraw>,
@@ -225,7 +231,7 @@ fn released(
         let refused = world.in_use(Refusal::StillHeld, device.number(), relative);
         return Err(refused.into());
     }
-    // A pod that has the disk itself need not have claimed it.
+    // A pod that has the disk itself may not have claimed it.
     if let Some(raw) = raw::publications_among(world, &device, &mounts).first() {
         return Err(raw::held_at(world, raw).into());
     }
@@ -233,7 +239,8 @@ fn released(
     loop {
         match device.claim(&world.disks, Access::ReadOnly) {
             Ok(_) => return Ok(false),
-            // A mount namespace that was copied a moment ago, or a program that looks at disks, holds it for that moment.
+            // A mount namespace that was copied a moment ago, or a program that only reads disks,
+            // holds the disk for a moment.
             Err(DeviceError::Os(Errno::BUSY)) if tries < COPIES => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(20));

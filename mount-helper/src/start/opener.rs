@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::sys;
 use rustix::fd::OwnedFd;
 
-/// From the fork to the end of its lanes; the exit status.
+/// Runs the opener until its lanes are closed; returns the exit status.
 pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
     journal::set_role("opener");
     sys::settle_allocator();
@@ -24,7 +24,7 @@ pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life:
         rules: _,
         nodes,
     } = opened;
-    // The lock, the listener, the kubelet root and the memory of disks are the broker's.
+    // The broker uses the lock, the listener, the kubelet root and the stored facts about disks.
     drop((root, sole, taken, switched, listener));
     let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
         Ok(entering) => entering,
@@ -41,12 +41,13 @@ pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life:
         Ok(enforced) => confinement::confirmed(&enforced),
         Err(fault) => return not_confined(&fault),
     }
-    // Nobody listens any more: the broker did not come up, and its status is the one that counts.
+    // The supervisor has closed its end because the broker did not start. The broker's exit status
+    // is the one that counts.
     if channel::send(life, READY, &[]).is_err() {
         return 0;
     }
     for thread in threads {
-        // A panic has ended the process already.
+        // A panic would have ended the process already.
         let _ = thread.join();
     }
     0

@@ -1,33 +1,35 @@
-//! What an operation has to wait for, and which workers it may have.
+//! What an operation has to wait for, and which workers can carry it out.
 use ebs_csi_wire::{Operation, VolumeId};
 
-/// Changes of one volume come one after the other; looks do not wait for them.
+/// Operations with the same lane run one after the other: changes of one volume do, while looks do
+/// not wait for changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     Change(VolumeId),
     Look(VolumeId),
-    /// Nobody is told an inventory that began before it was asked for.
+    /// Each inventory has a number of its own, so that nobody gets one that began before the
+    /// request.
     Inspect(u64),
 }
 
-/// Operations that may be slow for one reason. Each class has workers of its own, so that what is
-/// quick never waits for what is slow.
+/// Operations that may be slow for the same reason. Each class has workers of its own, so that a
+/// quick operation never waits for a slow one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Class {
-    /// Mounts are copied and taken away, and no disk is written.
+    /// Copies or removes mounts, and writes to no disk.
     Mount,
-    /// Statistics: a file system that hangs keeps its worker.
+    /// Reads statistics. A file system that hangs blocks its worker.
     Look,
-    /// A file system is written back: a disk that hangs keeps its worker.
+    /// Writes back a file system. A disk that hangs blocks its worker.
     Release,
-    /// A disk is waited for, read, mounted and worked on by tools.
+    /// Waits for a disk, reads it, mounts it and runs tools on it.
     Disk,
-    /// What is mounted.
+    /// Lists what is mounted.
     Inspect,
 }
 
 impl Class {
-    /// Those that wait the least come first.
+    /// All classes, those that block the least first.
     pub(super) const ALL: [Self; 5] = [
         Self::Mount,
         Self::Look,
@@ -36,7 +38,7 @@ impl Class {
         Self::Disk,
     ];
 
-    /// Where an operation belongs.
+    /// Returns the class of an operation.
     pub(super) const fn of(operation: &Operation) -> Self {
         match operation {
             Operation::PublishFilesystem(_) | Operation::Unpublish(_) => Self::Mount,
@@ -47,13 +49,13 @@ impl Class {
         }
     }
 
-    /// The number of its workers.
+    /// Returns the number of workers of the class.
     pub(super) const fn workers(self) -> usize {
         match self {
             Self::Mount => 8,
             Self::Look | Self::Release => 6,
             Self::Inspect => 2,
-            // Those that have a tool, and as many again and more that have none.
+            // Workers for the operations that have a tool, and six more for those that have none.
             Self::Disk => crate::tool_places::TOOLS + 6,
         }
     }
@@ -70,7 +72,8 @@ impl Class {
 }
 
 impl Lane {
-    /// None for what is no work. `number` tells one inventory from another.
+    /// Returns the lane of an operation; None for a request that is no work. `number` distinguishes
+    /// inventories.
     pub(super) fn of(operation: &Operation, number: u64) -> Option<Self> {
         if matches!(operation, Operation::Inspect(_)) {
             return Some(Self::Inspect(number));

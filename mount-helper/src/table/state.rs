@@ -1,4 +1,4 @@
-//! What the table holds: who runs, who waits for what, and who is next.
+//! The state of the table: what is running, what waits for what, and what is next.
 use super::lane::{Class, Lane};
 use super::{Asker, Submitted};
 use ebs_csi_wire::{Operation, Outcome, Refusal};
@@ -6,25 +6,26 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Operations of one class that may run and wait. A node has fewer volumes.
+/// Largest number of operations of one class, running or waiting. A node has fewer volumes.
 pub(super) const MOST: usize = 512;
-/// Those of them that one connection may have asked for: others find room beside it.
+/// Largest number of them that one connection may have started, so that other connections find
+/// room.
 pub(super) const MOST_OF_ONE: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) operation: Arc<Operation>,
     pub(super) since: Instant,
-    /// The connection that asked first.
+    /// The connection that requested the operation first.
     pub(super) by: u64,
     pub(super) askers: Vec<Asker>,
-    /// A worker is at it.
+    /// Whether a worker carries it out.
     pub(super) taken: bool,
-    /// A place for a tool is reserved for it.
+    /// Whether a place for a tool is reserved for it.
     pub(super) place: bool,
 }
 
-/// Waits until another operation on its volume has ended.
+/// A request that waits until another operation on its volume has ended.
 #[derive(Debug)]
 pub(super) struct Behind {
     pub(super) lane: Lane,
@@ -35,11 +36,11 @@ pub(super) struct Behind {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) runs: HashMap<Lane, Run>,
-    /// For each class, those that wait for a worker.
+    /// For each class, the operations that wait for a worker.
     pub(super) ready: [VecDeque<Lane>; Class::ALL.len()],
-    /// For each class, those that have a worker.
+    /// For each class, the number of operations that have a worker.
     pub(super) taken: [usize; Class::ALL.len()],
-    /// Those that wait for a tool, without a worker.
+    /// The operations that wait for a tool, without a worker.
     pub(super) parked: VecDeque<Lane>,
     pub(super) behind: Vec<Behind>,
     pub(super) answers: Vec<(Asker, Outcome)>,
@@ -59,12 +60,12 @@ pub struct Work {
 }
 
 impl Work {
-    /// What is to be done.
+    /// Returns the operation to carry out.
     pub fn operation(&self) -> &Operation {
         &self.operation
     }
 
-    /// When it was asked for.
+    /// Returns when the operation was requested.
     pub fn since(&self) -> Instant {
         self.since
     }
@@ -92,7 +93,7 @@ impl State {
                 }
                 run.askers.push(asker);
             }
-            // Formats, checks and growth of large volumes take minutes.
+            // Formatting, checking and growing large volumes takes minutes.
             _ if self.ending && long => return busy(),
             Some(_) if !waits => return busy(),
             Some(_) => self.behind.push(Behind {
@@ -131,7 +132,8 @@ impl State {
         all >= MOST || of_one >= MOST_OF_ONE
     }
 
-    /// The next piece of work that may have a worker, and whether it comes with a place for a tool.
+    /// Returns the next piece of work that may have a worker, and whether it comes with a place for
+    /// a tool.
     pub(super) fn next(&mut self) -> Option<(Work, bool)> {
         let has_room = |class: &Class| self.taken[class.index()] < class.workers();
         let (class, index) = Class::ALL.into_iter().filter(has_room).find_map(|class| {
@@ -151,8 +153,8 @@ impl State {
         Some((work, place))
     }
 
-    /// The first one of the connection that has the fewest workers: who asks for much waits for
-    /// himself.
+    /// Returns the first operation of the connection that has the fewest workers, so that a
+    /// connection with many requests delays only itself.
     fn fairest(&self, queue: &VecDeque<Lane>) -> Option<usize> {
         let mut busy: HashMap<u64, usize> = HashMap::new();
         if queue.len() > 1 {
@@ -161,7 +163,7 @@ impl State {
             }
         }
         let load = |lane: &Lane| match self.runs.get(lane) {
-            // It holds a place while it waits.
+            // The operation occupies a place while it waits.
             Some(run) if run.place => 0,
             Some(run) => busy.get(&run.by).map_or(0, |count| *count),
             None => 0,
@@ -169,7 +171,8 @@ impl State {
         (0..queue.len()).min_by_key(|index| load(&queue[*index]))
     }
 
-    /// A reserved place goes to the next that waits for one; false when none does.
+    /// Passes a reserved place to the next operation that waits for one; returns false when there
+    /// is none.
     pub(super) fn hand_on(&mut self) -> bool {
         let Some(index) = self.fairest(&self.parked) else {
             return false;
@@ -184,7 +187,7 @@ impl State {
         true
     }
 
-    /// An operation is given up before anything was done for it.
+    /// Drops an operation for which nothing was done yet, and answers Busy.
     pub(super) fn give_away(&mut self, lane: &Lane) {
         if let Some(run) = self.runs.remove(lane) {
             let busy = |asker| (asker, Refusal::Busy.into());
@@ -193,7 +196,7 @@ impl State {
         self.let_in(lane);
     }
 
-    /// A lane is free: in come those that wait for it, in their order.
+    /// Admits the requests that wait for a lane that has become free, in their order.
     pub(super) fn let_in(&mut self, lane: &Lane) {
         if !self.behind.iter().any(|behind| behind.lane == *lane) {
             return;

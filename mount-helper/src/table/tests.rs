@@ -42,7 +42,7 @@ fn table() -> Table {
     Table::new(Arc::default(), Bell::new().expect("bell"))
 }
 
-/// The request of a connection.
+/// Returns a request of a connection.
 fn of(connection: u64) -> Asker {
     Asker { connection, id: 7 }
 }
@@ -90,7 +90,7 @@ fn another_request_for_the_same_volume_waits_and_is_then_busy() {
     assert_eq!(table.give_up(2), Some(Refusal::Busy.into()));
     assert_eq!(table.give_up(2), None);
     assert_eq!(table.submit(unpublish(B, "/k/b"), false, of(2)), PENDING);
-    // Who still waits comes in when the way is free.
+    // A request that still waits is admitted when the operation before it has ended.
     let first = table.take().expect("work");
     table.take().expect("the other volume");
     table.finish(&first, &DONE);
@@ -127,7 +127,7 @@ fn hanging_work_of_one_class_keeps_no_worker_of_another() {
         let state = table.lock();
         state.taken[class.index()] == class.workers() || state.ready[class.index()].is_empty()
     };
-    // As many as there are: none of them ends.
+    // Take all workers of both classes: none of these operations ends.
     while !(idle(Class::Look) && idle(Class::Disk)) {
         table.take().expect("work");
     }
@@ -232,7 +232,7 @@ fn who_finds_no_place_for_a_tool_waits_without_a_worker() {
         for one in holding {
             one.join().expect("join");
         }
-        // Both have a place now; one by one, because this thread is one.
+        // Both have a place now; take them one by one, because this thread is a single worker.
         for _ in 0..2 {
             let work = table.take().expect("work");
             assert!(table.places.take());
@@ -260,7 +260,7 @@ fn the_end_waits_for_callers_and_begins_nothing_long() {
         while !table.lock().ending {
             thread::yield_now();
         }
-        // Nothing was done for what waits for a tool.
+        // Nothing was done yet for the operation that waits for a tool.
         assert_eq!(table.answers(), [(of(5), Refusal::Busy.into())]);
         let expand = Operation::Expand(Expand {
             volume: VolumeId::parse(B).expect("id"),
@@ -274,11 +274,11 @@ fn the_end_waits_for_callers_and_begins_nothing_long() {
         drop(caller);
         serving.join().expect("join");
     });
-    // Nobody is connected, or nobody leaves in time.
+    // Nobody is connected, or nobody disconnects in time.
     table.serve_last(LONG, LONG);
     let _caller = table.caller();
     table.serve_last(LONG, Duration::ZERO);
-    // Or who is connected does not ask.
+    // Or a caller is connected and sends no request.
     table.asked();
     table.serve_last(Duration::from_millis(1), LONG);
 }

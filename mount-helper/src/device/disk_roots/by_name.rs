@@ -1,4 +1,5 @@
-//! Disks that do not say whose they are: those of Xen, which the kernel calls as EC2 was told to.
+//! Disks without a serial: those of Xen, which the kernel names after the device name that EC2 was
+//! told.
 use super::DiskRoots;
 use crate::device::{Access, Device, DeviceError, Proof, Recognition};
 use ebs_csi_wire::{DeviceName, Disk};
@@ -6,35 +7,36 @@ use rustix::fs::{Dir, OFlags};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
-/// What the kernel calls a virtual disk of Xen (`xenbus_probe.c`, attribute `modalias`).
+/// The `modalias` that the kernel gives to a virtual disk of Xen (`xenbus_probe.c`).
 const XEN_DISK: &str = "xen:vbd";
-/// Attributes by which disks say who they are (sysfs, `block/NAME`).
+/// Attributes that can hold the serial of a disk (sysfs, `block/NAME`).
 const SERIALS: [&str; 4] = ["serial", "device/serial", "wwid", "device/wwid"];
 
 /// One attachment of a whole disk without a serial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct XenDisk {
-    /// Kernel's count of attachments when it appeared.
+    /// The kernel's sequence number of this attachment (`diskseq`).
     pub sequence: u64,
-    /// Kernel's device number, which the next disk at the same name has again.
+    /// The kernel's device number, which the next disk at the same name gets again.
     pub number: u64,
 }
 
 impl DiskRoots {
-    /// Take disks without a serial by their name, where they are Xen's.
+    /// Accepts Xen disks without a serial by their name.
     #[must_use]
     pub fn taking_names(mut self) -> Self {
         self.takes_names = true;
         self
     }
 
-    /// The machine has a disk of Xen, as each that is built on it has.
+    /// Returns whether the machine has a disk of Xen. Each machine that is built on Xen has one.
     pub fn have_xen(&self) -> bool {
         self.listed("block")
             .is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
     }
 
-    /// A disk that could be a volume's, or a partition of one, could have this kernel name.
+    /// Returns whether `name` has the form of a kernel name of a disk that can be a volume, or of a
+    /// partition of such a disk.
     pub fn may_be_called(&self, name: &str) -> bool {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let is = |kind: Recognition| {
@@ -45,8 +47,8 @@ impl DiskRoots {
         is(Recognition::Nvme) || is(self.recognition) || xens
     }
 
-    /// The disk without a serial behind a device number, or the one that this is a partition of. None for every other, and where such
-    /// disks are not taken.
+    /// Returns the disk without a serial behind a device number, which may be that of a partition.
+    /// Returns None for every other disk, and where such disks are not accepted.
     pub fn xen_disk(&self, device: u64) -> Option<XenDisk> {
         if !self.takes_names {
             return None;
@@ -68,7 +70,7 @@ impl DiskRoots {
         })
     }
 
-    /// Hold a disk that is known already, or a partition of it.
+    /// Holds a disk that is known already, or a partition of it.
     pub fn open_known(
         &self,
         disk: XenDisk,
@@ -91,7 +93,7 @@ impl DiskRoots {
         }
     }
 
-    /// Device numbers of a disk and of its partitions.
+    /// Returns the device numbers of a disk and of its partitions.
     pub fn numbers_of(&self, disk: XenDisk) -> Result<Vec<u64>, Errno> {
         let directory = Self::by_number(disk.number);
         let mut numbers = vec![disk.number];
@@ -104,7 +106,8 @@ impl DiskRoots {
         Ok(numbers)
     }
 
-    /// Another block device (a volume of LVM, an array) is made of one of these.
+    /// Returns whether another block device (a logical volume of LVM, an array) is built on one of
+    /// these devices.
     pub fn have_holders(&self, numbers: &[u64]) -> Result<bool, Errno> {
         for number in numbers {
             if self.holder_of(*number)?.is_some() {
@@ -114,7 +117,7 @@ impl DiskRoots {
         Ok(false)
     }
 
-    /// The disk at the name that EC2 was told, where it is one that says nothing of whose it is.
+    /// Finds the disk at the name that EC2 was told, where that disk has no serial.
     pub(super) fn find_named(&self, asked: &Disk, access: Access) -> Result<Device, DeviceError> {
         let Some(name) = self.named(asked.device_hint.as_ref())? else {
             return Err(DeviceError::Absent);
@@ -122,7 +125,7 @@ impl DiskRoots {
         if !self.takes_names {
             return Err(DeviceError::WithoutSerial);
         }
-        // The kernel lists it a moment before its node is there.
+        // The kernel lists a disk a moment before its node exists.
         match self.device_number(&name) {
             Ok(number) if self.node_is(&name, number) => {
                 self.open_disk(&name, number, asked.partition, access, Proof::Name)
@@ -131,7 +134,8 @@ impl DiskRoots {
         }
     }
 
-    /// Kernel's name of such a disk: the name that EC2 was told, or the one that the kernel makes of `sd` names.
+    /// Returns the kernel name of such a disk: the name that EC2 was told, or the `xvd` name that
+    /// the kernel uses in place of an `sd` name.
     fn named(&self, told: Option<&DeviceName>) -> Result<Option<String>, DeviceError> {
         let Some(name) = told.map(DeviceName::file_name) else {
             return Ok(None);
@@ -147,7 +151,7 @@ impl DiskRoots {
         }
     }
 
-    /// It is a whole disk of Xen that has no serial.
+    /// Returns whether the directory describes a whole disk of Xen without a serial.
     pub(in crate::device) fn says_nothing(&self, directory: &str) -> bool {
         let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}"));
         read("device/modalias").is_ok_and(|text| text == XEN_DISK)

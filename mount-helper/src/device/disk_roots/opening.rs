@@ -1,4 +1,4 @@
-//! Opening a disk that was found: here, or by the process that has the right to.
+//! Opening a disk that was found: in this process, or through the opener, which has the right to.
 use super::DiskRoots;
 use crate::beneath;
 use crate::device::opener::Asked;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 
 impl DiskRoots {
-    /// Hold the disk of this kernel name and number, or a partition of it.
+    /// Opens and holds the disk of this kernel name and number, or a partition of it.
     pub(super) fn open_disk(
         &self,
         disk: &str,
@@ -20,7 +20,7 @@ impl DiskRoots {
         access: Access,
         proof: Proof,
     ) -> Result<Device, DeviceError> {
-        // The kernel lists a partition, and its node is made, a moment after the disk's.
+        // The kernel lists a partition and makes its node a moment after the disk's.
         if partition.is_some() {
             let (name, directory) = named(disk, partition);
             match self.number_beneath(&directory) {
@@ -39,7 +39,8 @@ impl DiskRoots {
         match opened {
             Ok(device) if device.whole == whole => Ok(device),
             Ok(_) => Err(DeviceError::Mismatch),
-            // Gone between the listing and the open: as if it had not been there.
+            // The disk left between the listing and the open, which counts as if it had been absent
+            // at the listing.
             Err(DeviceError::Os(Errno::NOENT | Errno::NXIO | Errno::NODEV)) => {
                 Err(DeviceError::Absent)
             }
@@ -47,7 +48,7 @@ impl DiskRoots {
         }
     }
 
-    /// Open a disk, by the process that does that, and hold it.
+    /// Opens a disk through the opener, or here when there is no opener, and holds it.
     pub(in crate::device) fn have_opened(&self, asked: &Asked) -> Result<Device, DeviceError> {
         match &self.opener {
             Some(opener) => opener.ask(asked),
@@ -55,7 +56,8 @@ impl DiskRoots {
         }
     }
 
-    /// Open a disk that is what is asked for, before and after.
+    /// Opens a disk in this process, and checks before and after the open that it is the requested
+    /// one.
     pub(in crate::device) fn open_here(&self, asked: &Asked) -> Result<Device, DeviceError> {
         let (name, directory) = named(&asked.disk, asked.partition);
         let number = self.number_beneath(&directory)?;
@@ -89,7 +91,7 @@ impl DiskRoots {
         Ok(device)
     }
 
-    /// The disk of this kernel name says what it was known by.
+    /// Returns whether the disk of this kernel name still has the property by which it was found.
     pub(in crate::device) fn proves(&self, disk: &str, proof: &Proof) -> bool {
         match proof {
             Proof::Serial(serial) => {
@@ -99,7 +101,8 @@ impl DiskRoots {
         }
     }
 
-    /// Open a node by its name; an error tells whose a node is that may not be opened.
+    /// Opens a node by its name. When access to the node is denied, the error has the node's owner
+    /// and mode.
     pub(in crate::device) fn open_node(
         &self,
         name: &str,
@@ -120,7 +123,7 @@ impl DiskRoots {
     }
 }
 
-/// Kernel's name of a disk or a partition of it, and its directory in sysfs.
+/// Returns the kernel name of a disk or a partition of it, and its directory in sysfs.
 fn named(disk: &str, partition: Option<NonZeroU32>) -> (String, String) {
     let Some(partition) = partition else {
         return (disk.to_owned(), format!("block/{disk}"));

@@ -1,11 +1,11 @@
-//! Disks of a made-up sysfs.
+//! Tests with a simulated sysfs.
 use super::*;
 use ebs_csi_wire::{DeviceName, Origin, Source, VolumeId};
 use std::fs;
 use std::path::Path;
 
-/// A sysfs as the kernel lays it out for NVMe: `block/NAME` is a link into the device tree, and `device` there is
-/// another one, upwards.
+/// Makes a sysfs with the kernel's layout for NVMe: `block/NAME` is a link into the device tree,
+/// and `device` in its target is another link, upwards.
 fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
     let controller = root.join(format!("devices/pci/nvme/{}", &name[..5]));
     let disk = controller.join(name);
@@ -20,7 +20,7 @@ fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
     fs::create_dir_all(root.join("dev/block")).expect("mkdir");
     std::os::unix::fs::symlink(format!("../{target}"), root.join("dev/block").join(number))
         .expect("symlink");
-    // Names in the place of nodes: what is no block device is told apart later.
+    // Plain files stand for the nodes: a later step finds out that they are no block devices.
     fs::write(root.join("dev").join(name), "").expect("write");
 }
 
@@ -76,7 +76,7 @@ fn only_an_ebs_model_makes_a_serial_a_volume() {
     );
     assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
     assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
-    // Known to the kernel, but without a device node: not there yet.
+    // The kernel knows the disk, but the disk has no device node: it counts as absent.
     let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
     assert_eq!(find.err(), Some(DeviceError::Absent));
 }

@@ -1,4 +1,5 @@
-//! What the broker asks the opener, and what it is answered: lines of words, one datagram each.
+//! The requests of the broker to the opener and the opener's answers: words, one datagram for each
+//! message.
 use crate::device::{Access, Device, DeviceError, Proof};
 use ebs_csi_wire::Node;
 use rustix::fd::OwnedFd;
@@ -6,23 +7,23 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// A disk to be opened.
+/// A request to open a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::device) struct Asked {
-    /// Kernel's name of the whole disk.
+    /// The kernel's name of the whole disk.
     pub(in crate::device) disk: String,
-    /// The partition that is meant, if it is one.
+    /// The partition to open, or None for the whole disk.
     pub(in crate::device) partition: Option<NonZeroU32>,
-    /// What must be true of the disk.
+    /// The property that the disk must have.
     pub(in crate::device) proof: Proof,
     pub(in crate::device) access: Access,
-    /// Claimed, or not opened at all.
+    /// Whether the disk must be claimed; when that fails, it is not opened at all.
     pub(in crate::device) exclusive: bool,
-    /// Past the kernel's memory of the disk.
+    /// Whether reads bypass the page cache.
     pub(in crate::device) direct: bool,
 }
 
-/// Longest name that the kernel gives to a disk.
+/// Length of the longest name that is accepted for a disk.
 const LONGEST_NAME: usize = 32;
 
 pub(super) fn ask(asked: &Asked) -> Vec<u8> {
@@ -40,14 +41,14 @@ pub(super) fn ask(asked: &Asked) -> Vec<u8> {
     format!("{proof}\n{serial}\n{disk}\n{partition}\n{access}\n{exclusive}\n{direct}").into_bytes()
 }
 
-/// None for what no broker of ours sends.
+/// Parses a request; returns None for a message that this driver's broker never sends.
 pub(super) fn asked(request: &[u8]) -> Option<Asked> {
     let text = std::str::from_utf8(request).ok()?;
     let lines: Vec<&str> = text.split('\n').collect();
     let &[proof, serial, disk, partition, access, exclusive, direct] = lines.as_slice() else {
         return None;
     };
-    // It becomes a part of paths.
+    // The name becomes a part of paths.
     let plain = !disk.is_empty()
         && disk.len() <= LONGEST_NAME
         && disk.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -74,7 +75,7 @@ pub(super) fn asked(request: &[u8]) -> Option<Asked> {
     })
 }
 
-/// The descriptor goes along.
+/// Encodes the answer for an opened disk, whose descriptor is sent along.
 pub(super) fn found(device: &Device) -> Vec<u8> {
     let Device {
         name,
@@ -102,7 +103,7 @@ pub(super) fn refused(error: &DeviceError) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What the opener answered. One that has gone answers nothing.
+/// Parses the opener's answer. An opener that has ended gives an empty answer, which is an error.
 pub(super) fn answer(
     answer: &[u8],
     descriptor: Option<OwnedFd>,
