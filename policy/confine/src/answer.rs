@@ -1,8 +1,9 @@
 //! The system call filter: which calls the kernel answers, and how.
 //!
-//! A seccomp filter has one answer for everything that it matches, so a list with errors becomes
-//! several filters. The kernel runs all filters and takes the strictest answer. The list must not
-//! kill a call that another filter answers with an error, so the list allows the call.
+//! A seccomp filter has one answer for everything that it matches, so a list of calls with errors
+//! becomes several filters: the list itself, which kills every other call, and one filter for each
+//! error. The kernel runs all filters and takes the strictest answer. The list must not kill a call
+//! that another filter answers with an error, so the list allows the call.
 
 use std::collections::BTreeMap;
 
