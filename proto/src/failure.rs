@@ -25,8 +25,8 @@ pub enum Condition {
     PublishedElsewhere,
     /// A step that must come first has not happened (for example publish before stage).
     NotPrepared,
-    /// The content of the disk forbids the operation: the disk is not formatted, or nothing is
-    /// mounted over it.
+    /// The content of the disk forbids the operation: such content is never formatted and never
+    /// mounted over.
     ContentRefused,
     /// The process cannot serve yet.
     NotReady,

@@ -1,6 +1,6 @@
 //! The generated code is checked in, so that a build needs no protobuf compiler. This test
-//! generates it again and compares. `UPDATE_GENERATED=1 cargo test -p ebs-csi-proto --test
-//! regenerate` writes it.
+//! generates it again and compares.
+//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-proto --test regenerate` writes it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -14,7 +14,7 @@ closed_enum! {
         MountFlag => "mount-flag",
         /// The policy does not allow the file system.
         FsType => "fs-type",
-        /// The file system does not have a format option, or not in this combination.
+        /// The file system does not have a format option, or cannot combine the given options.
         FormatOption => "format-option",
         /// No disk of the volume appeared in time.
         DeviceNotFound => "device-not-found",
