@@ -3,8 +3,8 @@
 //!
 //! Each line is one `key="value"`, with the value quoted as kubelet's downward API quotes it.
 //! Kubernetes copies the node's topology labels onto its pods where the cluster is configured so;
-//! elsewhere node-lifecycle writes annotations. The file may therefore appear, or become complete,
-//! after the process has started.
+//! elsewhere annotations of the pod tell the facts. The file may therefore appear, or become
+//! complete, after the process has started.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

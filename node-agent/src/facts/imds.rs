@@ -70,8 +70,7 @@ pub enum ImdsError {
 }
 
 /// Finds the service's address from the AWS SDKs' settings: `AWS_EC2_METADATA_SERVICE_ENDPOINT`,
-/// and
-/// `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE` (`IPv4` or `IPv6`).
+/// and `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE` (`IPv4` or `IPv6`).
 ///
 /// # Errors
 /// A text for the reader that says what is wrong with the setting.
