@@ -62,7 +62,8 @@ impl Controller {
     /// status checks fail.
     ///
     /// # Errors
-    /// The controller's status: it is not permitted, its own limit holds, or EC2 refuses.
+    /// The controller's status: the fence is not permitted, the controller's fence limit is
+    /// reached, or EC2 refuses.
     pub async fn fence(
         &self,
         instance: &str,

@@ -69,8 +69,8 @@ pub struct Failover {
     pub every: Duration,
     /// Whether the controller did not answer the last query: that is logged once.
     pub silent: AtomicBool,
-    /// Limit for the age of EC2's answer in a braked act. A node whose answer is older is looked at
-    /// again at once.
+    /// Limit for the age of EC2's answer in a braked act or a fence. A node whose answer is older
+    /// is looked at again at once.
     pub fresh: Duration,
     /// The counters.
     pub metrics: Arc<Metrics>,

@@ -51,9 +51,9 @@ impl Failover {
     }
 
     /// Looks at these nodes again, at the API server and, with one query for all of them, at EC2;
-    /// then does what still follows. Braked acts happen only for the nodes that are recorded in the
-    /// Lease: for another node, the second look may be the first to permit such an act. Returns how
-    /// many nodes were left.
+    /// then does what still follows. Braked acts and fences happen only for the nodes that are
+    /// recorded in the Lease: for another node, the second look may be the first to permit such an
+    /// act. Returns how many nodes were left.
     async fn act_anew(&self, suspects: &[&Suspect], written: &[&str]) -> usize {
         let looks: Vec<_> = suspects.iter().map(|s| self.look_again(s)).collect();
         let looks = stream::iter(looks).buffer_unordered(AT_A_TIME);

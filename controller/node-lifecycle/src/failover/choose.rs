@@ -15,9 +15,9 @@ use crate::tell::Tale;
 /// The work of a round.
 #[derive(Debug, Default)]
 pub(super) struct Chosen<'a> {
-    /// Nodes with something to do; first those for which an act is braked.
+    /// Nodes with something to do; first those in `taking`.
     pub(super) due: Vec<&'a Suspect>,
-    /// The names of the nodes for which an act is braked.
+    /// The names of the nodes with a braked act or a fence.
     pub(super) taking: BTreeSet<&'a str>,
     /// The term in which the brake's decision is valid.
     pub(super) term: Term,
@@ -72,7 +72,7 @@ impl Failover {
         chosen
     }
 
-    /// Returns which of the nodes with braked acts the brake admits, and the term in which that is
+    /// Returns which of the nodes in `taking` the brake admits, and the term in which that is
     /// valid.
     async fn brake(&self, suspects: &[Suspect], taking: &BTreeSet<&str>) -> (Admitted, Term) {
         let now = Timestamp::now();

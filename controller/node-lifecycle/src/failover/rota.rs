@@ -2,8 +2,7 @@
 //!
 //! EC2 limits the number of instances in one request. When more instances are suspect, each round
 //! queries those whose last query is the oldest. The remembered answers about the others only
-//! decide which nodes to query again; no act happens without a fresh query. remembered of the
-//! others only chooses whom to look at anew, and nothing is done without a fresh look.
+//! decide which nodes to query again; no act happens without a fresh query.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
