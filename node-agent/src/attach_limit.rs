@@ -5,7 +5,7 @@ use crate::facts::NodeFacts;
 
 /// Rows of `PATTERN LIMIT KIND`.
 const TABLE: &str = include_str!("../data/attach-limits.txt");
-/// Most Nitro types.
+/// The slots of most Nitro types.
 const USUAL: Slots = Slots {
     limit: 27,
     shared: true,
@@ -15,24 +15,28 @@ const USUAL: Slots = Slots {
 /// The attachment slots of an instance type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// How many.
+    /// The number of slots.
     pub limit: u32,
-    /// Network interfaces take from them, too.
+    /// Network interfaces also use these slots.
     pub shared: bool,
-    /// The number is the type's own: what the instance came with is taken off already.
+    /// The number is the type's own: the devices that come with the instance are already
+    /// subtracted.
     pub listed: bool,
 }
 
-/// What the operator says about slots.
+/// The operator's settings for slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// `--volume-attach-limit`: the answer, whatever the table says. Kubernetes reads 0 as "no limit".
+    /// `--volume-attach-limit`: the answer, regardless of the table. Kubernetes reads 0 as "no
+    /// limit".
     pub limit: Option<u32>,
-    /// `--reserved-volume-attachments`: slots that the driver does not get; `None` counts what is attached.
+    /// `--reserved-volume-attachments`: slots that the driver does not get; `None` counts the
+    /// attached volumes.
     pub reserved: Option<u32>,
 }
 
-/// The slots of an instance type: its own row, else its family's (which may point to its size), else what is usual.
+/// Returns the slots of an instance type: its own row, else its family's row (which may refer to
+/// the size), else the usual slots.
 #[must_use]
 pub fn slots(instance_type: &str) -> Slots {
     let find = |pattern: &str| rows().find(|row| row.pattern == pattern);
@@ -58,9 +62,10 @@ pub fn slots(instance_type: &str) -> Slots {
     }
 }
 
-/// The answer of `NodeGetInfo`: the slots, less those of the root volume, of other volumes, of further network interfaces where
-/// they share, and of what came with an instance whose type no row names; at least 1. What is seen now goes before what was known
-/// when the process started.
+/// Returns the answer of `NodeGetInfo`: the slots, minus those of the root volume, of other
+/// volumes, of further network interfaces where these share the slots, and of the devices that came
+/// with an instance whose type has no row; at least 1. What is seen now takes precedence over the
+/// facts from the start of the process.
 #[must_use]
 pub fn max_volumes(facts: &NodeFacts, wishes: Wishes, taken: &Taken) -> u32 {
     if let Some(limit) = wishes.limit {
@@ -98,7 +103,7 @@ struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Number(u32),
-    /// The row `*.SIZE` says it.
+    /// The row `*.SIZE` has the number.
     BySize,
 }
 
@@ -189,7 +194,7 @@ mod tests {
             ("i3.large", 4, 0, none, 38),
             ("i3.metal", 4, 0, none, 23),
             ("z9.unheard-of", 1, 0, none, 26),
-            // Dedicated limits go by size.
+            // Dedicated limits depend on the size.
             ("m7a.medium", 1, 0, none, 31),
             ("c7i.16xlarge", 8, 0, none, 47),
             ("r7iz.metal-32xl", 15, 0, none, 78),
@@ -234,7 +239,7 @@ mod tests {
             ("m5.large", none, seen(Some(1), Some(1), 0), 26),
             ("m5.large", none, seen(Some(4), Some(3), 0), 21),
             ("m5.large", reserved, seen(Some(4), Some(1), 0), 26),
-            // The table's own number has local devices taken off, the usual one has not.
+            // The table's own number already excludes local devices; the usual one does not.
             ("g4dn.xlarge", none, seen(Some(1), Some(1), 2), 24),
             ("g4dn.2xlarge", none, seen(Some(1), Some(1), 2), 24),
             ("m7i.large", none, seen(Some(1), Some(3), 0), 31),

@@ -1,7 +1,8 @@
-//! What takes attachment slots at the moment, as sysfs shows it: EBS disks that are not this driver's, network interfaces, and
-//! devices that the instance itself came with.
+//! The attachment slots that are taken now, as sysfs shows it: EBS disks that are not this
+//! driver's, network interfaces, and devices that belong to the instance itself.
 //!
-//! Read again for each answer of NodeGetInfo, so that the count follows what is attached and detached behind the driver's back.
+//! The slots are read again for each answer of NodeGetInfo, so that the count includes attachments
+//! and detachments that bypass the driver.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -22,22 +23,23 @@ const ENA: [&str; 4] = ["0x0ec2", "0x1ec2", "0xec20", "0xec21"];
 const ACCELERATOR_VENDORS: [&str; 2] = ["0x10de", "0x1002"];
 /// PCI class of display and 3D controllers.
 const DISPLAY: &str = "0x03";
-/// A disk that was attached for this driver is staged soon; one that is not held after this time is somebody else's.
+/// A disk that was attached for this driver is staged soon; a disk that is not held after this time
+/// is not the driver's.
 const SETTLED: Duration = Duration::from_secs(300);
 
-/// Slots that are taken, where sysfs knows.
+/// Taken slots, where sysfs shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// EBS volumes that this driver did not stage or publish, the root volume included; `None` when sysfs shows no EBS disk or
-    /// nobody could say which are the driver's.
+    /// EBS volumes that this driver did not stage or publish, including the root volume; `None`
+    /// when sysfs shows no EBS disk or the driver's own disks are not known.
     pub foreign_volumes: Option<u32>,
-    /// Network interfaces, the primary one included; `None` when sysfs shows none.
+    /// Network interfaces, including the primary one; `None` when sysfs shows none.
     pub network_interfaces: Option<u32>,
     /// Instance store disks and graphics accelerators.
     pub local_devices: u32,
 }
 
-/// The instance's devices, and which of its disks are whose.
+/// The instance's devices, and the disks that are the driver's.
 #[derive(Debug)]
 pub struct Attachments {
     sysfs: PathBuf,
@@ -46,18 +48,19 @@ pub struct Attachments {
 
 #[derive(Debug, Default)]
 struct Disks {
-    /// There before the driver could have asked for any, by serial.
+    /// The serials of the disks that were attached before the driver could request any.
     at_start: HashSet<String>,
-    /// Staged or published by this driver since they appeared.
+    /// The disks that this driver has staged or published since they appeared.
     ours: HashSet<String>,
-    /// When each was seen first.
+    /// The time when each disk was first seen.
     since: HashMap<String, Instant>,
-    /// It was known at least once which ones are held.
+    /// The list of held disks was known at least once.
     told: bool,
 }
 
 impl Attachments {
-    /// Looks for the first time: what is there now and is not held later is not the driver's.
+    /// Reads the disks for the first time: a disk that is present now and never held later is not
+    /// the driver's.
     #[must_use]
     pub fn new(sysfs: impl Into<PathBuf>) -> Self {
         let sysfs = sysfs.into();
@@ -71,13 +74,14 @@ impl Attachments {
         }
     }
 
-    /// Whether sysfs shows an EBS disk: only then does it matter which ones are held.
+    /// Returns whether sysfs shows an EBS disk: otherwise the list of held disks does not matter.
     #[must_use]
     pub fn shows_disks(&self) -> bool {
         !ebs_disks(&self.sysfs).is_empty()
     }
 
-    /// What is taken. `held` are the volumes that this driver has staged or published; `None` when nobody could say.
+    /// Returns the taken slots. `held` are the volumes that this driver has staged or published;
+    /// `None` when they are not known.
     #[must_use]
     pub fn taken(&self, held: Option<&[VolumeId]>, now: Instant) -> Taken {
         let (interfaces, accelerators) = pci_devices(&self.sysfs);
@@ -92,7 +96,7 @@ impl Attachments {
     fn foreign(&self, held: Option<&[VolumeId]>, now: Instant) -> Option<u32> {
         let present = ebs_disks(&self.sysfs);
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Detached meanwhile: under the same serial it comes back as a new one.
+        // A detached disk is forgotten: when its serial returns, it counts as a new disk.
         disks.at_start.retain(|serial| present.contains(serial));
         disks.ours.retain(|serial| present.contains(serial));
         disks.since.retain(|serial, _| present.contains(serial));
@@ -124,7 +128,8 @@ fn ebs_disks(sysfs: &Path) -> HashSet<String> {
     serials(sysfs, EBS_MODEL).collect()
 }
 
-/// Serials of the NVMe controllers of one model. A controller that goes while it is read is not there.
+/// Returns the serials of the NVMe controllers of one model. Leaves out a controller that
+/// disappears while it is read.
 fn serials(sysfs: &Path, model: &'static str) -> impl Iterator<Item = String> + use<> {
     entries(&sysfs.join("class/nvme"))
         .filter(move |controller| line(&controller.join("model")).as_deref() == Some(model))
@@ -132,7 +137,7 @@ fn serials(sysfs: &Path, model: &'static str) -> impl Iterator<Item = String> + 
         .map(|serial| serial.replace('-', ""))
 }
 
-/// Network interfaces and graphics accelerators.
+/// Returns the numbers of network interfaces and graphics accelerators.
 fn pci_devices(sysfs: &Path) -> (u32, u32) {
     let (mut interfaces, mut accelerators) = (0, 0);
     for device in entries(&sysfs.join("bus/pci/devices")) {
@@ -168,7 +173,7 @@ fn counted(number: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// A sysfs of files; the kernel's has links in their place, which are read in the same way.
+    /// A sysfs of plain files; the kernel's has links instead, which are read in the same way.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -234,7 +239,8 @@ mod tests {
         assert_eq!(foreign(Some(&[]), start), Some(2), "root and a data volume");
         assert_eq!(attachments.taken(None, start).local_devices, 1);
 
-        // Attached for this driver: before it is staged, while it is, and between unstage and detach.
+        // Attached for this driver: before it is staged, while it is staged, and between unstage
+        // and detach.
         machine.ebs(2);
         assert_eq!(foreign(Some(&[]), start), Some(2));
         assert_eq!(foreign(Some(&held(&[2])), start), Some(2));
@@ -242,7 +248,7 @@ mod tests {
         machine.detach(2);
         assert_eq!(foreign(Some(&[]), start), Some(2));
 
-        // Attached by somebody else, and never held.
+        // Attached by another program, and never held.
         machine.ebs(3);
         assert_eq!(foreign(Some(&[]), start), Some(2));
         assert_eq!(foreign(None, start + SETTLED), Some(3));
@@ -268,9 +274,9 @@ mod tests {
         for (place, vendor, device, class) in [
             ("05.0", "0x1d0f", "0xec20", "0x020000"),
             ("06.0", "0x1d0f", "0xec20", "0x020000"),
-            // Beside an interface, for its other function.
+            // The second function of a network interface.
             ("07.0", "0x1d0f", "0xefa1", "0x020000"),
-            // Every instance has a virtual screen; it takes no slot.
+            // Every instance has a virtual display, which takes no slot.
             ("03.0", "0x1d0f", "0x1111", "0x030000"),
             ("1e.0", "0x10de", "0x1eb8", "0x030200"),
             ("04.0", "0x1d0f", "0x8061", "0x010802"),

@@ -1,4 +1,4 @@
-//! What the process gives up between reading its facts and serving.
+//! The rights that the process gives up between reading its facts and serving.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use ebs_csi_confine::{Enforced, Entering, Fault, Places};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 
-/// Where the devices behind the kernel's PCI buses are shown.
+/// Returns the directories in which sysfs shows the devices of the PCI buses.
 fn pci_roots() -> impl Iterator<Item = PathBuf> {
     std::fs::read_dir("/sys/devices")
         .into_iter()
@@ -19,10 +19,13 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
         })
 }
 
-/// Gives up user, capabilities, files, network and system calls, in the order that the profile `node-agent` needs.
+/// Gives up user, capabilities, files, network and system calls, in the order that the profile
+/// `node-agent` needs.
 ///
-/// What stays: what sysfs shows of PCI devices, the sockets that are bound already, new unix sockets, the removal of the own CSI socket, and reading
-/// beside the files that are named, and making and removing a socket in kubelet's registration directory.
+/// The process keeps these rights: reading what sysfs shows of PCI devices, using sockets that are
+/// already bound, making new unix sockets, removing its own CSI socket, reading files in the
+/// directories of the named files, and making and removing a socket in kubelet's registration
+/// directory.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with status [`Fault::EXIT`].
@@ -44,7 +47,8 @@ pub fn enter<'a>(
         places = places.with("pci-devices", root)?;
     }
     for file in facts_files {
-        // Kubelet replaces the file by switching a link, so that the directory is what stays.
+        // Kubelet replaces the file by switching a link, so the rule is for the directory, which
+        // stays.
         if let Some(directory) = file.parent().filter(|d| d.is_dir()) {
             places = places.with("node-facts", directory)?;
         }
@@ -55,17 +59,17 @@ pub fn enter<'a>(
         .calls()
 }
 
-/// The process cannot be confined; nothing was given up yet.
+/// The process cannot be confined; it has not given up anything yet.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unconfinable(String);
 
-/// Lets a child take every step of [`enter`] and end. A process that learns this way that it cannot
-/// be confined ends before it has taken anything from the agent that serves.
+/// Lets a child take every step of [`enter`] and end. A process that cannot be confined thereby
+/// ends before it has taken anything over from the serving agent.
 ///
 /// # Errors
-/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged: then
-/// [`enter`] itself decides.
+/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged; [`enter`]
+/// itself then decides.
 pub fn rehearse() -> Result<(), Unconfinable> {
     let child = Command::new("/proc/self/exe")
         .arg(REHEARSE)
@@ -86,5 +90,5 @@ pub fn rehearse() -> Result<(), Unconfinable> {
     }
 }
 
-/// The job of the child.
+/// The subcommand of the child.
 pub const REHEARSE: &str = "enter-profile";

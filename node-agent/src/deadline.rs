@@ -1,15 +1,15 @@
-//! Until when an answer is of use to the caller.
+//! The time until which an answer is useful to the caller.
 
 use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// How long work is waited for when the caller names no limit.
+/// The longest wait when the caller gives no limit.
 pub const WITHOUT_LIMIT: Duration = Duration::from_secs(110);
-/// The longest time that is believed of a caller.
+/// The longest limit that is accepted from a caller.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// An instant by which the answer must be sent, and whether the caller chose it.
+/// The instant by which the answer must be sent, and whether the caller chose it.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     at: Instant,
@@ -17,7 +17,8 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// From the `grpc-timeout` of a request, less a margin in which the answer travels.
+    /// Reads the deadline from the `grpc-timeout` of a request, minus a margin for sending the
+    /// answer.
     #[must_use]
     pub fn of(metadata: &MetadataMap) -> Self {
         let timeout = metadata
@@ -36,7 +37,7 @@ impl Deadline {
         }
     }
 
-    /// This span from now on, not chosen by a caller.
+    /// Returns a deadline this span from now, not chosen by a caller.
     #[must_use]
     pub fn after(span: Duration) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Deadline {
         }
     }
 
-    /// The same, or this span from now on when that is sooner.
+    /// Returns the same deadline, or this span from now when that is sooner.
     #[must_use]
     pub fn at_most(self, span: Duration) -> Self {
         Self {
@@ -54,33 +55,35 @@ impl Deadline {
         }
     }
 
-    /// What is left of it; zero when it has passed.
+    /// Returns the remaining time; zero when the deadline has passed.
     #[must_use]
     pub fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// For tokio's timers.
+    /// Returns the deadline for tokio's timers.
     #[must_use]
     pub fn instant(self) -> tokio::time::Instant {
         self.at.into()
     }
 
-    /// Whether the caller named it.
+    /// Returns whether the caller chose the deadline.
     #[must_use]
     pub fn chosen_by_caller(self) -> bool {
         self.chosen_by_caller
     }
 }
 
-/// A tenth of the time, at least 5 ms and at most a second: enough for a local answer, and not most of a short limit.
+/// Returns a tenth of the time, at least 5 ms and at most a second: enough for a local answer, but
+/// a small part of a short limit.
 fn margin(timeout: Duration) -> Duration {
     (timeout / 10)
         .clamp(Duration::from_millis(5), Duration::from_secs(1))
         .min(timeout)
 }
 
-/// `TimeoutValue TimeoutUnit` of gRPC over HTTP/2: up to eight digits and one of H, M, S, m, u, n.
+/// Parses `TimeoutValue TimeoutUnit` of gRPC over HTTP/2: up to eight digits and one of H, M, S, m,
+/// u, n.
 fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! What the process knows of its instance, read once, before it confines itself.
+//! The facts about the instance, read once, before the process confines itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub struct NodeFacts {
     pub zone: String,
     /// Region, where the source knows it.
     pub region: Option<String>,
-    /// Network interfaces attached, the primary one included.
+    /// Attached network interfaces, including the primary one.
     pub network_interfaces: u32,
-    /// EBS volumes that were attached at launch beside the root volume.
+    /// EBS volumes other than the root volume that were attached at launch.
     pub other_volumes: u32,
     /// The Outpost that the instance runs on.
     pub outpost: Option<Outpost>,
-    /// Which source knew: `imds` or `kubernetes`.
+    /// The source of the facts: `imds` or `kubernetes`.
     pub source: Source,
 }
 
@@ -36,16 +36,17 @@ pub struct NodeFacts {
 pub struct Outpost {
     /// `aws`, `aws-cn`, …
     pub partition: String,
-    /// Its region.
+    /// The Outpost's region.
     pub region: String,
-    /// Its owner's account.
+    /// The account of the Outpost's owner.
     pub account: String,
     /// `op-…`.
     pub id: String,
 }
 
 impl Outpost {
-    /// From `arn:PARTITION:outposts:REGION:ACCOUNT:outpost/ID`; `None` for any other text.
+    /// Parses `arn:PARTITION:outposts:REGION:ACCOUNT:outpost/ID`; returns `None` for any other
+    /// text.
     #[must_use]
     pub fn parse(arn: &str) -> Option<Self> {
         let mut parts = arn.trim().splitn(6, ':');
@@ -67,17 +68,17 @@ impl Outpost {
     }
 }
 
-/// A source of facts, in the words of `--metadata-sources`.
+/// A source of facts, as named in `--metadata-sources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The instance metadata service, version 2.
     Imds,
-    /// What the machine and the cluster say: DMI, and the node facts file.
+    /// The machine and the cluster: DMI, and the node facts file.
     Kubernetes,
 }
 
 impl Source {
-    /// The word on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -87,24 +88,24 @@ impl Source {
     }
 }
 
-/// Where and how long to look.
+/// The sources to read, and how long to wait.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    /// In this order; the first that knows everything wins.
+    /// The sources in their order; the first that has all facts wins.
     pub order: Vec<Source>,
     /// `CSI_NODE_NAME`.
     pub node_name: Option<String>,
-    /// The metadata service; `Err` says why it must not be asked.
+    /// The metadata service; `Err` says why it must not be used.
     pub imds: Result<imds::Address, String>,
     /// The kernel's DMI strings.
     pub dmi: PathBuf,
     /// Node facts files, written by kubelet from the pod's labels and annotations.
     pub files: Vec<PathBuf>,
-    /// How long to wait until the files say enough.
+    /// How long to wait for sufficient files.
     pub patience: Duration,
 }
 
-/// No source knows the instance.
+/// No source has the facts about the instance.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no source of --metadata-sources knows this node: {}; allow the instance metadata service (IMDSv2), or give --node-facts-file with the zone",
@@ -112,10 +113,10 @@ pub struct Sources {
 )]
 pub struct Unknown(Vec<String>);
 
-/// Asks the sources in their order.
+/// Reads the sources in their order.
 ///
 /// # Errors
-/// [`Unknown`], with what each source lacked.
+/// [`Unknown`], with what each source lacks.
 pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
     let mut lacks = Vec::new();
     for source in &sources.order {
@@ -149,7 +150,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Facts for tests.
+/// Returns facts for tests.
 #[cfg(test)]
 pub(crate) fn example() -> NodeFacts {
     NodeFacts {

@@ -82,7 +82,8 @@ pub struct Serve {
     /// The mount-helper's socket, unix:///path.
     #[arg(long, default_value = DEFAULT_HELPER)]
     pub helper: String,
-    /// The CSI socket as kubelet sees it: the agent registers itself with kubelet. Empty leaves that to a registrar beside it.
+    /// The CSI socket as kubelet sees it: the agent registers itself with kubelet. Empty leaves
+    /// that to a registrar beside it.
     #[arg(long, value_name = "FILE", default_value = "")]
     pub kubelet_registration_path: String,
     /// Kubelet's registration directory, as this process sees it.
@@ -109,7 +110,8 @@ pub struct Serve {
     /// Offer the alpha calls NodeGetVolumeHealth and NodeGetStorageHealth.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub enable_volume_health: bool,
-    /// Address for /metrics, /healthz and /readyz, such as 127.0.0.1:9808 or :9808; empty serves none.
+    /// Address for /metrics, /healthz and /readyz, such as 127.0.0.1:9808 or :9808; empty serves
+    /// none.
     #[arg(long, default_value = "")]
     pub http_endpoint: String,
     /// Seconds that running calls get when the process is told to end.
@@ -126,7 +128,8 @@ pub struct Serve {
     pub ignored: Ignored,
 }
 
-/// Flags of the Go driver that have no meaning here. They are accepted so that its arguments need no change.
+/// Flags of the Go driver that have no meaning here. They are accepted so that its arguments need
+/// no change.
 #[derive(Debug, Args)]
 pub struct Ignored {
     #[arg(long, hide = true)]
@@ -143,7 +146,8 @@ pub struct Ignored {
     enable_otel_tracing: Option<bool>,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     windows_host_process: Option<bool>,
-    /// TLS for the metrics is not offered: refused when given, since silence would serve them in clear text.
+    /// TLS for the metrics is not offered: refused when given, since silence would serve them in
+    /// clear text.
     #[arg(long, hide = true)]
     pub(crate) metrics_cert_file: Option<String>,
     /// As above.
@@ -152,7 +156,7 @@ pub struct Ignored {
 }
 
 impl Ignored {
-    /// The given flags that do nothing.
+    /// Returns the given flags that have no effect.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         [
@@ -179,16 +183,16 @@ impl Ignored {
     }
 }
 
-/// What ends the process before it has begun.
+/// Why the process ends before it serves.
 #[derive(Debug)]
 pub enum Ended {
-    /// `--help` or `--version`: this text on standard output, status 0.
+    /// `--help` or `--version`: this text goes to standard output, with status 0.
     Told(String),
-    /// A command line that cannot be used: this line on standard error, status 64.
+    /// A command line that cannot be used: this line goes to standard error, with status 64.
     Misused(String),
 }
 
-/// Reads the words of a command line, the program's name first.
+/// Parses the words of a command line, beginning with the program's name.
 ///
 /// # Errors
 /// [`Ended`].
@@ -202,7 +206,7 @@ pub fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Comma
     })
 }
 
-/// The library's message has several lines; the first says what is wrong.
+/// Shortens the library's message to its first line, which says what is wrong.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();

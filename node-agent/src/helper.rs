@@ -1,8 +1,9 @@
-//! The mount-helper, as seen from here: typed questions over a few connections.
+//! A client of the mount-helper: typed requests over a few connections.
 //!
-//! Each running question has a connection of its own; idle ones are kept for the next. A question that the helper has not
-//! finished in time is answered with [`HelperError::Pending`]: the work goes on there, and the same question again joins it. So
-//! nothing is lost when a caller gives up or this process ends.
+//! Each running request has its own connection; idle connections are kept for later requests. A
+//! request that the helper has not finished in time is answered with [`HelperError::Pending`]: the
+//! helper continues the work, and a repeated request joins it. No work is lost when a caller gives
+//! up or this process ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,17 +25,17 @@ use connection::Connection;
 pub use error::HelperError;
 pub use transport::Address;
 
-/// Questions at a time that may take minutes, each on a connection of its own: more than a node has
+/// Simultaneous requests that may take minutes, each on its own connection: more than a node has
 /// volumes.
 const SLOW_AT_ONCE: usize = 160;
-/// All others at a time: none of them waits for a slow one. Both together are below the connections
-/// that the helper keeps.
+/// Simultaneous other requests: none of them waits for a slow one. The sum of both limits is below
+/// the connections that the helper keeps.
 const QUICK_AT_ONCE: usize = 40;
-/// Idle connections kept.
+/// Most idle connections that are kept.
 const KEPT: usize = 4;
-/// What the answer of the helper may take beyond the wait that it was told.
+/// How long the helper's answer may take in transit, beyond the wait in the request.
 const TRAVEL: Duration = Duration::from_millis(500);
-/// Between two tries while the helper is busy with the volume.
+/// Pause between two attempts while the helper is busy with the volume.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A client of the mount-helper.
@@ -50,7 +51,7 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// A client that connects when it is asked something.
+    /// Creates a client that connects at its first request.
     #[must_use]
     pub fn new(address: Address, metrics: Arc<Metrics>) -> Self {
         Self {
@@ -64,10 +65,10 @@ impl Helper {
         }
     }
 
-    /// Makes the volume's file system ready at the staging path.
+    /// Prepares the volume's file system at the staging path.
     ///
     /// # Errors
-    /// [`HelperError`], as for every question here.
+    /// [`HelperError`], as for every request here.
     pub async fn stage(
         &self,
         ask: wire::Stage,
@@ -79,7 +80,7 @@ impl Helper {
         }
     }
 
-    /// An operation that answers Done: unstage, either publish, unpublish.
+    /// Performs an operation whose answer is Done: unstage, either publish, unpublish.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -94,7 +95,7 @@ impl Helper {
         }
     }
 
-    /// Grows the file system to its disk.
+    /// Grows the file system to the size of its disk.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -109,7 +110,7 @@ impl Helper {
         }
     }
 
-    /// Space and inodes in use.
+    /// Returns space and inodes in use.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -124,10 +125,10 @@ impl Helper {
         }
     }
 
-    /// EC2's statistics page of a volume's NVMe controller, as the disk gave it.
+    /// Returns EC2's statistics page of a volume's NVMe controller, as the disk returned it.
     ///
     /// # Errors
-    /// [`HelperError`]; a refusal as unsupported for a disk that has none.
+    /// [`HelperError`]; a refusal as unsupported for a disk without such a page.
     pub async fn nvme_statistics(
         &self,
         volume: &VolumeId,
@@ -142,7 +143,7 @@ impl Helper {
         }
     }
 
-    /// Every place where the helper holds a volume.
+    /// Returns every place where the helper holds a volume.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -168,7 +169,7 @@ impl Helper {
         }
     }
 
-    /// The volume that is held at a path, if one is.
+    /// Returns the volume that is held at a path, if there is one.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -184,7 +185,7 @@ impl Helper {
             .map(|entry| entry.volume))
     }
 
-    /// Whether the helper answers, and what it says it is.
+    /// Checks that the helper answers, and returns its greeting.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -206,7 +207,7 @@ impl Helper {
         result
     }
 
-    /// Asks, and again while the helper says that another operation on the volume runs.
+    /// Sends a request, and repeats it while the helper reports another operation on the volume.
     async fn ask_until(
         &self,
         operation: Operation,
@@ -230,7 +231,7 @@ impl Helper {
         deadline: Deadline,
     ) -> Result<Outcome, HelperError> {
         let slots = match operation {
-            // Formats, checks, mounts and write-backs of what may be large.
+            // These format, check, mount or write back file systems that may be large.
             Operation::Stage(_) | Operation::Unstage(_) | Operation::Expand(_) => &self.slow,
             _ => &self.quick,
         };
@@ -253,7 +254,8 @@ impl Helper {
                     self.keep(connection);
                     return settle(outcome);
                 }
-                // The helper was restarted since: every question may be asked again.
+                // The helper was restarted since the last use of the connection; every request may
+                // be repeated.
                 Err(HelperError::Lost(_)) if reused => {}
                 Err(error) => return Err(error),
             }
@@ -294,7 +296,7 @@ impl Helper {
     }
 }
 
-/// Answers that are not results.
+/// Converts answers that are not results to errors.
 fn settle(outcome: Outcome) -> Result<Outcome, HelperError> {
     match outcome {
         Outcome::Refused(refused) => Err(HelperError::Refused(refused)),

@@ -1,6 +1,7 @@
-//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, one request a connection.
+//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, with one request per connection.
 //!
-//! The listener is bound before the process confines itself; afterwards it can bind no other.
+//! The listener is bound before the process confines itself; afterwards the process can bind no
+//! other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +17,14 @@ use crate::node::READY_WITHIN;
 use crate::nvme_metrics::Collector;
 use crate::standing::Standing;
 
-/// Connections at a time.
+/// Most simultaneous connections.
 const AT_ONCE: usize = 8;
-/// Bytes of a request's head.
+/// Limit for the bytes of a request's head.
 const HEAD_LIMIT: usize = 4096;
-/// A connection ends after this time, whatever it does.
+/// Every connection ends after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who knows what the pages say.
+/// The sources of the pages.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The counters.
@@ -32,7 +33,7 @@ pub struct Asked {
     pub helper: Arc<Helper>,
     /// The volumes' statistics.
     pub collector: Arc<Collector>,
-    /// Kubelet's word.
+    /// The state of the registration with kubelet.
     pub standing: Arc<Standing>,
 }
 
@@ -45,7 +46,7 @@ pub async fn serve(listener: std::net::TcpListener, asked: Asked) -> std::io::Re
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, or the client is gone again.
+            // No descriptor is free, or the client has already left.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -54,7 +55,7 @@ pub async fn serve(listener: std::net::TcpListener, asked: Asked) -> std::io::Re
         };
         let asked = asked.clone();
         tokio::spawn(async move {
-            // A client that leaves or dawdles is no event.
+            // A client that leaves or is slow is not reported.
             let _ = tokio::time::timeout(PATIENCE, answer(stream, &asked)).await;
             drop(slot);
         });
@@ -75,7 +76,7 @@ async fn answer(mut stream: TcpStream, asked: &Asked) -> std::io::Result<()> {
     let path = target.and_then(|t| t.split('?').next()).unwrap_or_default();
     let (status, body) = match (method, path) {
         ("GET" | "HEAD", "/metrics") => {
-            // Collecting asks the helper what it holds, which shows in the counters, too.
+            // Collecting asks the helper for its inventory, which also updates the counters.
             let volumes = asked.collector.page().await;
             let mut page = asked.metrics.page();
             page.push_str(&volumes);

@@ -1,8 +1,9 @@
 //! The unprivileged CSI Node service.
 //!
-//! Kubelet's requests are parsed into checked types ([`request`]), asked of the mount-helper ([`helper`]) and answered
-//! ([`node`]). What the process knows of its instance is read once ([`facts`]), before it confines itself; it makes no
-//! system call on a volume, holds no credential and opens no network connection afterwards.
+//! Kubelet's requests are parsed into checked types ([`request`]), sent to the mount-helper
+//! ([`helper`]) and answered ([`node`]). The facts about the instance are read once ([`facts`]),
+//! before the process confines itself. Afterwards the process makes no system call on a volume,
+//! holds no credential and opens no network connection.
 
 #![forbid(unsafe_code)]
 

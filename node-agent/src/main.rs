@@ -14,7 +14,7 @@ use ebs_csi_node_agent::service;
 use ebs_csi_node_agent::settings::{self, Settings};
 use ebs_csi_proto::observe::{LogFormat, init_log};
 
-/// The environment that has a meaning here; no credential passes.
+/// The environment variables that are used; no credential is among them.
 const ENVIRONMENT: &[&str] = &[
     "CSI_NODE_NAME",
     "AWS_EC2_METADATA_",
@@ -105,7 +105,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One line on standard error.
+/// Writes one line to standard error.
 fn ended(status: u8, why: std::fmt::Arguments<'_>) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "ebs-csi-node-agent: {why}");
     ExitCode::from(status)

@@ -40,7 +40,7 @@ struct Latency {
 }
 
 impl Metrics {
-    /// An RPC was answered. `code` is gRPC's name of the code.
+    /// Counts an answered RPC. `code` is gRPC's name of the code.
     pub fn rpc_answered(&self, method: &'static str, code: &'static str, took: Duration) {
         let mut counted = self.counted();
         *counted.calls.entry((method, code)).or_default() += 1;
@@ -55,7 +55,7 @@ impl Metrics {
         latency.seconds += seconds;
     }
 
-    /// The helper was asked something.
+    /// Counts an answer of the helper.
     pub fn helper_answered(&self, operation: &'static str, outcome: &'static str) {
         *self
             .counted()
@@ -64,24 +64,25 @@ impl Metrics {
             .or_default() += 1;
     }
 
-    /// Kubelet has registered the driver, or not (any more).
+    /// Sets whether kubelet has registered the driver.
     pub fn kubelet_registered(&self, registered: bool) {
         self.counted().registered = Some(registered);
     }
 
-    /// A volume's file system did not say in time how full it is.
+    /// Counts a volume's file system that did not report its usage in time.
     pub fn filesystem_hangs(&self, volume: &str) {
         let mut counted = self.counted();
         counted.unanswered += 1;
         counted.hung.insert(volume.to_owned());
     }
 
-    /// A volume's file system answers again, or is gone.
+    /// Records that a volume's file system answers again, or is gone.
     pub fn filesystem_answers(&self, volume: &str) {
         self.counted().hung.remove(volume);
     }
 
-    /// The kernel has met errors in a volume's file system, or not (any more). True when that is news.
+    /// Records whether the kernel has found errors in a volume's file system. Returns whether the
+    /// state changed.
     pub fn filesystem_damaged(&self, volume: &str, damaged: bool) -> bool {
         let known = &mut self.counted().damaged;
         if damaged {
@@ -91,33 +92,35 @@ impl Metrics {
         }
     }
 
-    /// What the helper holds now: the volumes among it whose disks have no serial and were taken by their name.
+    /// Records, from the helper's present inventory, the volumes whose disks have no serial and
+    /// were identified by their device name.
     pub fn disks_by_name(&self, held: &[HeldVolume]) {
         let by_name = held.iter().filter(|entry| entry.by_name);
         self.counted().by_name = by_name.map(|entry| entry.volume.to_string()).collect();
     }
 
-    /// A file system was mounted unchecked because nobody said where it was made.
+    /// Counts a file system that was mounted unchecked because its origin is untold.
     pub fn staged_untold(&self) {
         self.counted().untold += 1;
     }
 
-    /// A volume was released while another mount namespace keeps its file system.
+    /// Counts a volume that was released while another mount namespace keeps its file system in
+    /// use.
     pub fn released_beside_copy(&self) {
         self.counted().beside_copy += 1;
     }
 
-    /// The version of Landlock that binds the mount-helper's tools; 0 for none.
+    /// Sets the version of Landlock that binds the mount-helper's tools; 0 for none.
     pub fn helper_landlock(&self, version: Option<u32>) {
         self.counted().landlock = version;
     }
 
-    /// A fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
+    /// Adds a fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
     pub fn info(&self, label: &'static str, value: impl Into<String>) {
         self.counted().facts.push((label, value.into()));
     }
 
-    /// The page.
+    /// Returns the page.
     #[must_use]
     pub fn page(&self) -> String {
         let counted = self.counted();
@@ -146,7 +149,7 @@ impl Counted {
             .collect();
         writeln!(page, "{name}{{{}}} 1", labels.join(","))?;
 
-        // Absent where a registrar beside this process does it.
+        // Absent where a separate registrar registers the driver.
         if let Some(registered) = self.registered {
             let name = "ebs_csi_node_agent_kubelet_registered";
             let help = "Whether kubelet has registered the driver.";
@@ -215,7 +218,7 @@ impl Counted {
         head(page, name, "counter", help)?;
         writeln!(page, "{name} {}", self.beside_copy)?;
 
-        // Absent until a helper has said it.
+        // Absent until a helper has reported it.
         if let Some(version) = self.landlock {
             let name = "ebs_csi_node_agent_helper_landlock";
             let help =

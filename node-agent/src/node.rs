@@ -1,4 +1,5 @@
-//! The Node service: each call is counted, timed and handed to [`calls`]. No system call on a volume is made here.
+//! The Node service: each call is counted, timed and passed to [`calls`]. This process makes no
+//! system call on a volume.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,10 +29,10 @@ mod usage;
 use calls::Calls;
 use known_usage::KnownUsage;
 
-/// How the service is to behave.
+/// Options of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The operator's word on attachment slots.
+    /// The operator's settings for attachment slots.
     pub wishes: Wishes,
     /// Make XFS file systems that old kernels can mount.
     pub legacy_xfs: bool,
@@ -39,7 +40,7 @@ pub struct Options {
     pub volume_health: bool,
 }
 
-/// What the helper gets to show that it is there.
+/// How long the helper may take to show that it answers.
 pub const READY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The Node service.
@@ -50,7 +51,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A service for the node that the facts describe.
+    /// Creates the service for the node that the facts describe.
     #[must_use]
     pub fn new(
         facts: NodeFacts,
@@ -73,8 +74,8 @@ impl Node {
         }
     }
 
-    /// Whether kubelet knows of the driver and the mount-helper answers, without which nothing can
-    /// be done here.
+    /// Returns whether kubelet has registered the driver and the mount-helper answers. Without
+    /// both, nothing can be done on this node.
     #[must_use]
     pub fn readiness(&self, standing: Arc<Standing>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);
@@ -90,7 +91,7 @@ impl Node {
         })
     }
 
-    /// Counts and times an answer, and turns a failure into its status.
+    /// Counts and times an answer, and converts a failure to its status.
     async fn answer<T>(
         &self,
         method: &'static str,

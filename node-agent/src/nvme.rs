@@ -1,20 +1,21 @@
-//! EBS statistics of NVMe disks: log page 0xD0, which EC2 gives to each volume's controller. All numbers are little endian.
+//! EBS statistics of NVMe disks: log page 0xD0, which EC2 provides on each volume's controller. All
+//! numbers are little endian.
 
-/// Bytes of the page.
+/// Size of the page, in bytes.
 const PAGE: usize = 4096;
-/// What the page begins with.
+/// The first bytes of the page.
 const MAGIC: u32 = 0x3c23_b510;
-/// Where the numbers stand.
+/// Offset of the counters.
 const COUNTERS: usize = 8;
-/// Where the histograms stand.
+/// Offset of the histograms.
 const READ_HISTOGRAM: usize = 512;
 const WRITE_HISTOGRAM: usize = 2056;
-/// Bins that a histogram has room for.
+/// Most bins in a histogram.
 const BINS: usize = 64;
 /// Bytes of a bin: lower bound, upper bound, count, padding.
 const BIN: usize = 24;
 
-/// What a volume's controller has counted since the volume was attached.
+/// The counts of a volume's controller since the volume was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Completed reads.
@@ -29,15 +30,16 @@ pub struct Statistics {
     pub read_us: u64,
     /// Time spent on writes, in microseconds.
     pub write_us: u64,
-    /// Time in which more operations were wanted than the volume is provisioned for, in microseconds.
+    /// Time in which the requested operations exceeded the volume's provisioned rate, in
+    /// microseconds.
     pub volume_iops_exceeded_us: u64,
-    /// The same for the volume's throughput.
+    /// Time in which the requested throughput exceeded the volume's, in microseconds.
     pub volume_throughput_exceeded_us: u64,
-    /// Time in which more operations were wanted than the instance may do, in microseconds.
+    /// Time in which the requested operations exceeded the instance's limit, in microseconds.
     pub instance_iops_exceeded_us: u64,
-    /// The same for the instance's throughput.
+    /// Time in which the requested throughput exceeded the instance's, in microseconds.
     pub instance_throughput_exceeded_us: u64,
-    /// Operations that wait at the moment.
+    /// Operations that wait now.
     pub queue_length: u64,
     /// Reads by their latency.
     pub read_latency: Vec<Bin>,
@@ -45,7 +47,7 @@ pub struct Statistics {
     pub write_latency: Vec<Bin>,
 }
 
-/// How many operations took between two bounds, in microseconds.
+/// The number of operations whose latency was between two bounds, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// Upper bound.
@@ -54,22 +56,22 @@ pub struct Bin {
     pub count: u32,
 }
 
-/// A page that is not one of these.
+/// A page that is not a valid statistics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Another length.
+    /// The length is wrong.
     #[error("a statistics page has 4096 bytes, this one {0}")]
     Length(usize),
-    /// Another beginning.
+    /// The magic number is wrong.
     #[error("a statistics page begins with 0x3c23b510, this one with {0:#010x}")]
     Magic(u32),
-    /// More bins than fit.
+    /// More bins than a histogram can have.
     #[error("a histogram has at most 64 bins, this one {0}")]
     Bins(u64),
 }
 
 impl Statistics {
-    /// Reads a page.
+    /// Parses a page.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -127,7 +129,7 @@ fn u32_at(page: &[u8; PAGE], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// A page for tests: counters 1 to 11, two bins for reads, none for writes.
+/// Returns a page for tests: counters 1 to 11, two bins for reads, none for writes.
 #[cfg(test)]
 pub(crate) fn example() -> Vec<u8> {
     let mut page = vec![0; PAGE];

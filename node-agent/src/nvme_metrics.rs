@@ -1,4 +1,5 @@
-//! EBS statistics of the node's volumes on the metrics page, under the names of the Go driver's collector.
+//! EBS statistics of the node's volumes on the metrics page, with the metric names of the Go
+//! driver's collector.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,18 +13,19 @@ use crate::deadline::Deadline;
 use crate::helper::{Helper, HelperError};
 use crate::nvme::{Bin, Statistics};
 
-/// What all volumes together get within one scrape.
+/// Time limit for all volumes together within one scrape.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// And one of them: a disk that does not answer keeps the others from nothing.
+/// Time limit for one volume: a disk that does not answer does not block the others.
 const EACH: Duration = Duration::from_millis(500);
-/// A page this old is served again: several scrapers ask the disks once.
+/// A page of at most this age is served again, so that several scrapers cause one read of the
+/// disks.
 const FRESH: Duration = Duration::from_secs(1);
 /// Upper bounds of the collection's own histogram, in seconds.
 const BOUNDS: [f64; 13] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-/// Collects the statistics when the metrics page is asked for.
+/// Collects the statistics when the metrics page is requested.
 #[derive(Debug)]
 pub struct Collector {
     helper: Arc<Helper>,
@@ -42,7 +44,7 @@ struct State {
 }
 
 impl Collector {
-    /// For the volumes that the helper holds on this instance.
+    /// Creates a collector for the volumes that the helper holds on this instance.
     #[must_use]
     pub fn new(helper: Arc<Helper>, instance: InstanceId) -> Self {
         Self {
@@ -52,7 +54,8 @@ impl Collector {
         }
     }
 
-    /// The lines of the page: each volume that is staged or published here, and how collecting went.
+    /// Returns the lines of the page: each volume that is staged or published here, and statistics
+    /// about the collection.
     pub async fn page(&self) -> String {
         let mut state = self.state.lock().await;
         if state.at.is_some_and(|at| at.elapsed() < FRESH) {
@@ -85,7 +88,7 @@ impl Collector {
                 return (Vec::new(), 1);
             }
         };
-        // A volume is held at several places, and as a raw device at its published ones only.
+        // A volume is held at several places; a raw device is held at its published ones only.
         let volumes: BTreeSet<_> = held.into_iter().map(|entry| entry.volume).collect();
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
@@ -95,7 +98,7 @@ impl Collector {
                 .await
             {
                 Ok(page) => page,
-                // A disk without an NVMe controller has none.
+                // A disk without an NVMe controller has no statistics.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {
                     continue;
                 }
@@ -120,7 +123,7 @@ impl Collector {
 /// A number of [`Statistics`].
 type Field = fn(&Statistics) -> u64;
 
-/// Name, kind, help, field, and by how much it is divided.
+/// Name, kind, help, field, and divisor.
 const NUMBERS: [(&str, &str, &str, Field, u64); 11] = [
     (
         "read_ops_total",
@@ -201,13 +204,13 @@ const NUMBERS: [(&str, &str, &str, Field, u64); 11] = [
     ),
 ];
 
-/// In a second.
+/// Microseconds in a second.
 const MICROSECONDS: u64 = 1_000_000;
 
 /// Bins of [`Statistics`].
 type Bins = fn(&Statistics) -> &[Bin];
 
-/// Name, help, bins, and the time that all of them took.
+/// Name, help, bins, and the total time of the operations.
 const HISTOGRAMS: [(&str, &str, Bins, Field); 2] = [
     (
         "read_io_latency_seconds",
@@ -255,7 +258,7 @@ fn write_volumes(
             let mut count = 0_u64;
             for bin in bins(statistics) {
                 count += u64::from(bin.count);
-                // The last bin of a page may be open upwards.
+                // The last bin of a page may have no upper bound.
                 if bin.upper_us < u64::MAX {
                     let bound = scaled(bin.upper_us, MICROSECONDS);
                     writeln!(
@@ -276,7 +279,7 @@ fn write_volumes(
     Ok(())
 }
 
-/// A quotient as Prometheus writes it; whole numbers stay exact.
+/// Returns a quotient as Prometheus writes it; whole numbers stay exact.
 fn scaled(value: u64, divisor: u64) -> String {
     let (whole, rest) = (value / divisor, value % divisor);
     if rest == 0 {

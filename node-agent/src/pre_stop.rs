@@ -1,5 +1,6 @@
-//! The pre-stop hook: while the node is being drained, it holds the pod until no volume is staged any more, so that volumes are
-//! unmounted by the process that can. On any other end of the pod it returns at once.
+//! The pre-stop hook: while the node is being drained, the hook holds the pod until no volume is
+//! staged any more, so that the process that can unmount volumes does so. When the pod ends for
+//! another reason, the hook returns at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::facts::file;
 use crate::helper::{Address, Helper};
 use crate::metrics::Metrics;
 
-/// Between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// How the wait ended.
@@ -20,11 +21,12 @@ pub enum Wait {
     NotDraining,
     /// No volume is staged.
     Clear,
-    /// The time is over; this many places are still mounted, or nobody could say.
+    /// The time is over; this many places are still mounted, or `None` when the number could not be
+    /// read.
     Overdue(Option<usize>),
 }
 
-/// Waits, at most for `timeout`.
+/// Waits for at most `timeout`.
 pub async fn wait(helper: Address, files: &[PathBuf], timeout: Duration) -> Wait {
     let helper = Helper::new(helper, Arc::new(Metrics::default()));
     let deadline = Deadline::after(timeout);

@@ -1,9 +1,8 @@
-//! `preflight`: what a node has and lacks for this driver, one line each, before anything is
-//! installed.
+//! `preflight`: reports, one line each, what a node has and lacks for this driver, before anything
+//! is installed.
 //!
-//! It changes nothing and needs no right; what only root may see is said to be unseen.
-//! `--host-root` is where the node's root directory is mounted, so that a container can look at its
-//! node.
+//! It changes nothing and needs no privilege; a row that only root can read says so. `--host-root`
+//! is where the node's root directory is mounted, so that a container can inspect its node.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -18,14 +17,14 @@ mod kubelet;
 mod machine;
 mod registered;
 
-/// How bad it is.
+/// The severity of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// As the driver needs it.
+    /// The node meets the driver's needs.
     Ok,
-    /// The driver runs; somebody should look.
+    /// The driver runs, but a person should look.
     Warn,
-    /// The driver does not run like this.
+    /// The driver does not run on this node.
     Fail,
 }
 
@@ -39,16 +38,16 @@ impl Level {
     }
 }
 
-/// One line.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What was looked at.
+    /// What was checked.
     pub what: String,
-    /// What is there.
+    /// What was found.
     pub finding: String,
-    /// What to do; empty where there is nothing.
+    /// What to do next; empty when nothing is to do.
     pub next: String,
 }
 
@@ -83,13 +82,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// A file of the node.
+    /// Returns the path of a file of the node.
     fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// A directory of kubelet's.
+    /// Returns the path of a directory of kubelet's.
     fn kubelet(&self, name: &str) -> PathBuf {
         let root = self.path(&self.kubelet);
         if name.is_empty() {
@@ -99,13 +98,13 @@ impl Host {
         }
     }
 
-    /// A short file's text.
+    /// Returns the text of a short file.
     fn read(&self, path: &str) -> std::io::Result<String> {
         std::fs::read_to_string(self.path(path)).map(|text| text.trim().to_owned())
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 #[must_use]
 pub fn look(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
     let host = Host {
@@ -120,7 +119,7 @@ pub fn look(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
     checks
 }
 
-/// The report, and whether the driver can run.
+/// Returns the report, and whether the driver can run.
 #[must_use]
 pub fn report(flags: &Preflight) -> (String, bool) {
     let checks = look(flags.host_root.clone(), flags.kubelet_root.clone());
@@ -163,7 +162,7 @@ fn as_json(checks: &[Check], runs: bool) -> String {
     format!("{:#}\n", json!({ "runs": runs, "checks": checks }))
 }
 
-/// What an I/O error means to a reader.
+/// Describes an I/O error for the reader.
 fn unseen(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "not there".to_owned(),

@@ -1,7 +1,8 @@
 //! The order of requests about one volume.
 //!
-//! Staging, unstaging and growing a volume exclude everything else about it; publishing and unpublishing it at
-//! different targets run side by side. Whoever comes second waits, as long as its own caller does.
+//! Staging, unstaging and growing a volume exclude every other request about it; requests to
+//! publish and unpublish it at different targets run in parallel. A later request waits until its
+//! turn or its caller's deadline.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,24 +12,25 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::deadline::Deadline;
 
-/// One place in the order for each volume that is asked about at the moment.
+/// One lock for each volume that has a request now.
 #[derive(Debug, Default)]
 pub struct Queue {
     volumes: Mutex<HashMap<VolumeId, Weak<RwLock<()>>>>,
 }
 
-/// A place in the order; dropping it lets the next one in.
+/// A turn; dropping it admits the next request.
 #[derive(Debug)]
 #[must_use]
 pub enum Turn {
-    /// Alone with the volume.
+    /// The request excludes all others about the volume.
     Alone(#[allow(dead_code)] OwnedRwLockWriteGuard<()>),
-    /// Beside others that share.
+    /// The request runs in parallel with others that share.
     Shared(#[allow(dead_code)] OwnedRwLockReadGuard<()>),
 }
 
 impl Queue {
-    /// Waits until nothing else is asked about the volume; `None` when the deadline passes first.
+    /// Waits until no other request about the volume runs; returns `None` when the deadline passes
+    /// first.
     pub async fn alone(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
         let place = self.place(volume);
         tokio::time::timeout_at(deadline.instant(), place.write_owned())
@@ -37,7 +39,8 @@ impl Queue {
             .map(Turn::Alone)
     }
 
-    /// Waits until nobody is alone with the volume; `None` when the deadline passes first.
+    /// Waits until no exclusive request about the volume runs; returns `None` when the deadline
+    /// passes first.
     pub async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
         let place = self.place(volume);
         tokio::time::timeout_at(deadline.instant(), place.read_owned())

@@ -1,10 +1,12 @@
-//! The driver makes itself known to kubelet: a socket in kubelet's registration directory, on which kubelet asks who is there.
+//! Registers the driver with kubelet through a socket in kubelet's registration directory, on which
+//! kubelet asks for the driver's name and endpoint.
 //!
 //! The socket is bound while the process may still enter that directory, which on a node belongs to
-//! root alone. Later the process holds the socket file and sees when it was removed; it then makes
-//! another one where the directory's permissions allow that, and otherwise ends, so that it is
-//! started again with the right to make one. When another agent has put its own socket there (a
-//! DaemonSet update with surge), this one keeps quiet until it is told to end.
+//! root alone. Later the process keeps the socket file open and notices its removal. It then makes
+//! another socket where the directory's permissions allow that, and otherwise ends, so that it is
+//! restarted with the right to make one. When another agent has put its own socket there (a
+//! DaemonSet update with surge), this process does not compete for the name and waits for the
+//! signal to end.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -26,35 +28,34 @@ use tonic::{Request, Response, Status};
 use crate::socket_file::{Holder, Prepared, SocketFile, remove_socket};
 use crate::standing::Standing;
 
-/// Name of the socket beneath the registration directory. It must hold an `@`.
+/// Name of the socket beneath the registration directory. It must contain an `@`.
 ///
 /// Kubelet dials the socket by its path and sets no authority (`dial` in its
 /// `pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`). grpc-go then sends the
 /// percent-encoded path as `:authority`, and h2 0.4 resets the stream with PROTOCOL_ERROR, because
-/// a host may not hold a `%` (<https://github.com/hyperium/h2/issues/487>). Before an `@` it may:
-/// what stands there is user information. grpc-go leaves the `@` as it is, so that h2 reads the
-/// path as the user and `localhost.sock` as the host.
+/// a host may not contain a `%` (<https://github.com/hyperium/h2/issues/487>). The user information
+/// before an `@` may contain a `%`. grpc-go does not encode the `@`, so h2 reads the path as the
+/// user and `localhost.sock` as the host.
 ///
 /// `deploy/e2e/tests/clients.rs` shows both: once a socket without the `@` is answered, this name
 /// is no longer needed.
 pub const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
-/// The socket of the stock registrar, which the Go driver uses. One that was left behind would keep
-/// kubelet dialing, and its removal at a later time would unregister this driver, whose name is the
-/// same.
+/// The socket of the stock registrar, which the Go driver uses. A leftover socket would keep
+/// kubelet dialing, and its later removal would unregister this driver, which has the same name.
 pub const FORMER_SOCKET: &str = "ebs.csi.aws.com-reg.sock";
-/// The kind of plugin, in kubelet's words.
+/// The kind of plugin, as kubelet spells it.
 const KIND: &str = "CSIPlugin";
-/// What a CSI driver says of its interface's version.
+/// The interface version that a CSI driver reports.
 const VERSION: &str = "1.0.0";
-/// Between two looks at a socket file.
+/// Pause between two checks of a socket file.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
-/// What kubelet's calls get when the process ends; they take no work.
+/// Grace period for kubelet's calls when the process ends; the calls are short.
 const GRACE: Duration = Duration::from_secs(1);
-/// Kubelet looks once a second at what it is to register and to unregister, side by side and by the
+/// Kubelet checks once a second what to register and what to unregister, in parallel and by the
 /// driver's name: the former socket must be unregistered before the new one appears.
 const UNREGISTERING: Duration = Duration::from_secs(2);
 
-/// Where to register, and what.
+/// What to register, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Kubelet's registration directory, as this process sees it.
@@ -64,14 +65,14 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// The socket file.
+    /// Returns the path of the socket file.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.join(SOCKET)
     }
 
-    /// Removes the socket of a stock registrar and gives kubelet the time to see it. What cannot be
-    /// removed is logged.
+    /// Removes the socket of a stock registrar and gives kubelet time to notice. Logs a failure to
+    /// remove it.
     pub fn remove_former(&self) {
         let former = self.directory.join(FORMER_SOCKET);
         match remove_socket(&former) {
@@ -87,7 +88,7 @@ impl Wish {
     }
 }
 
-/// A socket in the registration directory that is bound.
+/// A bound socket in the registration directory.
 #[derive(Debug)]
 pub struct Registration {
     listener: UnixListener,
@@ -115,7 +116,7 @@ impl Lost {
 }
 
 impl Registration {
-    /// Shows a socket to kubelet. One that an earlier process left behind is replaced, and kubelet
+    /// Puts a socket where kubelet finds it. Replaces the socket of an earlier process; kubelet
     /// sees a new one.
     ///
     /// # Errors
@@ -129,9 +130,9 @@ impl Registration {
         })
     }
 
-    /// Answers kubelet as long as the socket file is there, and makes another one when it was
-    /// removed. Returns only when that is not possible. `csi` is the CSI socket, if that is a file:
-    /// an agent that takes this one's place takes that socket first.
+    /// Answers kubelet while the socket file exists, and makes another one when the file was
+    /// removed. Returns only when that fails. `csi` is the CSI socket, if it is a file: an agent
+    /// that replaces this one takes over that socket first.
     pub async fn serve(mut self, csi: Option<&SocketFile>, standing: Arc<Standing>) -> Lost {
         loop {
             let answers = Answers {
@@ -158,7 +159,7 @@ impl Registration {
         }
     }
 
-    /// Serves until nobody can find the socket any more.
+    /// Serves until the socket can no longer be found.
     async fn answer(&self, answers: Answers) -> io::Result<()> {
         let routes = Routes::new(RegistrationServer::new(answers));
         let listener = Listener::Unix(self.listener.try_clone()?);
@@ -178,7 +179,7 @@ impl Registration {
     }
 }
 
-/// What kubelet is told.
+/// The answers to kubelet.
 #[derive(Debug)]
 struct Answers {
     endpoint: String,

@@ -1,7 +1,8 @@
-//! CSI requests, parsed into the helper's checked types. Every INVALID_ARGUMENT of the node service comes from here.
+//! CSI requests, parsed into the helper's checked types. Every INVALID_ARGUMENT of the node service
+//! comes from here.
 //!
-//! Checks come in the order in which a user of the Go driver meets them: what is missing, then the capability, then the
-//! volume context, then whether the volume can exist at all.
+//! The order of the checks is that of the Go driver: missing fields, the capability, the volume
+//! context, and then whether the volume can exist.
 
 use std::num::NonZeroU64;
 
@@ -18,55 +19,55 @@ mod handle;
 
 pub use handle::Handle;
 
-/// Mount flags of one request, all strings together: as many as one mount takes.
+/// Limit for the mount flags of one request, in all its strings: as many as one mount takes.
 const FLAGS_LIMIT: usize = 32;
 
-/// What to do for NodeStageVolume.
+/// The work of NodeStageVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Staging {
-    /// A raw block volume: nothing, it is published straight from the device.
+    /// A raw block volume: nothing to do, a publish uses the device itself.
     Nothing(VolumeId),
     /// A file system.
     Filesystem(Box<wire::Stage>),
 }
 
-/// What to do for NodePublishVolume.
+/// The work of NodePublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publishing {
-    /// The question for the helper.
+    /// The request to the helper.
     pub operation: wire::Operation,
     /// The volume.
     pub volume: VolumeId,
-    /// Where it appears.
+    /// The target path.
     pub target: KubeletPath,
-    /// Nobody else may have it (SINGLE_NODE_SINGLE_WRITER).
+    /// No other target may have the volume (SINGLE_NODE_SINGLE_WRITER).
     pub single: bool,
 }
 
-/// A volume and one of its paths, for the calls that carry nothing else.
+/// A volume and one of its paths, for the calls that have no other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The volume as it was named.
+    /// The volume as the request names it.
     pub handle: Handle,
     /// The path.
     pub path: KubeletPath,
 }
 
-/// What to do for NodeExpandVolume.
+/// The work of NodeExpandVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Growing {
     /// Volume and path.
     pub place: Place,
-    /// The disk must have at least this.
+    /// The least size of the disk, in bytes.
     pub required_bytes: Option<NonZeroU64>,
-    /// And at most this.
+    /// The greatest size of the disk, in bytes.
     pub limit_bytes: Option<NonZeroU64>,
 }
 
 /// Parses NodeStageVolume. `legacy_xfs`: see [`wire::format`].
 ///
 /// # Errors
-/// A [`Failure`] that names the field; NOT_FOUND for a volume that EC2 cannot have.
+/// A [`Failure`] that names the field; NOT_FOUND for a volume id that EC2 cannot have issued.
 pub fn stage(request: &csi::NodeStageVolumeRequest, legacy_xfs: bool) -> Result<Staging, Failure> {
     given("volume_id", &request.volume_id)?;
     given("staging_target_path", &request.staging_target_path)?;
@@ -121,7 +122,8 @@ pub fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Fa
         }
         AccessType::Mount { fs_type, flags } => {
             file_system(fs_type)?;
-            // What is staged there may be of another type than the default: the helper knows, and judges again.
+            // The staged file system may have another type than the default: the helper knows it
+            // and checks again.
             let flags = mount_flags(flags, FsType::ALL)?;
             let volume = handle.volume(&request.volume_id, &request.publish_context)?;
             wire::Operation::PublishFilesystem(wire::PublishFilesystem {
@@ -169,12 +171,13 @@ pub fn unpublish(request: &csi::NodeUnpublishVolumeRequest) -> Result<Place, Fai
 /// Parses NodeGetVolumeStats.
 ///
 /// # Errors
-/// As [`stage`]; NOT_FOUND for a volume that EC2 cannot have, and for a relative path, where no volume can be.
+/// As [`stage`]; NOT_FOUND for a volume id that EC2 cannot have issued, and for a relative path,
+/// where no volume can be.
 pub fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<Place, Failure> {
     look_up(&request.volume_id, &request.volume_path)
 }
 
-/// Parses NodeGetVolumeHealth: the places where the volume is said to be, the published one first.
+/// Parses NodeGetVolumeHealth: the places where the volume should be, the published one first.
 ///
 /// # Errors
 /// As [`stats`].
@@ -202,7 +205,7 @@ pub fn health(request: &csi::NodeGetVolumeHealthRequest) -> Result<Vec<Place>, F
 /// Parses NodeExpandVolume.
 ///
 /// # Errors
-/// As [`stats`], and OUT_OF_RANGE for a capacity range that holds nothing.
+/// As [`stats`], and OUT_OF_RANGE for a capacity range that contains no size.
 pub fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure> {
     given("volume_id", &request.volume_id)?;
     given("volume_path", &request.volume_path)?;
@@ -269,7 +272,7 @@ fn capability(
         .access_mode
         .is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
     if *handle == Handle::NodeLocal && several_nodes {
-        // The handle stands for another volume on each node, so that several nodes share nothing.
+        // The handle stands for another volume on each node, so the nodes share nothing.
         let mut here = wire.clone();
         here.access_mode = Some(csi::volume_capability::AccessMode {
             mode: Mode::SingleNodeMultiWriter as i32,
@@ -286,8 +289,9 @@ fn file_system(name: &str) -> Result<FsType, Failure> {
     FsType::parse(name).map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
 }
 
-/// Duplicates are dropped, the order is kept. Each flag must be allowed on one of `file_systems`: the helper refuses the others
-/// anyway, but by a number, which cannot say which flag it was.
+/// Parses mount flags. Drops duplicates and keeps the order. Each flag must be allowed on one of
+/// `file_systems`: the helper refuses other flags as well, but with a number that does not identify
+/// the flag.
 fn mount_flags(
     strings: &[String],
     file_systems: &[FsType],
@@ -330,7 +334,7 @@ fn not_allowed(refused: &wire::MountFlag, file_systems: &[FsType]) -> String {
     )
 }
 
-/// A bounded echo of what was given.
+/// Shortens a text for an error message.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -1,4 +1,4 @@
-//! From settings to a served socket, in the order that keeps every privilege as short as it can be.
+//! Starts and runs the service, in the order that gives up each privilege as early as possible.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,10 +27,10 @@ use crate::settings::Settings;
 use crate::socket_file::{Holder, Prepared, SocketFile};
 use crate::standing::Standing;
 
-/// Why the process ended other than by request.
+/// Why the process ended without a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// Nobody knows the node.
+    /// No source has the facts about the node.
     #[error(transparent)]
     Facts(#[from] facts::Unknown),
     /// A socket could not be bound.
@@ -38,7 +38,7 @@ pub enum ServiceError {
         "{address} cannot be bound: {source}; check that the directory exists and that this user may write there"
     )]
     Bind {
-        /// Which.
+        /// The address.
         address: String,
         /// The kernel's answer.
         source: std::io::Error,
@@ -46,10 +46,10 @@ pub enum ServiceError {
     /// The process could not be confined.
     #[error(transparent)]
     Confine(#[from] Fault),
-    /// A trial of the confinement failed.
+    /// A rehearsal of the confinement failed.
     #[error(transparent)]
     Rehearsal(#[from] confinement::Unconfinable),
-    /// Kubelet cannot find the driver any more.
+    /// Kubelet can no longer find the driver.
     #[error(transparent)]
     Registration(#[from] Lost),
     /// The runtime could not be started.
@@ -88,11 +88,12 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         "this node"
     );
 
-    // Before kubelet knows of the driver: what is attached now, nobody attached for it.
+    // Read before kubelet knows of the driver: the disks that are attached now were not attached
+    // for the driver.
     let attachments = Attachments::new(attachments::SYSFS);
 
-    // What can fail comes first: a living agent must not lose its sockets to one that does not come
-    // to serve.
+    // Steps that can fail come first: a running agent must not lose its sockets to one that does
+    // not reach serving.
     let http = settings
         .http
         .map(|address| {
@@ -124,7 +125,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         })
         .transpose()?;
 
-    // The facts are known by now: their files are not opened again.
+    // The facts have been read: their files are not opened again.
     let registry = wish.map(|wish| wish.directory.as_path());
     let enforced = confinement::enter(Some(&settings.endpoint), registry, [])?;
     let policy = variant::PRODUCTION.digest;
@@ -194,8 +195,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Returns when the file of the CSI socket was removed. One that took its place does not end this
-/// process: whoever made it serves, and this process is told to end.
+/// Returns when the file of the CSI socket was removed. A replacement of the file does not end this
+/// process: the agent that made the replacement serves, and this process gets a signal to end.
 async fn removed(csi: Option<&SocketFile>) -> Lost {
     let Some(csi) = csi else {
         return std::future::pending().await;
@@ -218,10 +219,10 @@ async fn kept(
     }
 }
 
-/// The CSI socket before anybody can reach it.
+/// The CSI socket before clients can reach it.
 enum Csi {
     Unix(Prepared),
-    /// Nobody else can bind the address: there is nothing to take over.
+    /// No other process can bind the address, so there is nothing to take over.
     Tcp(Listener),
 }
 
@@ -244,7 +245,7 @@ impl Csi {
     }
 }
 
-/// Names what could not be bound.
+/// Adds the address to a bind error.
 fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> ServiceError {
     move |source| ServiceError::Bind {
         address: address.to_string(),
@@ -252,8 +253,8 @@ fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) ->
     }
 }
 
-/// Serves Identity, Node and gRPC health on a bound listener. Readiness is that of the mount-helper
-/// and of the registration, liveness that the process answers.
+/// Serves Identity, Node and gRPC health on a bound listener. Readiness depends on the mount-helper
+/// and the registration; liveness means that the process answers.
 ///
 /// # Errors
 /// [`ServiceError::Serve`].

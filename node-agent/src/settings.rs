@@ -1,4 +1,4 @@
-//! What the command line and the environment ask for, checked, before anything is opened.
+//! The settings from the command line and the environment, checked before anything is opened.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,11 +14,12 @@ use crate::helper::Address;
 use crate::node::Options;
 use crate::registration;
 
-/// How the names of SageMaker HyperPod nodes begin.
+/// Prefix of the names of SageMaker HyperPod nodes.
 const HYPERPOD: &str = "hyperpod-";
 
-/// Variables that the Go driver reads on a node and that have no meaning here; a name that ends in `_` stands for all that begin so.
-/// Those that Kubernetes itself gives to every container are not among them.
+/// Variables that the Go driver reads on a node and that have no effect here. A name that ends in
+/// `_` stands for all names with that prefix. Variables that Kubernetes itself sets in every
+/// container are not among them.
 const WITHOUT_EFFECT: [&str; 10] = [
     "AWS_REGION",
     "AWS_USE_FIPS_ENDPOINT",
@@ -32,7 +33,7 @@ const WITHOUT_EFFECT: [&str; 10] = [
     "OTEL_",
 ];
 
-/// Which of an environment's variables an operator set in vain.
+/// Returns the names of the environment's variables that have no effect here.
 #[must_use]
 pub fn set_in_vain(names: impl IntoIterator<Item = String>) -> Vec<String> {
     names
@@ -53,45 +54,45 @@ pub struct Settings {
     pub endpoint: Endpoint,
     /// The mount-helper.
     pub helper: Address,
-    /// Where to register with kubelet; `None` leaves it to the stock registrar.
+    /// Where to register with kubelet; `None` leaves the registration to the stock registrar.
     pub registration: Option<registration::Wish>,
-    /// Who knows the node.
+    /// The sources of the node's facts.
     pub sources: Sources,
-    /// How the service behaves.
+    /// The options of the service.
     pub options: Options,
-    /// Where the metrics are served, if they are.
+    /// The address for the metrics, if they are served.
     pub http: Option<SocketAddr>,
-    /// What running calls get at the end.
+    /// The grace period of running calls at the end of the process.
     pub grace: Duration,
-    /// How to log.
+    /// The format and verbosity of the log.
     pub log: (LogFormat, u8),
-    /// Flags that were given and do nothing.
+    /// Given flags that have no effect.
     pub ignored: Vec<&'static str>,
 }
 
 /// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// Of the command line: status 64.
+    /// A setting on the command line is wrong: status 64.
     #[error("{flag}: {why}")]
     Flag {
         /// The flag.
         flag: &'static str,
-        /// What is wrong, and the next step.
+        /// The problem, and the next step.
         why: String,
     },
-    /// Asks for something that this driver does not have: status 78.
+    /// A flag asks for something that this driver does not offer: status 78.
     #[error("{flag} is not offered: {why}")]
     NotOffered {
         /// The flag.
         flag: &'static str,
-        /// Why, and the next step.
+        /// The reason, and the next step.
         why: &'static str,
     },
 }
 
 impl SettingsError {
-    /// The exit status.
+    /// Returns the exit status.
     #[must_use]
     pub const fn exit(&self) -> u8 {
         match self {
@@ -101,14 +102,14 @@ impl SettingsError {
     }
 }
 
-/// An environment, by name.
+/// Looks up an environment variable by name.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Settings {
-    /// Checks flags and environment.
+    /// Checks the flags and the environment.
     ///
     /// # Errors
-    /// [`SettingsError`] for the first that cannot be used.
+    /// [`SettingsError`] for the first setting that cannot be used.
     pub fn check(flags: Serve, environment: Environment<'_>) -> Result<Self, SettingsError> {
         let wrong = |flag, why: String| SettingsError::Flag { flag, why };
         let not_offered = |flag, why| SettingsError::NotOffered { flag, why };
@@ -165,7 +166,7 @@ impl Settings {
     }
 }
 
-/// Both as the stock registrar reads its flags of these names.
+/// Parses both values as the stock registrar parses its flags of these names.
 fn registration(
     endpoint: &str,
     directory: PathBuf,
@@ -196,7 +197,7 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
     for word in words {
         let source = match word.trim().to_ascii_lowercase().as_str() {
             "imds" => Source::Imds,
-            // The counts that the labeler's labels carried stand in the node facts file.
+            // The node facts file has the counts that the labeler's labels had.
             "kubernetes" | "metadata-labeler" => Source::Kubernetes,
             _ => {
                 return Err(SettingsError::Flag {
@@ -207,7 +208,7 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
                 });
             }
         };
-        // The same source does not know more when it is asked again.
+        // A second read of the same source gives no further facts.
         if !order.contains(&source) {
             order.push(source);
         }
@@ -253,7 +254,7 @@ fn imds_address(environment: Environment<'_>) -> Result<imds::Address, String> {
     )
 }
 
-/// `ADDRESS:PORT`, or `:PORT` for every address.
+/// Parses `ADDRESS:PORT`, or `:PORT` for every address.
 fn http(text: &str) -> Result<Option<SocketAddr>, SettingsError> {
     if text.is_empty() {
         return Ok(None);
@@ -332,7 +333,8 @@ mod tests {
 
     #[test]
     fn every_flag_of_the_go_drivers_node_mode_is_accepted_or_refused_for_a_reason() {
-        // Flag, exit status of a refusal (0: accepted), and whether the log says that it has no effect.
+        // Flag, exit status of a refusal (0: accepted), and whether the log reports that the flag
+        // has no effect.
         for (flag, exit, in_vain) in [
             ("--endpoint=unix:///csi/csi.sock", 0, false),
             ("--kubeconfig=/k", 0, true),

@@ -1,9 +1,9 @@
-//! A unix socket that replaces another process's in one step, and is removed only by the process
-//! that it belongs to.
+//! A unix socket that replaces another process's socket in one step, and that only its own process
+//! removes.
 //!
-//! A second agent on a node (a DaemonSet update with surge) must not take the sockets of the living
-//! one before it is sure to serve, and there must be no moment at which nothing answers. So the
-//! socket is bound under a temporary name, and a rename puts it in place.
+//! A second agent on a node (a DaemonSet update with surge) must not take over the sockets of the
+//! running agent before it is sure to serve, and the sockets must be answered at every moment. The
+//! socket is therefore bound under a temporary name, and a rename puts it in place.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 /// Owner and group may connect.
 const MODE: u32 = 0o660;
 
-/// A socket that listens under a temporary name. Dropped, it leaves nothing behind.
+/// A socket that listens under a temporary name. A drop removes the temporary file.
 #[derive(Debug)]
 pub struct Prepared {
     listener: UnixListener,
@@ -48,13 +48,14 @@ impl Prepared {
         })
     }
 
-    /// The name that it is to have.
+    /// Returns the final path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives it its name. Whoever listened there keeps its connections and gets no new ones.
+    /// Renames the socket to its final path. The former listener keeps its connections and gets no
+    /// new ones.
     ///
     /// # Errors
     /// As rename(2).
@@ -65,30 +66,30 @@ impl Prepared {
     }
 }
 
-/// The file of a socket that this process has bound. Dropped, it is removed where the process may
+/// The file of a socket that this process has bound. A drop removes the file where the process may
 /// do that.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// The file itself, whatever has its name.
+    /// The file itself, whichever file has its name.
     file: File,
 }
 
-/// Who has the name of a socket file.
+/// Which file has the name of a socket file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// The file.
+    /// This file.
     This,
     /// Another file.
     Another,
     /// No file.
     Nobody,
-    /// Not this file; the process may not see whether there is another one.
+    /// Not this file; the process may not see whether another file has the name.
     NotThis,
 }
 
 impl SocketFile {
-    /// Binds at `path`, where no file may be.
+    /// Binds at `path`, where no file may exist.
     ///
     /// # Errors
     /// As bind(2).
@@ -103,21 +104,22 @@ impl SocketFile {
         Ok((listener, bound))
     }
 
-    /// Lets owner and group connect. A confined process may not, and has no need to.
+    /// Permits owner and group to connect. A confined process may not change the mode, and need
+    /// not.
     fn share(&self) -> io::Result<()> {
         std::fs::set_permissions(&self.path, Permissions::from_mode(MODE))
     }
 
-    /// Its name.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who has its name now.
+    /// Returns which file has the path now.
     #[must_use]
     pub fn holder(&self) -> Holder {
-        // A file that cannot be asked is not known to be gone.
+        // A file whose status cannot be read counts as present.
         if self.file.metadata().map_or(1, |found| found.nlink()) > 0 {
             return Holder::This;
         }
@@ -132,17 +134,17 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.holder() == Holder::This {
-            // In a directory of root's the confined process may not; the next one replaces the
-            // file.
+            // A confined process may not remove a file in root's directory; the next process
+            // replaces the file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes a socket of this name. True when there was one.
+/// Removes the socket at this path. Returns whether there was one.
 ///
 /// # Errors
-/// As unlink(2); `AlreadyExists` when the name is that of another kind of file.
+/// As unlink(2); `AlreadyExists` when the path is another kind of file.
 pub fn remove_socket(path: &Path) -> io::Result<bool> {
     let there = is_socket(path)?;
     if there {
@@ -151,7 +153,7 @@ pub fn remove_socket(path: &Path) -> io::Result<bool> {
     Ok(there)
 }
 
-/// Whether there is one; `AlreadyExists` when there is another kind of file.
+/// Returns whether a socket exists; `AlreadyExists` when another kind of file does.
 fn is_socket(path: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => Ok(true),

@@ -1,17 +1,18 @@
-//! Whether kubelet knows of the driver, for the metric and for readiness.
+//! Whether kubelet has registered the driver, for the metric and for readiness.
 //!
-//! A node whose agent runs and that kubelet does not know looks healthy from outside, and no volume
-//! is ever mounted there.
+//! A node whose agent runs but is not registered looks healthy from outside, and no volume is ever
+//! mounted there.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::metrics::Metrics;
 
-/// Kubelet looks at a new socket within seconds; one that waits for the API server takes longer.
+/// Kubelet notices a new socket within seconds; a kubelet that waits for the API server takes
+/// longer.
 pub const REGISTERED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What kubelet has said, and since when it says nothing.
+/// Kubelet's last answer about the registration, or the time since when none has come.
 #[derive(Debug)]
 pub struct Standing {
     state: Mutex<State>,
@@ -20,7 +21,7 @@ pub struct Standing {
 
 #[derive(Debug)]
 enum State {
-    /// A registrar beside this process does it.
+    /// A separate registrar registers the driver.
     Elsewhere,
     Waiting {
         since: Instant,
@@ -33,7 +34,7 @@ enum State {
 }
 
 impl Standing {
-    /// Of an agent that leaves the registration to a registrar beside it.
+    /// Creates the state of an agent that leaves the registration to a separate registrar.
     #[must_use]
     pub fn elsewhere(metrics: Arc<Metrics>) -> Self {
         Self {
@@ -42,7 +43,7 @@ impl Standing {
         }
     }
 
-    /// Of an agent that has shown its socket to kubelet.
+    /// Creates the state of an agent that has just put its socket where kubelet finds it.
     #[must_use]
     pub fn waiting(metrics: Arc<Metrics>, now: Instant) -> Self {
         let standing = Self::elsewhere(metrics);
@@ -50,12 +51,12 @@ impl Standing {
         standing
     }
 
-    /// Kubelet is shown a new socket.
+    /// Records that a new socket is visible to kubelet.
     pub fn shown(&self, now: Instant) {
         self.set(State::Waiting { since: now });
     }
 
-    /// What kubelet says of the registration.
+    /// Records kubelet's report about the registration.
     pub fn told(&self, registered: bool, reason: &str) {
         self.set(if registered {
             State::Registered
@@ -66,12 +67,12 @@ impl Standing {
         });
     }
 
-    /// Another agent has put its sockets in the place of this one's.
+    /// Records that another agent has replaced this agent's sockets.
     pub fn taken_over(&self) {
         self.set(State::TakenOver);
     }
 
-    /// Why no volume can be mounted through this agent.
+    /// Returns why no volume can be mounted through this agent.
     #[must_use]
     pub fn fault(&self, now: Instant) -> Option<String> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -1,4 +1,4 @@
-//! Where the node is, in the keys that the scheduler and the controller compare.
+//! The node's location, in the keys that the scheduler and the controller compare.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::facts::NodeFacts;
 
 /// Kubernetes' own zone key.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
-/// The driver's zone key of old; still sent, because existing volumes carry it.
+/// The driver's older zone key; still sent, because existing volumes have it.
 pub const DRIVER_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 /// The operating system.
 pub const OS: &str = "kubernetes.io/os";

@@ -1,5 +1,5 @@
-//! Names that the policy files may use for numbers of the kernel's interface (asm-generic; the same on x86_64 and
-//! aarch64).
+//! Names that the policy files may use for numbers of the kernel's interface (asm-generic; the same
+//! on x86_64 and aarch64).
 
 const VALUES: &[(&str, u64)] = &[
     // linux/fs.h, linux/blkdev.h
@@ -49,8 +49,8 @@ const VALUES: &[(&str, u64)] = &[
     ("SECCOMP_IOCTL_NOTIF_SET_FLAGS", 0x4008_2104),
     // linux/sched.h
     ("CLONE_THREAD", 0x1_0000),
-    // The same: all that fork(3) of glibc asks for, and pthread_create(3) of both C libraries. fork(3) of
-    // musl asks for SIGCHLD alone.
+    // Also linux/sched.h: the flags that fork(3) of glibc and pthread_create(3) of both C libraries
+    // pass. fork(3) of musl passes SIGCHLD alone.
     ("CLONE_OF_FORK", 0x0120_0011),
     ("CLONE_OF_THREAD", 0x003d_0f00),
     ("CLONE_OF_THREAD_MUSL", 0x007d_0f00),

@@ -1,4 +1,5 @@
-//! One number for the whole policy: what a process enforces can be compared from outside.
+//! One digest for the whole policy, by which the policy that a process enforces can be compared
+//! from outside.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ pub(crate) fn compile(files: &[(&str, String)]) -> String {
         let mut hash = Sha256::new();
         hash.update(variant.as_bytes());
         for (name, text) in files {
-            // The lengths keep two different sets of files from looking alike.
+            // The lengths prevent two different sets of files from having the same input.
             hash.update(format!("\n{name} {}\n", text.len()).as_bytes());
             hash.update(text.as_bytes());
         }

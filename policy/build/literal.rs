@@ -1,4 +1,4 @@
-//! Small pieces of the Rust that is written.
+//! Small pieces of the generated Rust code.
 
 use std::fmt::Display;
 
@@ -18,7 +18,7 @@ pub(crate) fn texts(texts: &[String]) -> String {
     slice(texts.iter().map(|one| text(one)))
 }
 
-/// Every rule says why it is there.
+/// Returns the reason of a rule as a literal; a rule without one is an error.
 pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
     if why.trim().len() < 4 {
         return Err(format!("{what} has no reason"));

@@ -1,5 +1,5 @@
-//! Turns the TOML files of this folder into constants. A key that is not known, a name that is not known and a row
-//! without a reason are build errors; the outcome is the same in every build profile.
+//! Turns the TOML files of this folder into constants. An unknown key, an unknown name and a row
+//! without a reason are build errors. The result is the same in every build profile.
 
 mod constants;
 mod digest;

@@ -77,7 +77,7 @@ pub(crate) fn compile(text: &str) -> Result<String, String> {
         .collect();
     let areas: Result<Vec<_>, _> = mounts.blank.iter().map(area).collect();
 
-    // One answer for a flag and a file system, with a value or without.
+    // A flag has at most one row for a file system with a value, and one without.
     let mut seen = BTreeSet::new();
     for row in &mounts.flags {
         for fs in &row.file_systems {

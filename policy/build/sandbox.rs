@@ -27,11 +27,12 @@ struct Rule {
     one_of: Option<Vec<String>>,
     has_bits: Option<String>,
     lacks_bits: Option<String>,
-    // The argument is the number of the calling process.
+    // The argument is the process id of the caller.
     #[serde(default)]
     itself: bool,
     answer: Option<String>,
-    // The error for every value that `one_of` does not name; without it such a call ends the process.
+    // The error for every value that `one_of` does not name; without it, such a call ends the
+    // process.
     otherwise: Option<String>,
     why: String,
 }
@@ -222,7 +223,7 @@ impl Profiles {
             }
         }
         for row in &profile.rules {
-            // Several rules may share a call only when each looks at an argument.
+            // Several rules may share a call only when each has a condition on an argument.
             if row.argument.is_none() && !names.insert(row.call.clone()) {
                 return Err(format!("{} is listed twice", row.call));
             }

@@ -1,6 +1,7 @@
-//! Live processes compared with their profiles, from `/proc` alone.
+//! Compares live processes with their profiles, from `/proc` alone.
 //!
-//! `/proc` does not show Landlock domains: that part of a profile is confirmed by the process itself when it starts.
+//! `/proc` does not show Landlock domains: the process itself confirms that part of its profile
+//! when it starts.
 
 use std::fs;
 use std::io;
@@ -11,12 +12,12 @@ use crate::deviation::Deviation;
 use crate::profile::{self, Profile, Resource};
 use crate::status::Status;
 
-/// What `/proc` says of one process.
+/// What `/proc` reports about one process.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// Its number.
+    /// The process's number.
     pub pid: u32,
-    /// Its parent's.
+    /// The number of the process's parent.
     pub parent: u32,
     /// The file name of its program.
     pub program: String,
@@ -28,13 +29,13 @@ pub struct Process {
     pub limits: Vec<(String, Option<u64>)>,
     /// `/proc/PID/status`.
     pub status: Status,
-    /// The disks' nodes as the process sees them; none where that is not to be seen.
+    /// The nodes of disks as the process sees them; empty when they cannot be read.
     pub disks: BlockNodes,
 }
 
 /// The program of the helper's processes.
 const HELPER: &str = "ebs-csi-mount-helper";
-/// The program that is launcher and router.
+/// The program of the launcher and of the router.
 const LAUNCHER: &str = "aws-ebs-csi-driver";
 /// Arguments that weaken the policy, and what the auditor calls them.
 const WEAKENING: [(&str, &str); 2] = [
@@ -49,10 +50,11 @@ const WEAKENING: [(&str, &str); 2] = [
 ];
 
 impl Process {
-    /// Reads what `/proc` says.
+    /// Reads a process from `/proc`.
     ///
     /// # Errors
-    /// An I/O error when the process has ended, or belongs to somebody else and the caller is not root.
+    /// An I/O error when the process has ended, or belongs to somebody else and the caller is not
+    /// root.
     pub fn read(pid: u32) -> io::Result<Self> {
         Self::read_beneath(Path::new("/proc"), pid)
     }
@@ -101,10 +103,11 @@ impl Process {
         })
     }
 
-    /// The process and everything that descends from it, in the order of their numbers.
+    /// Returns the process and all its descendants, in the order of their numbers.
     ///
     /// # Errors
-    /// An I/O error when the first process cannot be read; others may end meanwhile and are left out.
+    /// An I/O error when the first process cannot be read. Leaves out other processes that end
+    /// meanwhile.
     pub fn tree(root: u32) -> io::Result<Vec<Self>> {
         let mut found = vec![Self::read(root)?];
         let mut all: Vec<Self> = fs::read_dir("/proc")?
@@ -127,8 +130,8 @@ impl Process {
         Ok(found)
     }
 
-    /// The profile that the process should have, by its program, its parent and its user; `None` for a program that
-    /// is none of the driver's.
+    /// Returns the profile that the process should have, by its program, its parent and its user.
+    /// Returns `None` for a program that is not the driver's.
     #[must_use]
     pub fn expected(&self, tree: &[Self]) -> Option<&'static Profile> {
         let parent = tree.iter().find(|one| one.pid == self.parent);
@@ -153,11 +156,12 @@ impl Process {
         }
     }
 
-    /// Every difference between the process and a profile.
+    /// Returns every difference between the process and a profile.
     #[must_use]
     pub fn deviations(&self, profile: &'static Profile) -> Vec<Deviation> {
         let mut expected = profile.on(&self.disks);
-        // A disk that root alone may open may have come behind the start of a process that is not root.
+        // A disk that root alone may open may have appeared after the start of a process that is
+        // not root.
         if expected.identity.uid == 0 && self.status.uids == [profile.identity.uid; 4] {
             let mut disks = self.disks.clone();
             disks.nodes.retain(|(_, owner)| !owner.lets_root_alone());
@@ -194,7 +198,7 @@ impl Process {
                 });
             }
         }
-        // Only the controller speaks to AWS; nobody else is given anything to do it with.
+        // Only the controller calls AWS; no other process gets a credential.
         if profile.name != profile::CONTROLLER.name {
             let secret = |name: &&String| {
                 name.starts_with("AWS_")
@@ -214,7 +218,7 @@ impl Process {
     }
 }
 
-/// `/proc/PID/limits`: a table with fixed columns.
+/// Parses `/proc/PID/limits`, a table with fixed columns.
 fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
     text.lines()
         .skip(1)
@@ -226,7 +230,8 @@ fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
         .collect()
 }
 
-/// The numbers of the processes that run a program of the driver on this machine, oldest first.
+/// Returns the numbers of the processes that run a program of the driver on this machine, oldest
+/// first.
 ///
 /// # Errors
 /// An I/O error when `/proc` cannot be listed.
@@ -328,7 +333,7 @@ Max open files            1024                 4096                 files
         assert_eq!(process.deviations(profile::OPENER), []);
         process.disks = disk(6);
         assert_eq!(process.deviations(profile::OPENER).len(), 1);
-        // Nodes that root alone may open: its user is 0, unless they came later.
+        // Nodes that root alone may open: the opener's user is 0, unless the nodes appeared later.
         process.status.groups.clear();
         process.disks = disk(0);
         process.disks.nodes[0].1.mode = 0o600;

@@ -9,28 +9,29 @@ pub enum From {
     End,
     /// Offset back from each of the three inner quarters of the disk.
     Quarter,
-    /// Offset back from the middle of each of so many equal parts of the disk.
+    /// Offset back from the middle of each of this many equal parts of the disk.
     Part(u32),
 }
 
 /// A row of `mounts.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Where it begins.
+    /// The point from which `offset` is measured.
     pub from: From,
-    /// Distance from there, in bytes; a multiple of 4096.
+    /// Distance from that point, in bytes; a multiple of 4096.
     pub offset: u64,
     /// Length in bytes; a multiple of 4096.
     pub length: u64,
-    /// What would stand there.
+    /// The data that would be in this area.
     pub why: &'static str,
 }
 
 /// Every row.
 pub const AREAS: &[Area] = crate::place::AREAS;
 
-/// The parts of a disk of `size` bytes that must be zero: beginning and length in bytes, in ascending order, without
-/// overlap, aligned to 4096 bytes but for a last part that ends with the disk.
+/// Returns the parts of a disk of `size` bytes that must be zero: start and length in bytes, in
+/// ascending order, without overlap. The parts are aligned to 4096 bytes, except for a last part
+/// that ends with the disk.
 #[must_use]
 pub fn ranges(size: u64) -> Vec<(u64, u64)> {
     const ALIGNMENT: u64 = 4096;

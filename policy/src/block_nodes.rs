@@ -1,7 +1,7 @@
 //! Who may open the disks of a machine, by the owners and modes of their nodes in `/dev`.
 //!
-//! The group of disks has no fixed number: most distributions say 6, some allot another, some have
-//! none.
+//! The group of disks has no fixed number: most distributions use 6, some allocate another number,
+//! and some have no such group.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +11,14 @@ use std::path::Path;
 
 use crate::profile::{Identity, Profile};
 
-/// Both, for the group.
+/// Read and write permission of the group.
 const GROUP_READ_WRITE: u32 = 0o060;
-/// Both, for the owner.
+/// Read and write permission of the owner.
 const OWNER_READ_WRITE: u32 = 0o600;
 /// The permission bits.
 const MODE: u32 = 0o777;
-/// A machine has one group of disks, or two where somebody changed it; more is no machine that this
-/// was made for.
+/// A machine has one group of disks, or two where somebody changed it. Machines with more groups
+/// are not supported.
 const MOST_GROUPS: usize = 8;
 
 /// Who may open a node.
@@ -33,13 +33,13 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A process of this group may read and write.
+    /// Returns whether the node's group may read and write.
     #[must_use]
     pub const fn lets_its_group(self) -> bool {
         self.mode & GROUP_READ_WRITE == GROUP_READ_WRITE
     }
 
-    /// No group may read and write, and user 0 may without a capability.
+    /// Returns whether no group may read and write and user 0 may without a capability.
     #[must_use]
     pub const fn lets_root_alone(self) -> bool {
         !self.lets_its_group() && self.uid == 0 && self.mode & OWNER_READ_WRITE == OWNER_READ_WRITE
@@ -84,7 +84,7 @@ impl BlockNodes {
         Ok(Self { nodes })
     }
 
-    /// The groups by which the nodes can be opened.
+    /// Returns the groups that may open nodes.
     #[must_use]
     pub fn groups(&self) -> Vec<u32> {
         let groups: BTreeSet<u32> = self
@@ -96,14 +96,14 @@ impl BlockNodes {
         groups.into_iter().take(MOST_GROUPS).collect()
     }
 
-    /// Nodes that no group may open, nor root as their owner.
+    /// Returns the nodes that neither a group nor root as their owner may open.
     pub fn closed(&self) -> impl Iterator<Item = &(String, Owner)> {
         self.nodes
             .iter()
             .filter(|(_, owner)| !owner.lets_its_group() && !owner.lets_root_alone())
     }
 
-    /// There are nodes that root alone may open.
+    /// Returns whether root alone may open some node.
     #[must_use]
     pub fn need_root(&self) -> bool {
         self.nodes.iter().any(|(_, owner)| owner.lets_root_alone())
@@ -111,9 +111,9 @@ impl BlockNodes {
 }
 
 impl Profile {
-    /// The profile on a machine with these nodes: one that opens disks gets its groups from here, and
-    /// user 0 where root alone may open them. Where no disk is there to tell, what the policy says
-    /// stays. The answer lives as long as the process, as profiles do.
+    /// Returns the profile on a machine with these nodes: a process that opens disks gets the
+    /// nodes' groups, and user 0 where root alone may open a node. Without a node, the policy's
+    /// identity stays. The result is leaked, because profiles live as long as the process.
     #[must_use]
     pub fn on(&'static self, nodes: &BlockNodes) -> &'static Self {
         if !self.identity.opens_disks || nodes.nodes.is_empty() {
@@ -132,7 +132,7 @@ impl Profile {
     }
 }
 
-/// A name that the kernel gives to disks and their partitions: `nvme0n1p2`, `sda1`, `xvdba`.
+/// Returns whether the kernel gives this name to a disk or partition: `nvme0n1p2`, `sda1`, `xvdba`.
 fn is_disk(name: &str, simulated: bool) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |text: &str, before: char| match text.split_once(before) {
@@ -231,7 +231,7 @@ mod tests {
             };
             assert_eq!(groups, expected, "{}", one.name);
         }
-        // No disk is there to tell, and disks that belong to root alone.
+        // No disk to decide from, and a disk that belongs to root alone.
         let opener = profile::OPENER;
         assert_eq!(opener.on(&BlockNodes::default()).identity, opener.identity);
         assert_ne!(opener.identity.uid, 0);

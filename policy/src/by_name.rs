@@ -1,26 +1,26 @@
-//! Disks that do not say whose they are, as those of Xen: whether they are taken by the name that EC2 was told, and what must not
-//! speak against it.
+//! Disks without a serial, such as Xen's: whether such a disk may be identified by the device name
+//! that EC2 was given, and which facts contradict that.
 //!
-//! A name is a place. It proves nothing, so everything else that can be known of the disk is held against it, and one contradiction
-//! is a refusal.
+//! A device name proves nothing about the disk behind it. The other known facts about the disk are
+//! therefore compared with the request, and one contradiction is a refusal.
 
 use ebs_csi_wire::{Disk, Origin, Refusal};
 
-/// What is done with disks that have no serial.
+/// How disks that have no serial are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DisksWithoutSerial {
     /// Refused.
     Refuse,
-    /// Taken by their name, where the kernel says that they are Xen's.
+    /// Identified by their device name, where the kernel reports that they are Xen's.
     #[default]
     ByName,
 }
 
 impl DisksWithoutSerial {
-    /// Every one.
+    /// All values.
     pub const ALL: [Self; 2] = [Self::Refuse, Self::ByName];
 
-    /// Its name on the command line.
+    /// Returns the value's name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -29,14 +29,14 @@ impl DisksWithoutSerial {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == name)
     }
 }
 
-/// Which volume this very disk was taken for before, since it was attached.
+/// The volume that this disk was identified as earlier, since it was attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// None that is known.
@@ -47,50 +47,51 @@ pub enum Before {
     Another,
 }
 
-/// Whose identifier the file system on the disk carries.
+/// The volume whose identifier the file system on the disk carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// None that a format of this driver writes, or there is no file system.
+    /// No volume of which a format of this driver wrote the identifier, or there is no file system.
     None,
-    /// That of the volume of the request.
+    /// The volume of the request.
     ThisVolume,
-    /// That of another volume.
+    /// Another volume.
     Another,
 }
 
-/// Who has the disk, or a part of it, in use.
+/// Who uses the disk or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Nobody.
     Nobody,
-    /// It is mounted, or shown raw, beneath the kubelet root and nowhere else.
+    /// The disk is mounted, or shown raw, beneath the kubelet root and nowhere else.
     Kubelet,
-    /// Something that is not a volume's.
+    /// Something other than a volume's mount.
     Elsewhere,
-    /// What is mounted under its number holds another disk, which has left the node.
+    /// A mount under the disk's device number belongs to another disk, which has left the node.
     Former,
 }
 
-/// What is known of a disk that was found by its name.
+/// What is known about a disk that was found by its device name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameFacts {
-    /// What it was taken for.
+    /// The volume that the disk was identified as earlier.
     pub before: Before,
-    /// Another disk was taken for the volume of the request, and is still there.
+    /// Another disk was identified as the volume of the request, and is still attached.
     pub other_disk: bool,
-    /// What stands on it.
+    /// The identifier on the disk.
     pub mark: Mark,
-    /// Who has it in use.
+    /// Who uses the disk.
     pub used: Use,
 }
 
-/// The disk at the name may be taken for the volume.
+/// Checks that the disk at the device name may be used as the volume.
 ///
 /// # Errors
-/// The reason that speaks against it.
+/// The refusal of the first contradiction.
 pub fn judge(asked: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
     match facts.before {
-        // It is known since it was attached, whatever has been written to it.
+        // The disk was identified as the volume since it was attached, so later writes do not
+        // matter.
         Before::ThisVolume => return Ok(()),
         Before::Another => return Err(Refusal::DeviceMismatch),
         Before::Nothing => {}

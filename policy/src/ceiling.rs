@@ -1,4 +1,4 @@
-//! What a setting may change: it can only narrow what is compiled in.
+//! The compiled rules as narrowed by settings. A setting cannot widen the compiled rules.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,21 +11,22 @@ use crate::place::PlaceClass;
 use crate::tool::Tool;
 use crate::variant::Policy;
 
-/// What a file or a flag asks for. `None` leaves the compiled rule.
+/// What a settings file or a flag asks for. `None` keeps the compiled rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The file systems that are offered.
     pub file_systems: Option<Vec<FsType>>,
-    /// How long a tool may run at most.
+    /// The limit for the run time of a tool.
     pub tool_deadline: Option<Duration>,
-    /// Where volumes may be mounted. The wider class is within the compiled rules and must be asked for.
+    /// Where volumes may be mounted. The wider class is part of the compiled rules, but applies
+    /// only when a setting asks for it.
     pub places: Option<PlaceClass>,
-    /// What is done with file systems that this driver did not make. The wider choice is within the compiled rules and must be
-    /// asked for.
+    /// How file systems that this driver did not make are treated. The wider choice is part of the
+    /// compiled rules, but applies only when a setting asks for it.
     pub untrusted_images: Option<UntrustedImages>,
     /// Which mounts ignore set-user-id bits and device nodes.
     pub nodev_nosuid: Option<NodevNosuid>,
-    /// What is done with disks that have no serial.
+    /// How disks that have no serial are treated.
     pub disks_without_serial: Option<DisksWithoutSerial>,
 }
 
@@ -41,12 +42,12 @@ pub struct Ceiling {
     disks_without_serial: DisksWithoutSerial,
 }
 
-/// A setting that would leave nothing.
+/// A setting that would leave nothing allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CeilingError {
     /// No file system is left.
     NoFileSystem,
-    /// A tool that may not run at all.
+    /// A tool would have no time to run.
     NoTime,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for CeilingError {
 impl std::error::Error for CeilingError {}
 
 impl Ceiling {
-    /// The compiled rules of a policy, unchanged.
+    /// Returns the compiled rules of a policy, unchanged.
     #[must_use]
     pub fn of(policy: Policy) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl Ceiling {
         }
     }
 
-    /// Narrowed by settings.
+    /// Returns the compiled rules as narrowed by settings.
     ///
     /// # Errors
     /// [`CeilingError`] when nothing would be left.
@@ -109,44 +110,44 @@ impl Ceiling {
         Ok(ceiling)
     }
 
-    /// The policy beneath.
+    /// Returns the policy that was narrowed.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The file system is offered.
+    /// Returns whether the file system is offered.
     #[must_use]
     pub fn offers(&self, fs: FsType) -> bool {
         self.file_systems.contains(&fs)
     }
 
-    /// How long a tool may run.
+    /// Returns how long a tool may run.
     #[must_use]
     pub fn deadline(&self, tool: &Tool) -> Duration {
         self.tool_deadline
             .map_or(tool.deadline, |limit| limit.min(tool.deadline))
     }
 
-    /// Where volumes may be mounted.
+    /// Returns where volumes may be mounted.
     #[must_use]
     pub const fn places(&self) -> PlaceClass {
         self.places
     }
 
-    /// What is done with file systems that this driver did not make.
+    /// Returns how file systems that this driver did not make are treated.
     #[must_use]
     pub const fn untrusted_images(&self) -> UntrustedImages {
         self.untrusted_images
     }
 
-    /// Which mounts ignore set-user-id bits and device nodes.
+    /// Returns which mounts ignore set-user-id bits and device nodes.
     #[must_use]
     pub const fn nodev_nosuid(&self) -> NodevNosuid {
         self.nodev_nosuid
     }
 
-    /// What is done with disks that have no serial.
+    /// Returns how disks that have no serial are treated.
     #[must_use]
     pub const fn disks_without_serial(&self) -> DisksWithoutSerial {
         self.disks_without_serial

@@ -1,16 +1,16 @@
-//! Mount options that an ext superblock brings along, which the kernel takes as if the mount call
-//! had given them.
+//! Default mount options in an ext superblock, which the kernel applies as if the mount call had
+//! given them.
 
 use crate::facts::ExtFacts;
 use crate::flag;
 use ebs_csi_wire::{FsType, MountFlag};
 
-/// `EXT4_DEFM_*` of the kernel but for `debug`, which floods its log: bsdgroups, user_xattr, acl,
-/// uid16, the journal's mode, nobarrier, block_validity, discard, nodelalloc.
+/// The kernel's `EXT4_DEFM_*` except `debug`, which floods the kernel's log: bsdgroups, user_xattr,
+/// acl, uid16, the journal's mode, nobarrier, block_validity, discard, nodelalloc.
 const KNOWN: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x60 | 0x100 | 0x200 | 0x400 | 0x800;
 
-/// Every default option is one that a request might ask for, or `errors=`, which each mount gives
-/// anew.
+/// Returns whether each default option is one that a request might ask for, or `errors=`, which
+/// each mount sets itself.
 #[must_use]
 pub fn allowed(facts: &ExtFacts) -> bool {
     facts.default_options & !KNOWN == 0

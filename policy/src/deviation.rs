@@ -5,14 +5,14 @@ use std::fmt;
 use crate::profile::{Identity, Profile};
 use crate::status::Status;
 
-/// One difference between what a profile says and what the kernel says of a process.
+/// One difference between a profile and the kernel's report about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deviation {
     /// What was compared, for example `effective capabilities`.
     pub what: &'static str,
-    /// What the profile says.
+    /// The profile's value.
     pub expected: String,
-    /// What the kernel says.
+    /// The kernel's value.
     pub found: String,
 }
 
@@ -28,8 +28,8 @@ impl fmt::Display for Deviation {
 }
 
 impl Identity {
-    /// Those of a process's supplementary groups that are neither among these nor the primary
-    /// group.
+    /// Returns those of a process's supplementary groups that are neither among the identity's
+    /// groups nor its primary group.
     #[must_use]
     pub fn extra_groups(&self, groups: &[u32]) -> Vec<u32> {
         let known = |group: &u32| self.groups.contains(group) || *group == self.gid;
@@ -38,15 +38,15 @@ impl Identity {
 }
 
 impl Profile {
-    /// Every difference between this profile and the status of a process. An optional capability
-    /// may be absent; none beyond the profile's may be present in any set. A capability that may be
-    /// raised for a call may be effective at the moment of the look.
+    /// Returns every difference between this profile and the status of a process. An optional
+    /// capability may be absent; no capability beyond the profile's may be in any set. A capability
+    /// that may be raised for a call may be effective when the status is read.
     ///
-    /// A process that starts without privilege cannot change its user and groups. Profiles with
-    /// `other_unprivileged_uid` keep the ones that they were started with, whichever these are, as
-    /// long as the user is not 0. All other profiles start as user 0 and set theirs. The primary
-    /// group may stand among the supplementary groups of every process: container runtimes repeat
-    /// it there since CVE-2023-25173, and it adds nothing.
+    /// A process that starts without privilege cannot change its user and groups. Processes whose
+    /// profile has `other_unprivileged_uid` keep the user and groups that they were started with,
+    /// as long as the user is not 0. All other processes start as user 0 and set theirs. The
+    /// primary group may be among the supplementary groups of every process: container runtimes
+    /// repeat it there since CVE-2023-25173, and it adds no right.
     #[must_use]
     pub fn deviations(&self, status: &Status) -> Vec<Deviation> {
         let mut found = Vec::new();
@@ -111,8 +111,8 @@ impl Profile {
             hex(status.effective),
             status.effective & !allowed == 0 && status.effective & effective == effective,
         );
-        // A process that was started without a capability cannot drop its bounding set, and no_new_privs makes it
-        // meaningless.
+        // A process that starts without capabilities cannot drop its bounding set, and no_new_privs
+        // makes that set meaningless.
         let powerless = status.permitted == 0 && self.identity.uid != 0;
         expect(
             "bounding set",

@@ -1,11 +1,11 @@
-//! What the helper saw for itself, as plain values. Nothing here comes from a request.
+//! What the helper observed itself, as plain values. Nothing here comes from a request.
 use ebs_csi_wire::{ContentState, Seen, Signature};
 
-/// What a bounded look at a disk found.
+/// The result of reading a limited part of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Every area of `mounts.toml` was read, directly and successfully, and was zero. Nothing is
-    /// known of what lies between them.
+    /// Every area of `mounts.toml` was read with direct I/O and without an error, and was zero. The
+    /// bytes between the areas are unknown.
     Blank,
     /// An ext2, ext3 or ext4 superblock.
     Ext(ExtFacts),
@@ -13,20 +13,20 @@ pub enum Content {
     Xfs(XfsFacts),
     /// A partition table of this kind.
     PartitionTable(Signature),
-    /// The signature of something that the driver does not make.
+    /// The signature of a format that the driver does not make.
     Foreign(Signature),
-    /// What is left of a file system that the driver could have made: a superblock that cannot be right, or a backup of one
-    /// whose first is gone.
+    /// Remains of a file system that the driver could have made: an invalid superblock, or a backup
+    /// superblock whose primary superblock is gone.
     Damaged(Signature),
     /// Bytes that are neither zero nor a known signature.
     Unknown {
-        /// Offset of the first, in bytes from the start of the disk.
+        /// Offset of the first such byte, in bytes from the start of the disk.
         at: u64,
     },
 }
 
 impl Content {
-    /// What a refusal tells of it; `disk_bytes` is the size of the disk.
+    /// Returns what a refusal reports about the content; `disk_bytes` is the size of the disk.
     #[must_use]
     pub fn seen(&self, disk_bytes: u64) -> Option<Seen> {
         let whole = |bytes: u64| {
@@ -52,19 +52,19 @@ impl Content {
     }
 }
 
-/// Which of the ext family wrote a superblock, by its feature flags.
+/// The member of the ext family that wrote a superblock, by its feature flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtLevel {
     /// No journal.
     Ext2,
-    /// A journal and nothing that only ext4 reads.
+    /// A journal, and no feature that only ext4 reads.
     Ext3,
     /// At least one feature that only ext4 reads.
     Ext4,
 }
 
 impl ExtLevel {
-    /// Its name on the wire.
+    /// Returns the level's name on the wire.
     #[must_use]
     pub const fn signature(self) -> Signature {
         match self {
@@ -78,9 +78,10 @@ impl ExtLevel {
 /// The fields of an ext superblock that decide what happens next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtFacts {
-    /// Generation.
+    /// The member of the ext family.
     pub level: ExtLevel,
-    /// What e2fsck itself would call clean: nothing to replay, no error noted, no check due, checksum right.
+    /// What e2fsck itself would call clean: no journal to replay, no error recorded, no check due,
+    /// a correct checksum.
     pub clean: bool,
     /// The journal must be replayed.
     pub needs_recovery: bool,
@@ -88,21 +89,23 @@ pub struct ExtFacts {
     pub bytes: u64,
     /// Size of a block, in bytes.
     pub block_bytes: u64,
-    /// Blocks of one group; a rest smaller than a group may stay unused.
+    /// Blocks of one group; a remainder smaller than a group may stay unused.
     pub group_blocks: u64,
     /// Identifier in the superblock.
     pub uuid: [u8; 16],
-    /// After an error the file system goes on being written to, if its superblock has its way.
+    /// The superblock asks the kernel to keep the file system writable after an error.
     pub continues: bool,
-    /// The journal is not in the file system itself: the kernel would open another disk for it.
+    /// The journal is not in the file system itself, so the kernel would open another disk for the
+    /// journal.
     pub outside_journal: bool,
-    /// Numbered mount options that the kernel takes for the file system's own (`s_default_mount_opts`).
+    /// Mount options as bits, which the kernel applies as the file system's own
+    /// (`s_default_mount_opts`).
     pub default_options: u32,
-    /// The same in words, separated by commas (`s_mount_opts`).
+    /// Mount options as words, separated by commas (`s_mount_opts`).
     pub default_words: String,
-    /// When it was checked in full last, in seconds since 1970, as the checker noted it.
+    /// Time of the last full check, in seconds since 1970, as the checker recorded it.
     pub last_check: u64,
-    /// It was mounted for writing since then.
+    /// The file system was mounted for writing since that check.
     pub mounted: bool,
 }
 
@@ -123,16 +126,18 @@ pub struct XfsFacts {
     pub uuid: [u8; 16],
 }
 
-/// What tells a format of this volume that never finished from anything else.
+/// What distinguishes an unfinished format of this volume from other content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
     /// Identifier that a format of this volume writes.
     pub uuid: [u8; 16],
-    /// Nothing stands on the disk but what a format of this volume writes: every byte is zero or as it makes it.
+    /// The disk holds nothing but what a format of this volume writes: every byte is zero or as
+    /// such a format writes it.
     pub unfinished: bool,
-    /// A checker has looked at all of it since the disk was attached, and nothing but mounts has written to it since.
+    /// A checker has read all of the file system since the disk was attached, and nothing but
+    /// mounts has written to the disk since then.
     pub examined: bool,
-    /// The disk itself was shown to a container, writable, since it was attached.
+    /// The disk itself was shown to a container, writable, since the disk was attached.
     pub used_raw: bool,
 }
 
@@ -141,13 +146,13 @@ pub struct Evidence {
 pub struct DiskFacts {
     /// Size now, in bytes.
     pub bytes: u64,
-    /// Size of the whole disk, in bytes: another one where a partition was asked for.
+    /// Size of the whole disk, in bytes; differs from `bytes` when the request names a partition.
     pub whole_bytes: u64,
     /// Kernel's device number.
     pub device: u64,
 }
 
-/// What stands at a path beneath the kubelet root.
+/// What is at a path beneath the kubelet root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathFacts {
     /// Nothing.
@@ -165,11 +170,11 @@ pub enum PathFacts {
 /// A mount at a path, and what it shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountFacts {
-    /// Superblock's device, or for a bound device node the device that the node names.
+    /// The superblock's device; for a bound device node, the device of the node.
     pub device: u64,
     /// A device node is bound onto a file.
     pub block: bool,
-    /// The whole file system is shown, not a directory of it. True for a device node.
+    /// The mount shows the whole file system, not a directory of it. True for a device node.
     pub whole: bool,
     /// Writes are refused, by the mount or by the superblock.
     pub read_only: bool,
@@ -178,21 +183,21 @@ pub struct MountFacts {
 /// One of the places where the volume's file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeMount {
-    /// Path beneath the kubelet root; None when it is elsewhere.
+    /// Path beneath the kubelet root; `None` for a mount elsewhere.
     pub path: Option<String>,
     /// As in [`MountFacts`].
     pub read_only: bool,
 }
 
-/// Whose disk a mounted device is.
+/// The owner of the disk of a mounted device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The volume of the request.
     ThisVolume,
     /// A disk that is not the volume's.
     Another,
-    /// The disk has left the node: nothing can be read of it any more.
+    /// The disk has left the node and can no longer be read.
     Gone,
-    /// A disk without a serial, and nothing is known any more of what it was taken for.
+    /// A disk without a serial, for which no earlier identification is known any more.
     Unproved,
 }

@@ -47,36 +47,38 @@ pub enum ValueRule {
 /// What a flag does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Attributes of the one mount, `MOUNT_ATTR_*` of mount_setattr(2).
+    /// Sets and clears attributes of this one mount, `MOUNT_ATTR_*` of mount_setattr(2).
     Attribute {
         /// Bits to set.
         set: u64,
         /// Bits to clear.
         clear: u64,
     },
-    /// A parameter of the file system, given by fsconfig(2) where the volume is staged; nothing on a publish.
+    /// Sets a parameter of the file system with fsconfig(2) when the volume is staged; has no
+    /// effect on a publish.
     Context,
     /// Asks for a read-only mount.
     ReadOnly,
     /// Asks for a writable mount.
     ReadWrite,
-    /// Nothing.
+    /// Has no effect.
     Nothing,
 }
 
 /// Every row.
 pub const FLAGS: &[FlagRule] = crate::place::FLAGS;
 
-/// Every flag that is refused on purpose. One that is in neither list is refused as well.
+/// Every flag that is refused on purpose. A flag in neither list is refused as well.
 pub const REFUSED: &[RefusedFlag] = crate::place::REFUSED;
 
 /// `MOUNT_ATTR_RDONLY` of mount_setattr(2).
 const ATTRIBUTE_READ_ONLY: u64 = 1;
 
-/// What the flags of a request come to.
+/// The result of a request's mount flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountPlan {
-    /// `MOUNT_ATTR_*` bits to set. The read-only bit is among them when [`MountPlan::read_only`] is set.
+    /// `MOUNT_ATTR_*` bits to set. They include the read-only bit when [`MountPlan::read_only`] is
+    /// set.
     pub set: u64,
     /// `MOUNT_ATTR_*` bits to clear.
     pub clear: u64,
@@ -87,7 +89,7 @@ pub struct MountPlan {
 }
 
 impl FlagRule {
-    /// The rule is about this flag on this file system.
+    /// Returns whether the rule allows this flag on this file system.
     #[must_use]
     pub fn admits(&self, flag: &MountFlag, fs: FsType) -> bool {
         self.name == flag.name()
@@ -109,7 +111,7 @@ impl FlagRule {
     }
 }
 
-/// The rule that allows a flag on a file system.
+/// Returns the rule that allows a flag on a file system.
 ///
 /// # Errors
 /// [`Refusal::MountFlag`] when there is none.
@@ -120,10 +122,11 @@ pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, Refusal> 
         .ok_or(Refusal::MountFlag)
 }
 
-/// What all flags of a request come to; a later flag overrides an earlier one, as in mount(8).
+/// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
 ///
 /// # Errors
-/// [`Refusal::MountFlag`] for a flag that is not allowed on the file system, or for `rw` on a read-only request.
+/// [`Refusal::MountFlag`] for a flag that is not allowed on the file system, or for `rw` on a
+/// read-only request.
 pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, Refusal> {
     let mut plan = MountPlan {
         read_only,

@@ -1,18 +1,20 @@
-//! How an offline growth of ext is marked on the disk itself, so that whoever finds it cut short,
-//! on this node or another, knows that it was one (`deploy/docs/adr/0017-growth-cut-short.md`).
+//! Marks an offline growth of ext on the disk itself, so that any node that finds the growth
+//! unfinished can recognise it (`deploy/docs/adr/0017-growth-cut-short.md`).
 //!
-//! The full check right before it notes as its time not now but the next second whose lowest bits
-//! are made of the file system's identifier. `resize2fs` leaves that time as it is, every other
-//! check overwrites it, and a mount for writing counts itself.
+//! The full check right before the growth records a future time instead of the present one: the
+//! next second whose lowest bits are derived from the file system's identifier. `resize2fs` leaves
+//! that time as it is, every other check overwrites it, and a mount for writing increments the
+//! mount count.
 
 use crate::facts::ExtFacts;
 
-/// Bits of a time that are the mark: less than a day, which e2fsck allows clocks to differ.
+/// Bits of a time that hold the mark: they span less than a day, the clock difference that e2fsck
+/// tolerates.
 const BITS: u32 = 16;
 
-/// The mark of the file system with this identifier.
+/// Returns the mark of the file system with this identifier.
 fn mark(uuid: [u8; 16]) -> u16 {
-    // FNV-1a, folded: two file systems rarely have the same.
+    // FNV-1a, folded to 16 bits: two file systems rarely have the same mark.
     let hash = uuid.iter().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
     });
@@ -20,8 +22,8 @@ fn mark(uuid: [u8; 16]) -> u16 {
     u16::from_le_bytes([a ^ c, b ^ d])
 }
 
-/// The time that a check before a growth of the file system notes, both in seconds since 1970:
-/// `now` or up to 18 hours later.
+/// Returns the time that a check before a growth of the file system records: `now` or up to 18
+/// hours later. Both are in seconds since 1970.
 #[must_use]
 pub fn time(uuid: [u8; 16], now: u64) -> u64 {
     let period = 1_u64 << BITS;
@@ -33,8 +35,8 @@ pub fn time(uuid: [u8; 16], now: u64) -> u64 {
     }
 }
 
-/// A growth began on this file system, which was sound in full, and never finished: nobody has
-/// mounted it for writing or checked it since.
+/// Returns whether a growth of this file system, which was fully sound before, began and never
+/// finished, and nobody has mounted the file system for writing or checked it since.
 #[must_use]
 pub fn was_cut_short(facts: &ExtFacts) -> bool {
     let low = facts.last_check & ((1 << BITS) - 1);

@@ -1,44 +1,46 @@
-//! Whether anybody but the helper uses a disk. The disk counts as a whole: whoever has one part of
-//! it is in the way of every other.
+//! Whether anybody but the helper uses a disk. The disk is judged as a whole: a user of one part
+//! blocks the use of every other part.
 
-/// What is known of a disk, or of a partition of it.
+/// What is known about a disk, or about a partition of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartFacts {
-    /// A file system of it is mounted where volumes are.
+    /// A file system of the part is mounted where volumes are mounted.
     pub mounted: bool,
-    /// One is mounted where no volume belongs.
+    /// A file system of the part is mounted where no volume belongs.
     pub mounted_elsewhere: bool,
-    /// Its node is shown to a pod, which may do with it what it wants.
+    /// The part's device node is shown to a pod, which may use the part in any way.
     pub shown: bool,
-    /// The helper has had it mounted: what keeps it may be a copy of that mount.
+    /// The helper has mounted the part before: the remaining holder may be a copy of that mount.
     pub was_mounted: bool,
-    /// Another block device is made of it.
+    /// Another block device is built on the part.
     pub layered: bool,
-    /// Somebody has claimed it exclusively. So is a disk while a partition of it is claimed, and a
-    /// partition while its disk is.
+    /// A holder has claimed the part exclusively. The kernel also shows a disk as claimed while one
+    /// of its partitions is claimed, and a partition while its disk is claimed.
     pub claimed: bool,
-    /// The operation claims it next for itself, which tells more than any look.
+    /// The operation claims the part itself next, and the result of that claim is more reliable
+    /// than any check before it.
     pub claimed_next: bool,
 }
 
 /// Somebody else uses the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It is mounted where no volume belongs; which part, 0 for the disk itself.
+    /// A part is mounted where no volume belongs; the value is the part's index, 0 for the whole
+    /// disk.
     Mounted(usize),
-    /// Another block device is made of this part.
+    /// Another block device is built on this part.
     Layered(usize),
-    /// A loop device lies over a part.
+    /// A loop device is built on a part.
     BeneathLoop,
-    /// Somebody who is not known has claimed this part. He may be gone at once.
+    /// An unknown holder has claimed this part. The claim may end at any moment.
     Claimed(usize),
 }
 
-/// Nobody but the helper, and the pods that it shows the disk to, uses the disk. `parts` are the
-/// whole disk and then its partitions.
+/// Checks that nobody uses the disk but the helper and the pods that the helper shows the disk to.
+/// `parts` are the whole disk and then its partitions.
 ///
 /// # Errors
-/// [`Held`] says by what.
+/// [`Held`] names the use.
 pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Held> {
     let Some((whole, partitions)) = parts.split_first() else {
         return Ok(());
@@ -50,7 +52,7 @@ pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Held> {
     if let Some(part) = first(&|part| part.layered && !part.shown && !whole.shown) {
         return Err(Held::Layered(part));
     }
-    // A pod may lay one over what it was given.
+    // A pod may build a loop device on a disk that is shown to it.
     if beneath_loop && !parts.iter().any(|part| part.shown) {
         return Err(Held::BeneathLoop);
     }
@@ -63,7 +65,7 @@ pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Held> {
     let stranger = |part: &PartFacts| part.claimed && !accounted(part);
     match partitions.iter().position(stranger) {
         Some(partition) => Err(Held::Claimed(partition + 1)),
-        // The disk is claimed by way of its partitions.
+        // The claim of the disk follows from the claims of its partitions.
         None if partitions.iter().any(|part| part.claimed) => Ok(()),
         None => Err(Held::Claimed(0)),
     }

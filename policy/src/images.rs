@@ -1,19 +1,20 @@
-//! File systems that this driver did not make: what is asked of them before they are mounted, and what their mounts may do.
+//! File systems that this driver did not make: what is required before they are mounted, and what
+//! their mounts may do.
 //!
-//! A file system counts as ours when EC2 says that its volume began blank, so that nothing but
-//! mounts of this volume has written to it, when its volume is a copy of a snapshot or volume of
-//! this driver and cluster, or when it carries the identifier that only a format of this very
-//! volume writes. A copy of anything else was made elsewhere: snapshots that somebody shared,
-//! volumes of another cluster. Of the rest nobody said where it was made: the Go driver attached
-//! it, or its source is gone.
+//! A file system counts as ours in three cases: EC2 reports that its volume began blank, so that
+//! nothing but mounts of this volume has written to it; its volume is a copy of a snapshot or
+//! volume of this driver and cluster; or it carries the identifier that only a format of this very
+//! volume writes. A copy of anything else was made elsewhere, for example from a shared snapshot or
+//! a volume of another cluster. The origin of every other file system is untold: the Go driver
+//! attached the volume, or its source is gone.
 
-/// What is done with a file system that is not ours.
+/// How a file system that is not ours is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UntrustedImages {
     /// Refused.
     Deny,
-    /// Checked in full by its checker, once for each time that the disk is attached, before it is
-    /// mounted, when it is known to have been made elsewhere.
+    /// Checked in full before the mount, once for each time that the disk is attached, when it is
+    /// known to have been made elsewhere.
     #[default]
     Check,
     /// Treated as if it were ours.
@@ -21,10 +22,10 @@ pub enum UntrustedImages {
 }
 
 impl UntrustedImages {
-    /// Every one.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Deny, Self::Check, Self::Allow];
 
-    /// Its name on the command line.
+    /// Returns the value's name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,7 +35,7 @@ impl UntrustedImages {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == name)
@@ -50,17 +51,17 @@ pub enum NodevNosuid {
     /// None: the flags of the request decide.
     #[default]
     Off,
-    /// Those of file systems that are not ours.
+    /// Mounts of file systems that are not ours.
     Untrusted,
     /// All.
     On,
 }
 
 impl NodevNosuid {
-    /// Every one.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Off, Self::Untrusted, Self::On];
 
-    /// Its name on the command line.
+    /// Returns the value's name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,13 +71,13 @@ impl NodevNosuid {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == name)
     }
 
-    /// `MOUNT_ATTR_*` bits that are set where a volume is staged.
+    /// Returns the `MOUNT_ATTR_*` bits that are set when a volume is staged.
     #[must_use]
     pub const fn staged(self, ours: bool) -> u64 {
         match (self, ours) {
@@ -85,7 +86,8 @@ impl NodevNosuid {
         }
     }
 
-    /// `MOUNT_ATTR_*` bits that no publish may clear. A publish copies the staged mount, attributes included.
+    /// Returns the `MOUNT_ATTR_*` bits that no publish may clear. A publish copies the staged
+    /// mount, including its attributes.
     #[must_use]
     pub const fn kept(self) -> u64 {
         match self {

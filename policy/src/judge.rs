@@ -1,5 +1,6 @@
-//! The decision: a request and the facts in, an [`Authorized`] act or a refusal out. Pure, without a clock and
-//! without a system call. The helper's operations take only `Authorized` values, and only this module makes them.
+//! Decides about a request from the facts: the result is an [`Authorized`] act or a refusal. The
+//! module is pure: it reads no clock and makes no system call. The helper's operations take only
+//! `Authorized` values, and only this module makes them.
 use crate::defaults;
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
@@ -16,18 +17,18 @@ use ebs_csi_wire::{
 pub struct Authorized<T>(T);
 
 impl<T> Authorized<T> {
-    /// What is allowed.
+    /// Returns the allowed act.
     pub fn act(&self) -> &T {
         &self.0
     }
 
-    /// What is allowed, by value.
+    /// Returns the allowed act by value.
     pub fn into_act(self) -> T {
         self.0
     }
 }
 
-/// How a staging request goes on.
+/// How a staging request proceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StagePlace {
     /// The disk is mounted there as asked.
@@ -39,26 +40,27 @@ pub enum StagePlace {
     },
 }
 
-/// What is done to a disk before it is mounted.
+/// What is done to a disk before its mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageDisk {
-    /// What has to be done first.
+    /// The step before the mount.
     pub preparation: Preparation,
-    /// The kernel must not replay the journal: the request is read-only and there is something to replay.
+    /// The kernel must not replay the journal: the request is read-only and the journal may not be
+    /// empty.
     pub no_replay: bool,
-    /// An ext file system that ends before its disk does, and may grow.
+    /// The ext file system ends before its disk does, and may grow.
     pub grow: bool,
-    /// An offline growth of it never finished: what a checker does not repair unasked may be
-    /// repaired all the same.
+    /// An offline growth of the file system never finished, so the checker may also make the
+    /// repairs that its automatic mode refuses.
     pub growth_cut_short: bool,
-    /// The file system is ours: made here, on a volume that began blank, or a copy of what this
-    /// driver keeps for this cluster.
+    /// The file system is ours: made by this driver on a volume that began blank, or a copy from
+    /// this driver and cluster.
     pub ours: bool,
-    /// It is not known to be ours, and nobody said that it was made elsewhere: it is mounted
-    /// without the check of what was.
+    /// The file system is not known to be ours, and nobody said that it was made elsewhere. It is
+    /// mounted without the check that file systems made elsewhere need.
     pub untold: bool,
-    /// An ext file system that goes on being written to after an error. Any other becomes read-only,
-    /// and none stops its node, whatever its superblock says: the mount asks for the one or the other.
+    /// The ext file system stays writable after an error. Without this flag it becomes read-only.
+    /// The mount always asks for one of the two, so no superblock can make an error stop the node.
     pub continues: bool,
 }
 
@@ -67,43 +69,43 @@ pub struct StageDisk {
 pub enum Preparation {
     /// Make the file system: the disk is proved blank.
     Format,
-    /// Let the checker look first.
+    /// Run the checker first.
     Check,
-    /// Let the checker look at all of it first, clean or not: it was made elsewhere.
+    /// Run a full check first, even on a clean file system: it was made elsewhere.
     Examine,
-    /// Mount it as it is.
+    /// Mount the disk as it is.
     Nothing,
 }
 
-/// How a publish request goes on.
+/// How a publish request proceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publish {
-    /// It is there as asked.
+    /// The target already shows the volume as asked.
     Already,
-    /// Bind it. The target must be made first when `make` is set.
+    /// Bind the volume to the target.
     Bind {
         /// The target must be made.
         make: bool,
     },
 }
 
-/// How a request to take something away goes on.
+/// How a request to unstage or unpublish proceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdraw {
     /// Nothing is there.
     Already,
-    /// Nothing is mounted, an empty directory is left.
+    /// Nothing is mounted; an empty directory remains.
     RemoveDirectory,
-    /// Nothing is mounted, a file is left.
+    /// Nothing is mounted; a file remains.
     RemoveFile,
-    /// Unmount, then look again.
+    /// Unmount, then read the path again.
     Unmount {
         /// A device node is bound there.
         block: bool,
     },
 }
 
-/// The identified disk may be worked on: it is not smaller than it was when it was attached.
+/// Checks that the identified disk is not smaller than it was when it was attached.
 pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
     if asked
         .size_at_attach
@@ -114,8 +116,8 @@ pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where a volume is to be staged. `mounts` are all places where its file system is mounted now, `raw` those where the disk
-/// itself is shown.
+/// Decides where a volume is staged. `mounts` are all places where its file system is mounted now,
+/// `raw` those where the disk itself is shown.
 pub fn stage_place(
     asked: &Stage,
     disk: &DiskFacts,
@@ -137,14 +139,15 @@ pub fn stage_place(
         }
         PathFacts::File | PathFacts::Other => Err(Refusal::TargetOccupied),
         _ if !mounts.is_empty() => Err(Refusal::StagedElsewhere),
-        // Whoever has the disk itself may write anywhere on it, now or later.
+        // A holder of the disk itself may write anywhere on it, now or later.
         _ if !raw.is_empty() => Err(Refusal::StillHeld),
         PathFacts::Missing => Ok(Authorized(StagePlace::Fresh { make: true })),
         PathFacts::Directory => Ok(Authorized(StagePlace::Fresh { make: false })),
     }
 }
 
-/// What may be done to a disk with this content. `images` is the rule for file systems that are not ours.
+/// Decides what may be done to a disk with this content. `images` is the rule for file systems that
+/// are not ours.
 pub fn stage_disk(
     asked: &Stage,
     disk: &DiskFacts,
@@ -158,7 +161,7 @@ pub fn stage_disk(
         Content::Xfs(facts) => facts.uuid,
         _ => return Ok(Authorized(act)),
     };
-    // Nothing stays of what a format replaces.
+    // A format replaces all content, so its result is ours.
     act.ours = act.preparation == Preparation::Format
         || asked.disk.origin == Origin::Blank
         || (asked.disk.origin == Origin::Copy && asked.disk.source == Source::Own)
@@ -169,11 +172,12 @@ pub fn stage_disk(
         _ if act.ours => {}
         UntrustedImages::Deny => return Err(Refusal::UntrustedImage),
         UntrustedImages::Allow => {}
-        // As the driver does that attached it: a check of every such volume would take a node's
-        // first start from minutes to hours.
+        // Mounts the file system unchecked, as the driver that attached the volume does: a check of
+        // every such volume would extend a node's first start from minutes to hours.
         UntrustedImages::Check if untold => act.untold = true,
         UntrustedImages::Check if evidence.examined => {}
-        // No checker can judge an ext before its journal is replayed, which writes.
+        // No checker can judge an ext file system before its journal is replayed, and a replay
+        // writes.
         UntrustedImages::Check if act.no_replay && matches!(content, Content::Ext(_)) => {
             return Err(Refusal::UntrustedImage);
         }
@@ -188,8 +192,8 @@ fn by_content(
     content: &Content,
     evidence: Evidence,
 ) -> Result<StageDisk, Refusal> {
-    // Only a part of a blank disk was read: somebody else must say that there is nothing between. A
-    // format that began may be finished.
+    // Only a part of a blank disk was read, so the volume's origin must prove that the rest is
+    // blank. An unfinished format of this volume may be completed without that proof.
     let format = || {
         if asked.disk.origin == Origin::Copy {
             Err(Refusal::CopyWithoutFilesystem)
@@ -215,7 +219,7 @@ fn by_content(
         Content::Blank => format(),
         Content::PartitionTable(_) => Err(Refusal::PartitionTable),
         Content::Foreign(_) => Err(Refusal::ForeignContent),
-        // All that stands there was written by the format that never finished.
+        // The format that never finished wrote everything on the disk.
         Content::Unknown { .. } if evidence.unfinished => format(),
         Content::Damaged(signature)
             if evidence.unfinished && is_ext(*signature) == (asked.fs != FsType::Xfs) =>
@@ -227,13 +231,15 @@ fn by_content(
             Err(Refusal::FilesystemErrors)
         }
         Content::Damaged(_) => Err(Refusal::ForeignContent),
-        // mke2fs writes the first superblock last, behind everything that it describes: what has one is whole.
+        // mke2fs writes the first superblock last, after everything that the superblock describes,
+        // so a file system with a superblock is complete.
         Content::Ext(facts) => stage_ext(asked, disk, facts),
         Content::Xfs(facts) => {
             if asked.fs != FsType::Xfs {
                 Err(Refusal::ForeignContent)
             } else if facts.in_progress {
-                // Only mkfs.xfs sets this mark, and only our own format writes this identifier and what else is there.
+                // Only mkfs.xfs sets `in_progress`, and only this driver's format writes this
+                // identifier and the remaining content.
                 if facts.uuid == evidence.uuid && evidence.unfinished {
                     format()
                 } else {
@@ -246,7 +252,7 @@ fn by_content(
             } else {
                 Ok(StageDisk {
                     preparation: Preparation::Nothing,
-                    // XFS cannot say from its superblock whether its log is empty.
+                    // The superblock of XFS does not tell whether the log is empty.
                     no_replay: asked.read_only,
                     grow: false,
                     growth_cut_short: false,
@@ -275,14 +281,14 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
     if !fits {
         return Err(Refusal::ForeignContent);
     }
-    // Both make the kernel do what no request asked for: open another disk, or worse.
+    // Either makes the kernel do what no request asked for, such as open another disk.
     if facts.outside_journal || !defaults::allowed(facts) {
         return Err(Refusal::SuperblockAsks);
     }
     if facts.bytes > disk.bytes {
         return Err(Refusal::DeviceTooSmall);
     }
-    // A rest smaller than a group stays unused for ever: growing would do nothing.
+    // A remainder smaller than a block group stays unused for ever, so a growth would do nothing.
     let group = facts.group_blocks.saturating_mul(facts.block_bytes);
     let room = disk.bytes - facts.bytes;
     Ok(StageDisk {
@@ -300,9 +306,9 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
     })
 }
 
-/// Whether what is mounted at a path may be taken for the volume's. A disk that has left the node proves nothing
-/// any more; its dead mount may only be removed, and so may that of a disk without a serial that is remembered no more: a node can
-/// always be cleaned.
+/// Checks that the mount at a path may be treated as the volume's. A disk that has left the node
+/// proves nothing any more, and neither does a disk without a serial whose identification is
+/// forgotten. Their mounts may only be removed, so that a node can always be cleaned.
 fn belongs(owner: Owner) -> Result<(), Refusal> {
     match owner {
         Owner::ThisVolume | Owner::Gone | Owner::Unproved => Ok(()),
@@ -310,7 +316,7 @@ fn belongs(owner: Owner) -> Result<(), Refusal> {
     }
 }
 
-/// Take a staged volume away.
+/// Decides how a staged volume is removed.
 pub fn unstage(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>, Refusal> {
     match place {
         PathFacts::Missing => Ok(Authorized(Withdraw::Already)),
@@ -324,7 +330,7 @@ pub fn unstage(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>, 
     }
 }
 
-/// Take a published volume away.
+/// Decides how a published volume is removed.
 pub fn unpublish(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>, Refusal> {
     match place {
         PathFacts::Missing => Ok(Authorized(Withdraw::Already)),
@@ -338,11 +344,11 @@ pub fn unpublish(place: &PathFacts, owner: Owner) -> Result<Authorized<Withdraw>
     }
 }
 
-/// Targets at which one volume may be shown: more than a node runs pods, and few enough to be
-/// listed again and again.
+/// Limit for the targets of one volume: more than a node runs pods, and few enough to list
+/// repeatedly.
 pub const PUBLICATIONS: usize = 512;
 
-/// One more target, where the volume is shown at so many already.
+/// Checks that a volume with `shown` targets may get one more.
 pub fn one_more(shown: usize) -> Result<(), Refusal> {
     if shown < PUBLICATIONS {
         Ok(())
@@ -351,7 +357,7 @@ pub fn one_more(shown: usize) -> Result<(), Refusal> {
     }
 }
 
-/// Show a staged file system at a target.
+/// Decides how a staged file system is shown at a target.
 pub fn publish_filesystem(
     asked: &PublishFilesystem,
     disk: &DiskFacts,
@@ -386,8 +392,8 @@ pub fn publish_filesystem(
     }
 }
 
-/// Show a disk itself at a target. `mounts` are the places where a file system of it is mounted, `others` those where the disk
-/// itself is shown already.
+/// Decides how a disk itself is shown at a target. `mounts` are the places where a file system of
+/// the disk is mounted, `others` those where the disk itself is already shown.
 pub fn publish_block(
     asked: &PublishBlock,
     disk: &DiskFacts,
@@ -395,15 +401,16 @@ pub fn publish_block(
     mounts: &[VolumeMount],
     others: &[VolumeMount],
 ) -> Result<Authorized<Publish>, Refusal> {
-    // What makes a whole disk read-only does not hold for a part of it.
+    // The setting that makes a whole disk read-only does not cover a partition.
     if asked.disk.partition.is_some() && asked.read_only {
         return Err(Refusal::Unsupported);
     }
-    // A raw writer beside a mounted file system destroys it.
+    // A raw writer beside a mounted file system destroys the file system.
     if !mounts.is_empty() {
         return Err(Refusal::StillHeld);
     }
-    // Only the disk as a whole can be made read-only: what is shown of it is all writable, or nothing is.
+    // Only the disk as a whole can be made read-only, so either all its targets are writable or
+    // none is.
     if others
         .iter()
         .any(|other| other.read_only != asked.read_only)
@@ -426,19 +433,19 @@ pub fn publish_block(
     }
 }
 
-/// What a request about a mounted volume looks at.
+/// What a request about a mounted volume refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// Its file system.
     Filesystem {
-        /// It cannot be written there.
+        /// The mount refuses writes.
         read_only: bool,
     },
     /// The disk itself.
     Block,
 }
 
-/// The volume is at the path, staged or published.
+/// Checks that the volume is staged or published at the path.
 pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refusal> {
     match (place, owner) {
         (PathFacts::Mounted(mount), Owner::ThisVolume) => Ok(Authorized(if mount.block {
@@ -453,7 +460,7 @@ pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refus
     }
 }
 
-/// The disk has a size that the request can be content with.
+/// Checks that the disk's size is within the range of the request.
 pub fn expand(asked: &Expand, disk_bytes: u64) -> Result<(), Refusal> {
     let too_small = asked
         .required_bytes

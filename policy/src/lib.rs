@@ -1,8 +1,9 @@
 //! The rules as data: what may be mounted, run, opened and called.
 //!
-//! The TOML files of this folder are the only place where a path, a file system, a flag, a capability, a Landlock
-//! right, a system call or the shape of a command line is allowed. They are compiled in; [`ceiling`] lets a setting
-//! narrow them, nothing widens them. [`judge`] decides about a request from [`facts`] that the helper saw for itself.
+//! The TOML files of this folder are the only place where a path, a file system, a flag, a
+//! capability, a Landlock right, a system call or the form of a command line is allowed. The files
+//! are compiled in. A setting can narrow them through [`ceiling`]; nothing can widen them.
+//! [`judge`] decides about a request from [`facts`] that the helper observed itself.
 //!
 //! | Module | File | Says |
 //! |---|---|---|

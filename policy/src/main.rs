@@ -48,13 +48,13 @@ fn main() -> ExitCode {
     let (message, status) = match outcome {
         Ok(status) => return ExitCode::from(status),
         Err(Failure::Usage(message)) => (message, EX_USAGE),
-        // A reader that has seen enough is no failure.
+        // A reader that closes the pipe early is not a failure.
         Err(Failure::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }
         Err(Failure::Io(error)) => (error.to_string(), 1),
     };
-    // When standard error is closed there is nobody to tell.
+    // A closed standard error leaves no way to report the message.
     let _ = writeln!(io::stderr(), "ebs-csi-policy: {message}");
     ExitCode::from(status)
 }
@@ -90,7 +90,8 @@ fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
         ["audit", "--all"] => {
             let mut rows: Vec<(Process, Option<&'static Profile>)> = Vec::new();
             for pid in audit::running()? {
-                // A process may end meanwhile, or stand in the tree of one that was listed before it.
+                // A process may end meanwhile, or be part of the tree of a process that was listed
+                // before it.
                 if rows.iter().any(|(known, _)| known.pid == pid) {
                     continue;
                 }

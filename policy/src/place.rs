@@ -3,17 +3,18 @@
 use ebs_csi_wire::path::RelativePath;
 use ebs_csi_wire::{KubeletPath, Operation, Refusal};
 
-/// How wide the allowed places are; each class includes the one before.
+/// How wide the allowed places are; each class includes the class before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlaceClass {
-    /// Where kubelet puts volumes.
+    /// The places where kubelet puts volumes.
     Kubernetes,
-    /// Anywhere beneath the `plugins` and `pods` directories, as other orchestrators and conformance tests need it.
+    /// Any place beneath the `plugins` and `pods` directories, for other orchestrators and
+    /// conformance tests.
     Any,
 }
 
 impl PlaceClass {
-    /// The name in settings and in the log.
+    /// Returns the name in settings and in the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -22,7 +23,7 @@ impl PlaceClass {
         }
     }
 
-    /// From the name in a setting.
+    /// Parses the name in a setting.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Kubernetes, Self::Any]
@@ -31,12 +32,12 @@ impl PlaceClass {
     }
 }
 
-/// What a place is used for.
+/// The use of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlaceFor {
     /// A staging path.
     Stage,
-    /// A staging path where nothing is staged any more, and which is only taken away.
+    /// A staging path where nothing can be staged any more, and which can only be removed.
     Unstage,
     /// A target path that shows a file system.
     PublishFilesystem,
@@ -64,7 +65,7 @@ pub struct Place {
     pub pattern: &'static str,
     /// The pattern, component by component.
     pub parts: &'static [Part],
-    /// What may happen there.
+    /// The uses that are allowed there.
     pub operations: &'static [PlaceFor],
     /// Why it is allowed.
     pub why: &'static str,
@@ -83,7 +84,7 @@ pub(crate) use compiled::{AREAS, FLAGS, REFUSED};
 pub const PLACES: &[Place] = compiled::PLACES;
 
 impl Place {
-    /// The path matches the pattern.
+    /// Returns whether the path matches the pattern.
     #[must_use]
     pub fn matches(&self, path: RelativePath<'_>) -> bool {
         let mut components = path.components();
@@ -99,7 +100,7 @@ impl Place {
     }
 }
 
-/// The path is an allowed place for one of the uses.
+/// Returns whether the path is an allowed place for one of the uses.
 #[must_use]
 pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> bool {
     PLACES.iter().any(|place| {
@@ -112,7 +113,7 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
     })
 }
 
-/// Every path of the request is an allowed place for what it asks.
+/// Checks that every path of the request is an allowed place for the requested operation.
 ///
 /// # Errors
 /// [`Refusal::PathOutside`].

@@ -1,6 +1,7 @@
 //! What each process may do once it has started.
 //!
-//! `ebs_csi_confine` makes a process what its profile says, and the auditor compares a live process with it.
+//! `ebs_csi_confine` confines a process to its profile, and the auditor compares a live process
+//! with the profile.
 
 use crate::Value;
 use crate::tool::{Tool, ToolId};
@@ -8,19 +9,20 @@ use crate::tool::{Tool, ToolId};
 /// Everything about one kind of process.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`, `directories`, `opener`, `runner`, `tool`.
+    /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`,
+    /// `directories`, `opener`, `runner`, `tool`.
     pub name: &'static str,
     /// What the process does.
     pub about: &'static str,
-    /// Who it is.
+    /// The user and groups of the process.
     pub identity: Identity,
-    /// The capabilities that it may hold; no other is in any of its sets.
+    /// The capabilities that the process may hold; its capability sets contain no other.
     pub capabilities: &'static [HeldCapability],
     /// Resource limits, both soft and hard.
     pub limits: &'static [Limit],
-    /// Landlock.
+    /// The Landlock rules of the process.
     pub landlock: Landlock,
-    /// The system calls that are answered; any other ends the process.
+    /// The system calls with an answer; any other call ends the process.
     pub calls: &'static [CallRule],
 }
 
@@ -33,12 +35,12 @@ pub struct Identity {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: &'static [u32],
-    /// A process that is started under another uid than 0 may stay under it, with its groups.
+    /// A process that starts under a uid other than 0 may keep that uid and its groups.
     pub other_unprivileged_uid: bool,
-    /// The groups are those that own the machine's disks, and the user is 0 where root alone may open
-    /// them; what stands here is for a machine that shows no disk.
+    /// The groups are those that own the machine's disks, and the user is 0 where root alone may
+    /// open the disks. The values here are for a machine that shows no disk.
     pub opens_disks: bool,
-    /// Why this identity.
+    /// The reason for this identity.
     pub why: &'static str,
 }
 
@@ -62,24 +64,25 @@ impl Capability {
 /// A capability that a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldCapability {
-    /// Which.
+    /// The capability.
     pub capability: Capability,
-    /// In the effective set all the time; otherwise only raised around the calls that need it.
+    /// The capability is always in the effective set; otherwise it is only raised around the calls
+    /// that need it.
     pub effective: bool,
-    /// The process also works where the host does not grant it.
+    /// The process also works where the host does not grant the capability.
     pub optional: bool,
-    /// Why it is held.
+    /// The reason for holding the capability.
     pub why: &'static str,
 }
 
 /// A resource limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Which.
+    /// The resource.
     pub resource: Resource,
     /// Soft and hard limit.
     pub value: u64,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -95,41 +98,41 @@ pub enum Resource {
 /// Landlock rules of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Landlock {
-    /// The oldest ABI of the kernel that will do.
+    /// The lowest Landlock ABI of the kernel that suffices.
     pub floor: u8,
-    /// Below the floor the process does not start, unless it was told to go without.
+    /// Below the floor the process does not start, unless it was told to run without Landlock.
     pub floor_is_hard: bool,
     /// Rights on files.
     pub files: Files,
     /// TCP sockets (ABI 4).
     pub tcp: Tcp,
-    /// Whom it cannot reach (ABI 6).
+    /// What the process cannot reach outside its domain (ABI 6).
     pub scopes: &'static [Scope],
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
 /// Rights on files.
 #[derive(Clone, Copy, Debug)]
 pub enum Files {
-    /// No right is handled: a process that mounts cannot have any.
+    /// No right is handled: Landlock does not let a process with rights on files mount anything.
     Free,
-    /// The parent's domain holds, no own layer is added.
+    /// The parent's domain applies; the process adds no layer of its own.
     Inherited,
-    /// Every right that the kernel knows is denied but for these.
+    /// Every right that the kernel knows is denied, except for these.
     Listed(&'static [FileRule]),
 }
 
 /// Rights beneath a place.
 #[derive(Clone, Copy, Debug)]
 pub struct FileRule {
-    /// Where.
+    /// The place.
     pub place: FilePlace,
-    /// Which.
+    /// The rights.
     pub rights: &'static [FileRight],
-    /// The process also starts when the place is not there.
+    /// The process also starts when the place does not exist.
     pub optional: bool,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -138,7 +141,7 @@ pub struct FileRule {
 pub enum FilePlace {
     /// This path.
     Path(&'static str),
-    /// What the process itself names by this word when it confines itself.
+    /// A path that the process supplies under this name when it confines itself.
     Named(&'static str),
 }
 
@@ -170,18 +173,18 @@ pub enum FileRight {
 /// TCP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tcp {
-    /// Neither bind nor connect. What listens already goes on.
+    /// Neither bind nor connect. Sockets that already listen keep working.
     Denied,
-    /// Both.
+    /// Bind and connect.
     Free,
 }
 
-/// Whom a process cannot reach outside its domain.
+/// What a process cannot reach outside its Landlock domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Listeners on abstract unix sockets.
     AbstractUnixSocket,
-    /// Processes, by a signal.
+    /// Other processes, by a signal.
     Signal,
 }
 
@@ -190,34 +193,34 @@ pub enum Scope {
 pub struct CallRule {
     /// The call's name.
     pub call: &'static str,
-    /// Other machines do not have it.
+    /// The call exists on x86-64 alone.
     pub only_x86_64: bool,
-    /// When the rule holds.
+    /// The condition under which the rule holds.
     pub condition: Condition,
-    /// What the call gets.
+    /// The answer to the call.
     pub answer: Answer,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// A condition on an argument of a call. Only the lower 32 bits of the argument are compared: the kernel looks at no
-/// more of the arguments that the policy names.
+/// A condition on an argument of a call. Only the lower 32 bits of the argument are compared: the
+/// kernel ignores the upper bits of the arguments that the policy names.
 #[derive(Clone, Copy, Debug)]
 pub enum Condition {
-    /// None.
+    /// No condition.
     Always,
     /// The argument, masked, is one of these.
     OneOf {
-        /// From 0.
+        /// Index of the argument, from 0.
         argument: u8,
         /// The bits that are compared.
         mask: u64,
         /// The values.
         values: &'static [Value],
     },
-    /// The argument is none of these. The mask is always that of all 32 bits.
+    /// The argument is none of these. The mask always covers all 32 bits.
     NoneOf {
-        /// From 0.
+        /// Index of the argument, from 0.
         argument: u8,
         /// The bits that are compared.
         mask: u64,
@@ -226,31 +229,31 @@ pub enum Condition {
     },
     /// All of these bits are set.
     HasBits {
-        /// From 0.
+        /// Index of the argument, from 0.
         argument: u8,
         /// The bits.
         bits: Value,
     },
     /// None of these bits is set.
     LacksBits {
-        /// From 0.
+        /// Index of the argument, from 0.
         argument: u8,
         /// The bits.
         bits: Value,
     },
-    /// The argument is the number of the calling process.
+    /// The argument is the process id of the caller.
     Itself {
-        /// From 0.
+        /// Index of the argument, from 0.
         argument: u8,
     },
 }
 
-/// What a call gets.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The kernel executes it.
     Allow,
-    /// This error, without being executed.
+    /// The call returns this error without being executed.
     Errno(Value<i32>),
 }
 
@@ -261,11 +264,11 @@ mod compiled {
 
 /// The CSI controller.
 pub const CONTROLLER: &Profile = &compiled::CONTROLLER;
-/// The Kubernetes side of a node's death and return.
+/// The process that acts on a node's death and return through the Kubernetes API.
 pub const NODE_LIFECYCLE: &Profile = &compiled::NODE_LIFECYCLE;
-/// The driver's entry point, once it has started the processes of a mode.
+/// The driver's entry point, after it has started the processes of a mode.
 pub const LAUNCHER: &Profile = &compiled::LAUNCHER;
-/// The one socket of mode `all`.
+/// The router, which serves the one socket of mode `all`.
 pub const ROUTER: &Profile = &compiled::ROUTER;
 /// The CSI node service.
 pub const NODE_AGENT: &Profile = &compiled::NODE_AGENT;
@@ -277,9 +280,10 @@ pub const BROKER: &Profile = &compiled::BROKER;
 pub const DIRECTORIES: &Profile = &compiled::DIRECTORIES;
 /// The mount-helper's process that opens disks.
 pub const OPENER: &Profile = &compiled::OPENER;
-/// The mount-helper's process that runs a tool. It inherits the supervisor's confinement and adds none.
+/// The mount-helper's process that runs a tool. It inherits the supervisor's confinement and adds
+/// none.
 pub const RUNNER: &Profile = &compiled::RUNNER;
-/// A tool, whichever it is; [`tool`] adds what depends on it.
+/// Any tool; [`tool`] adds what differs between tools.
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
@@ -297,22 +301,24 @@ pub const ALL: [&Profile; 11] = [
     TOOL,
 ];
 
-/// The profile of that name.
+/// Returns the profile of that name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Profile> {
     ALL.into_iter().find(|profile| profile.name == name)
 }
 
-/// A tool's profile: [`TOOL`] and the row of `tools.toml` with its memory limits and pretended commands.
+/// A tool's profile: [`TOOL`] and the row of `tools.toml` with the tool's memory limits and
+/// pretended commands.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolProfile {
-    /// What every tool is confined to.
+    /// The confinement of every tool.
     pub profile: &'static Profile,
-    /// What this one gets.
+    /// The row of this tool.
     pub tool: &'static Tool,
 }
 
-/// The profile of a tool. `None` only when the enum and `tools.toml` disagree, which a test excludes.
+/// Returns the profile of a tool. Returns `None` only when the enum and `tools.toml` disagree,
+/// which a test excludes.
 #[must_use]
 pub fn tool(id: ToolId) -> Option<ToolProfile> {
     id.tool().map(|tool| ToolProfile {

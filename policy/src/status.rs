@@ -1,8 +1,8 @@
-//! What the kernel says of a process: `/proc/PID/status`, parsed.
+//! The kernel's report about a process: `/proc/PID/status`, parsed.
 
 use std::fmt;
 
-/// The fields of `/proc/PID/status` that say what a process may do.
+/// The fields of `/proc/PID/status` that determine what a process may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The first 15 bytes of the program's name.
@@ -13,9 +13,9 @@ pub struct Status {
     pub gids: [u32; 4],
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
-    /// Inheritable capabilities, a bit each.
+    /// Inheritable capabilities, one bit each.
     pub inheritable: u64,
     /// Permitted capabilities.
     pub permitted: u64,
@@ -29,7 +29,7 @@ pub struct Status {
     pub no_new_privs: bool,
     /// 0: no seccomp, 1: strict, 2: filters.
     pub seccomp: u8,
-    /// How many filters; `None` on kernels before 5.9.
+    /// Number of filters; `None` on kernels before 5.9.
     pub seccomp_filters: Option<u32>,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for StatusError {
 impl std::error::Error for StatusError {}
 
 impl Status {
-    /// Reads the text of `/proc/PID/status`.
+    /// Parses the text of `/proc/PID/status`.
     ///
     /// # Errors
-    /// [`StatusError`] naming the field that the kernel did not give.
+    /// [`StatusError`] naming the field that is missing or unreadable.
     pub fn parse(text: &str) -> Result<Self, StatusError> {
         let field = |name: &'static str| {
             text.lines()

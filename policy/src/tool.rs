@@ -1,4 +1,4 @@
-//! Which programs look at a disk, and with which arguments.
+//! The programs that read or change a disk, and their arguments.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ebs_csi_wire::{FormatOptions, FsType};
 
 use crate::Value;
 
-/// The name under which a tool finds its disk: descriptor 3.
+/// The path under which a tool opens its disk: descriptor 3.
 pub const DISK: &str = "/proc/self/fd/3";
 
 /// A program of `tools.toml`.
@@ -18,21 +18,21 @@ pub enum ToolId {
     MkfsXfs,
     /// Checks ext3 and ext4.
     E2fsck,
-    /// Checks ext3 and ext4 although they look clean.
+    /// Checks ext3 and ext4 even when they are marked clean.
     E2fsckFull,
-    /// Grows ext3 and ext4 that are not mounted.
+    /// Grows unmounted ext3 and ext4.
     Resize2fs,
-    /// Looks at XFS without changing it.
+    /// Checks XFS without changing it.
     XfsRepair,
-    /// Looks at all of ext3 and ext4 without changing it.
+    /// Checks ext3 and ext4 in full without changing them.
     E2fsckLook,
-    /// Repairs whatever is wrong in ext3 and ext4.
+    /// Repairs every error in ext3 and ext4.
     E2fsckAll,
-    /// Looks at XFS of many allocation groups without changing it.
+    /// Checks XFS with many allocation groups without changing it.
     XfsRepairMany,
 }
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Make a file system.
@@ -59,15 +59,15 @@ pub struct Tool {
     pub key: &'static str,
     /// The program.
     pub path: &'static str,
-    /// What it does.
+    /// What the program does.
     pub about: &'static str,
-    /// The file systems that it serves.
+    /// The file systems that the program supports.
     pub file_systems: &'static [FsType],
-    /// What it is for.
+    /// The program's purpose.
     pub purpose: Purpose,
-    /// What it may do with the disk.
+    /// What the program may do with the disk.
     pub device: DeviceAccess,
-    /// How long it may run.
+    /// How long the program may run.
     pub deadline: Duration,
     /// RLIMIT_AS, in bytes.
     pub address_space: u64,
@@ -75,21 +75,21 @@ pub struct Tool {
     pub data: u64,
     /// RLIMIT_STACK, in bytes, which is also the size of a thread's stack.
     pub stack: u64,
-    /// Commands of ioctl(2) that are answered with success and not executed.
+    /// Commands of ioctl(2) that are answered with success without being executed.
     pub pretended: &'static [Value],
-    /// The first arguments; `{…}` stands for a value.
+    /// The first arguments; `{…}` marks a value.
     pub arguments: &'static [&'static str],
-    /// Arguments that a format option brings in.
+    /// Arguments that a format option adds.
     pub options: &'static [OptionalArguments],
     /// The last arguments.
     pub tail: &'static [&'static str],
-    /// The statuses that mean something.
+    /// The exit statuses that have a meaning.
     pub exits: &'static [Exit],
-    /// Why it is called so.
+    /// The reason for this command line.
     pub why: &'static str,
 }
 
-/// Arguments that a format option brings in.
+/// Arguments that a format option adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionalArguments {
     /// The option.
@@ -98,7 +98,7 @@ pub struct OptionalArguments {
     pub arguments: &'static [&'static str],
 }
 
-/// The option of [`FormatOptions`] that brings arguments in.
+/// The option of [`FormatOptions`] that adds arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatOption {
     /// A block size is given.
@@ -115,11 +115,11 @@ pub enum FormatOption {
     Ext4ClusterSize,
     /// Encryption is asked for.
     Ext4Encryption,
-    /// The node serves old kernels.
+    /// Old kernels must be able to mount the file system.
     LegacyXfs,
 }
 
-/// A status with a meaning.
+/// An exit status with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// The status.
@@ -128,27 +128,28 @@ pub struct Exit {
     pub meaning: Meaning,
 }
 
-/// What an exit status means. Every status without a row means that the tool failed and nothing is known.
+/// The meaning of an exit status. A status without a row means that the tool failed and nothing is
+/// known about the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// It did what it was asked.
+    /// The tool did what it was asked.
     Done,
     /// The file system is clean.
     Clean,
-    /// It was repaired, and is clean now.
+    /// The file system was repaired, and is clean now.
     Repaired,
-    /// It has errors that need a person.
+    /// The file system has errors that need a person.
     Uncorrectable,
 }
 
-/// The checked values that stand in for `{…}`.
+/// The checked values that replace `{…}`.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     /// The file system to make, check or grow.
     pub fs: FsType,
-    /// How to make it.
+    /// The options of a new file system.
     pub format: &'a FormatOptions,
-    /// The identifier that a new file system gets.
+    /// The identifier of a new file system.
     pub uuid: [u8; 16],
 }
 
@@ -174,7 +175,7 @@ impl ToolId {
         Self::XfsRepairMany,
     ];
 
-    /// The name of the row in `tools.toml`.
+    /// Returns the name of the row in `tools.toml`.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -190,19 +191,19 @@ impl ToolId {
         }
     }
 
-    /// The number by which one process names the program to another.
+    /// Returns the number that identifies the program between processes.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// From the number.
+    /// Returns the program with this number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|id| id.number() == number)
     }
 
-    /// The program that makes a file system.
+    /// Returns the program that makes a file system.
     #[must_use]
     pub const fn formats(fs: FsType) -> Self {
         match fs {
@@ -211,7 +212,7 @@ impl ToolId {
         }
     }
 
-    /// The program that looks at an XFS of so many allocation groups.
+    /// Returns the program that checks an XFS with this number of allocation groups.
     #[must_use]
     pub const fn looks_at_xfs(groups: u32) -> Self {
         if groups <= 64 {
@@ -221,7 +222,8 @@ impl ToolId {
         }
     }
 
-    /// The row. `None` only when the enum and `tools.toml` disagree, which a test excludes.
+    /// Returns the row. Returns `None` only when the enum and `tools.toml` disagree, which a test
+    /// excludes.
     #[must_use]
     pub fn tool(self) -> Option<&'static Tool> {
         TOOLS.iter().find(|tool| tool.key == self.key())
@@ -229,7 +231,8 @@ impl ToolId {
 }
 
 impl Tool {
-    /// What an exit status means; `None`: the tool failed, nothing is known of the disk.
+    /// Returns the meaning of an exit status. `None` means that the tool failed and nothing is
+    /// known about the disk.
     #[must_use]
     pub fn meaning(&self, status: u8) -> Option<Meaning> {
         self.exits
@@ -238,7 +241,7 @@ impl Tool {
             .map(|exit| exit.meaning)
     }
 
-    /// The program's name and its arguments.
+    /// Returns the program's path and its arguments.
     #[must_use]
     pub fn command_line(&self, given: &Arguments<'_>) -> Vec<String> {
         let optional = self
@@ -273,7 +276,7 @@ fn filled(argument: &str, given: &Arguments<'_>) -> String {
         value.map(|number| number.to_string()).unwrap_or_default()
     };
     let format = given.format;
-    // A placeholder stands at most once in an argument, and no value holds a brace.
+    // A placeholder occurs at most once in an argument, and no value contains a brace.
     let values: [(&str, &dyn Fn() -> String); 8] = [
         ("{disk}", &|| DISK.to_owned()),
         ("{fs}", &|| given.fs.as_str().to_owned()),
@@ -295,7 +298,7 @@ fn filled(argument: &str, given: &Arguments<'_>) -> String {
         )
 }
 
-/// The usual form with four hyphens.
+/// Returns the usual form with four hyphens.
 fn uuid_text(bytes: [u8; 16]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(36);

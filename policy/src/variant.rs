@@ -6,21 +6,23 @@ mod digests {
     include!(concat!(env!("OUT_DIR"), "/digests.rs"));
 }
 
-/// A compiled-in policy. The rules are the same; what is recognised as a volume's disk differs.
+/// A compiled-in policy. Both policies have the same rules; they differ in what they recognise as a
+/// volume's disk and in the default for `places`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// `production` or `sandbox`.
     pub name: &'static str,
-    /// SHA-256 over the policy files and the name, 64 hexadecimal digits: it differs between the two policies and
-    /// between any two states of the files.
+    /// SHA-256 over the policy files and the name, 64 hexadecimal digits. It differs between the
+    /// two policies and between any two states of the files.
     pub digest: &'static str,
-    /// A loop device counts as the volume's disk when the name of its backing file is the volume's id.
+    /// A loop device counts as the volume's disk when the name of its backing file is the volume's
+    /// id.
     pub simulated_devices: bool,
     /// Where volumes may be mounted unless the process is told otherwise.
     pub places: PlaceClass,
 }
 
-/// The policy for nodes: a disk is recognised by its NVMe controller alone.
+/// The policy for nodes: a loop device is never recognised as a volume's disk.
 pub const PRODUCTION: Policy = Policy {
     name: "production",
     digest: digests::PRODUCTION,
@@ -28,8 +30,8 @@ pub const PRODUCTION: Policy = Policy {
     places: PlaceClass::Kubernetes,
 };
 
-/// The policy for a machine without EBS: simulated disks are recognised, too. A process that enforces it says so in
-/// its log, and the auditor reports it as a deviation.
+/// The policy for a machine without EBS, which also recognises simulated disks. A process that
+/// enforces this policy logs that, and the auditor reports it as a deviation.
 pub const SANDBOX: Policy = Policy {
     name: "sandbox",
     digest: digests::SANDBOX,

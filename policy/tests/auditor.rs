@@ -1,4 +1,4 @@
-//! The auditor's binary: its answers and its exit status.
+//! The auditor's binary: its output and its exit status.
 
 use std::process::{Command, Output};
 

@@ -1,9 +1,9 @@
-//! Disks without a serial: each thing that speaks against a name is a refusal of its own.
+//! Disks without a serial: each fact that contradicts a device name is a refusal of its own.
 
 use ebs_csi_policy::by_name::{Before, DisksWithoutSerial, Mark, NameFacts, Use, judge};
 use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
-/// Nothing is known of the disk, and nobody has it.
+/// Nothing is known about the disk, and nobody uses it.
 const FRESH: NameFacts = NameFacts {
     before: Before::Nothing,
     other_disk: false,
@@ -44,7 +44,7 @@ fn a_name_is_taken_where_nothing_speaks_against_it() {
             &[Unknown, Blank][..],
             mismatch,
         ),
-        // The snapshot was taken from that volume.
+        // The snapshot was taken from that other volume.
         (
             NameFacts {
                 mark: Mark::Another,

@@ -1,4 +1,4 @@
-//! A setting narrows, and never widens.
+//! A setting narrows the rules and never widens them.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Each row about mount flags, once allowed and once denied.
+//! Each row about mount flags, allowed once and denied once.
 
 use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, REFUSED, ValueRule};
 use ebs_csi_wire::{FsType, MountFlag, Refusal};
 use proptest::prelude::*;
 
-/// A value that the row takes and one that it does not.
+/// Returns a value that the row takes, and one that it does not.
 fn values(rule: &FlagRule) -> (Option<String>, Option<String>) {
     match rule.value {
         ValueRule::None => (None, Some("value".to_owned())),
@@ -121,7 +121,8 @@ fn attributes_and_parameters_are_told_apart() {
     )
     .unwrap();
     assert_eq!(plan.set, 0x10 | 0x2);
-    // mount_setattr(2) wants the whole field of access times cleared before a value is set.
+    // mount_setattr(2) requires the whole field of access times to be cleared before a value is
+    // set.
     assert_eq!(plan.clear & 0x70, 0x70);
     assert_eq!(
         plan.context,

@@ -1,4 +1,4 @@
-//! Who may use a disk beside the helper: nobody.
+//! Nobody but the helper may use a disk.
 
 use ebs_csi_policy::holders::{Held, PartFacts, judge};
 use proptest::prelude::*;
@@ -58,12 +58,12 @@ fn each_use_is_weighed_for_the_whole_disk() {
         (&[elsewhere], Err(Held::Mounted(0))),
         (&[CLAIMED, FREE, elsewhere], Err(Held::Mounted(2))),
         (&[CLAIMED, CLAIMED, FREE], Err(Held::Claimed(1))),
-        // One of a pod's does not make another one ours.
+        // A partition that a pod uses does not explain the claim of another partition.
         (&[CLAIMED, mounted, CLAIMED], Err(Held::Claimed(2))),
         (&[CLAIMED, shown, CLAIMED], Err(Held::Claimed(2))),
         (&[CLAIMED, mounted, FREE], Ok(())),
         (&[CLAIMED, next, was_mounted], Ok(())),
-        // Who has the whole disk may have claimed every part of it.
+        // A user of the whole disk may have claimed every part of it.
         (&[shown, CLAIMED, CLAIMED], Ok(())),
         (&[layered], Err(Held::Layered(0))),
         (&[CLAIMED, FREE, layered], Err(Held::Layered(2))),

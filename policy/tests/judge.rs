@@ -1,4 +1,4 @@
-//! The judgement, row by row: what is allowed, and what each fact alone turns into a refusal.
+//! The decisions, row by row: what is allowed, and which refusal each single fact causes.
 use ebs_csi_policy::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
     XfsFacts,
@@ -162,7 +162,7 @@ fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
             vec![],
             Ok(StagePlace::Already),
         ),
-        // Published, too: that is no second stage.
+        // The volume is also published, which is no second stage.
         (
             &asked,
             mounted(|_| ()),
@@ -230,7 +230,8 @@ fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
             expected,
             "{place:?} {mounts:?}"
         );
-        // A disk that is shown raw, be it for reading, gets no new mount; of one that it has already nothing changes.
+        // A disk that is shown raw, even read-only, gets no new mount; an existing mount is
+        // unaffected.
         for read_only in [false, true] {
             let shown = [VolumeMount {
                 path: Some("pods/p/volumeDevices/x".to_owned()),
@@ -290,7 +291,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
         (&born_blank, Content::Blank, Ok(FORMAT)),
         (&ext3_born_blank, Content::Blank, Ok(FORMAT)),
         (&xfs_born_blank, Content::Blank, Ok(FORMAT)),
-        // Only a part of it was read, and nobody says what is between.
+        // Only a part of the disk was read, and its origin is untold.
         (&ext4, Content::Blank, Err(Refusal::OriginUntold)),
         (&ext3, Content::Blank, Err(Refusal::OriginUntold)),
         (&xfs4, Content::Blank, Err(Refusal::OriginUntold)),
@@ -311,7 +312,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             Content::Unknown { at: 3 },
             Err(Refusal::UnknownContent),
         ),
-        // That the controller calls it blank does not make it so.
+        // The controller's report that the volume began blank does not make the disk blank.
         (
             &born_blank,
             Content::Unknown { at: 3 },
@@ -322,7 +323,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
             Content::Foreign(Signature::Lvm2),
             Err(Refusal::ForeignContent),
         ),
-        // The asked-for file system is broken, any other one is somebody else's.
+        // A damaged file system of the requested type has errors; one of another type is foreign.
         (
             &ext4,
             Content::Damaged(Signature::Ext4),
@@ -590,7 +591,7 @@ fn a_format_that_never_finished_is_made_again() {
             "{content:?}"
         );
     }
-    // One byte that is not the format's.
+    // One byte differs from what the format writes.
     let beside = Evidence {
         unfinished: false,
         ..evidence
@@ -609,7 +610,7 @@ fn a_format_that_never_finished_is_made_again() {
             "{content:?}"
         );
     }
-    // The mark of mkfs.xfs and this volume's identifier are not enough when one byte is strange.
+    // The mark of mkfs.xfs and this volume's identifier are not enough when one byte is unexpected.
     let on_xfs = stage(|s| s.fs = FsType::Xfs);
     for (evidence, content, expected) in [
         (evidence, xfs(|x| x.in_progress = true), Ok(FORMAT)),
@@ -703,7 +704,7 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
         (&copy, foreign_ext(), false, Allow, Ok(theirs)),
         (&copy, foreign_ext(), false, Deny, refused),
         (&copy, foreign_ext(), true, Deny, refused),
-        // Nobody said where it was made: as the Go driver does.
+        // The origin is untold: the file system is treated as the Go driver treats it.
         (&ext4, foreign_ext(), false, Check, Ok(untold)),
         (
             &ext4,
@@ -730,7 +731,7 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
         (&ext4, foreign_ext(), false, Allow, Ok(theirs)),
         (&ext4, foreign_ext(), false, Deny, refused),
         (&untold_copy, foreign_ext(), false, Deny, refused),
-        // A copy of what this driver keeps for this cluster.
+        // A copy from this driver and cluster.
         (&own_copy, foreign_ext(), false, Check, Ok(AS_IT_IS)),
         (&own_copy, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
         (&copy, ext(|_| ()), false, Deny, Ok(AS_IT_IS)),
@@ -747,7 +748,7 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
         ),
         (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
         (&on_xfs, foreign_xfs(), false, Deny, refused),
-        // Read-only: looked at when that needs no replay.
+        // Read-only: examined when the check needs no replay.
         (&reader, foreign_ext(), false, Check, Ok(examine)),
         (&reader, dirty(), false, Check, refused),
         (
@@ -874,7 +875,7 @@ fn a_target_shows_only_the_staged_volume() {
             PathFacts::Other,
             Err(Refusal::TargetOccupied),
         ),
-        // A staging path that is no mount of the volume: pod data would land on the node's root disk.
+        // The staging path is no mount of the volume: pod data would land on the node's root disk.
         (
             false,
             PathFacts::Missing,
@@ -991,7 +992,7 @@ fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
         let judged = judge::publish_block(&part, &DISK, &PathFacts::Missing, &[], &[]);
         assert_eq!(judged.map(judge::Authorized::into_act), expected);
     }
-    // Shown at another place already: in the same way only.
+    // Already shown at another target: only in the same mode.
     for (read_only, shown_read_only, expected) in [
         (false, false, Ok(Publish::Bind { make: true })),
         (true, true, Ok(Publish::Bind { make: true })),
@@ -1200,8 +1201,9 @@ fn any_content() -> impl Strategy<Value = Content> {
 }
 
 proptest! {
-    /// The one promise above all: a disk with anything on it is not formatted, whatever the request says of it. The
-    /// exception is a format of this very volume that never finished, and even then nothing that was ever mounted.
+    /// The most important property: a disk with any content is not formatted, whatever the request
+    /// says about it. The exception is an unfinished format of this very volume, and even then a
+    /// disk that was ever mounted is not formatted.
     #[test]
     fn nothing_but_a_blank_disk_is_formatted(
         content in any_content(),
@@ -1234,7 +1236,7 @@ proptest! {
                 prop_assert!(excused);
                 prop_assert!(origin != Origin::Copy && !read_only && !used_raw);
             }
-            // A read-only request changes nothing on the disk; to examine it is to look.
+            // A read-only request changes nothing on the disk; an examination only reads.
             if read_only {
                 prop_assert!(matches!(
                     act.act().preparation,

@@ -1,4 +1,4 @@
-//! Each row about places, once allowed and once denied.
+//! Each row about places, allowed once and denied once.
 
 use ebs_csi_policy::place::{self, PLACES, Part, PlaceClass, PlaceFor, allowed};
 use ebs_csi_wire::{
@@ -29,7 +29,7 @@ fn is_allowed(class: PlaceClass, operation: PlaceFor, path: &str) -> bool {
     )
 }
 
-/// A path that a row matches, and one that it does not.
+/// Returns a path that the row matches, and one that it does not.
 fn paths(parts: &[Part]) -> (String, String) {
     let text = |part: &Part| match part {
         Part::Name(name) => (*name).to_owned(),
@@ -97,8 +97,8 @@ fn kubelets_paths_are_allowed_for_their_use_alone() {
             PlaceFor::PublishFilesystem,
         ),
         ("plugins/kubernetes.io/csi", PlaceFor::Stage),
-        // Nothing is staged in the directories of other drivers, over those of all volumes, or
-        // where kubelet writes.
+        // Nothing is staged in the directories of other drivers, in the directories above a
+        // volume's, or where kubelet writes.
         (
             "plugins/kubernetes.io/csi/other.csi.example.com/0a1b2c/globalmount",
             PlaceFor::Stage,
@@ -175,7 +175,7 @@ fn volume() -> VolumeId {
     VolumeId::parse("vol-0123456789abcdef0").expect("an id")
 }
 
-/// Every operation that names a path, with the paths it should have.
+/// Returns every operation that names a path, with the given paths.
 fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) -> Vec<Operation> {
     vec![
         Operation::Stage(Stage {

@@ -1,4 +1,4 @@
-//! What the profiles promise, row by row.
+//! The profiles, row by row.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn allows(profile: &Profile, call: &str) -> bool {
         .any(|rule| rule.call == call && rule.answer == Answer::Allow)
 }
 
-/// The status of a process that is exactly what its profile says.
+/// Returns the status of a process that is exactly as its profile says.
 fn exact(profile: &Profile) -> Status {
     let set = |effective_only: bool| {
         profile
@@ -184,7 +184,7 @@ fn only_the_supervisors_side_may_start_programs() {
         let may = ["supervisor", "runner", "tool"].contains(&profile.name);
         assert_eq!(allows(profile, "execve"), may, "{}", profile.name);
     }
-    // A tool's execve is its own start: it has no way to make a child.
+    // A tool's execve is its own start: a tool cannot make a child.
     assert!(!allows(TOOL, "fork") && !allows(TOOL, "vfork"));
 }
 
@@ -210,7 +210,7 @@ fn a_tool_names_no_process_but_itself() {
         panic!("{:?}", conditions("prlimit64"));
     };
     assert_eq!(values.iter().map(|value| value.number).sum::<u64>(), 0);
-    // F_SETSIG, F_GETSIG, F_SETOWN, F_SETLEASE, F_NOTIFY and the like are not among them.
+    // F_SETSIG, F_GETSIG, F_SETOWN, F_SETLEASE, F_NOTIFY and similar commands are refused.
     let [
         Condition::OneOf {
             argument: 1,
@@ -244,7 +244,7 @@ fn a_tool_names_no_process_but_itself() {
 
 #[test]
 fn new_processes_are_made_by_the_supervisors_side_and_in_no_namespace() {
-    /// `CLONE_NEW…` of linux/sched.h, those that clone(2) takes.
+    /// The `CLONE_NEW…` flags of linux/sched.h that clone(2) takes.
     const NAMESPACES: u64 = 0x7e02_0000;
     const PARENT: u64 = 0x8000;
     for profile in ALL {
@@ -262,8 +262,8 @@ fn new_processes_are_made_by_the_supervisors_side_and_in_no_namespace() {
                         forks |= value.number & 0x1_0000 == 0;
                     }
                 }
-                // What makes a thread makes no user or process namespace (clone(2)); the others
-                // need SYS_ADMIN, which no such profile has.
+                // A call that makes a thread cannot make a user or process namespace (clone(2));
+                // the other namespaces need SYS_ADMIN, which no such profile has.
                 Condition::HasBits { argument: 0, bits } => {
                     assert_eq!(bits.name, "CLONE_THREAD");
                     assert!(profile.capabilities.is_empty(), "{}", profile.name);
@@ -308,7 +308,8 @@ fn who_may_mount_is_not_who_may_open_disks() {
     }
     assert!(!allows(OPENER, "fsopen") && !allows(OPENER, "capset"));
     assert!(OPENER.landlock.floor_is_hard);
-    // It is told from the process that makes directories, whose user it may have.
+    // The group distinguishes the opener from the directories process, whose user the opener may
+    // have.
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
@@ -377,7 +378,7 @@ fn no_process_can_write_a_file_but_a_tool_its_device() {
                 )
             })
         }) {
-            // A registration socket is made again where kubelet looks for it.
+            // The node-agent makes its registration socket again where kubelet looks for it.
             let registers = profile.name == "node-agent"
                 && rule.place == FilePlace::Named("registration-directory")
                 && rule.rights == [FileRight::MakeSock, FileRight::RemoveFile];
@@ -390,7 +391,7 @@ fn no_process_can_write_a_file_but_a_tool_its_device() {
 fn every_process_is_kept_from_signals_and_abstract_sockets() {
     for profile in ALL {
         let scopes: &[Scope] = match profile.name {
-            // It signals the processes that it started before it was confined.
+            // The launcher signals the processes that it started before it was confined.
             "launcher" => &[Scope::AbstractUnixSocket],
             _ => &[Scope::AbstractUnixSocket, Scope::Signal],
         };
@@ -488,7 +489,7 @@ fn each_thing_that_a_process_holds_too_much_is_a_deviation() {
     ];
     for profile in ALL {
         for (what, change) in changes {
-            // Such a process keeps the groups that it was started with.
+            // A process with such a profile keeps the groups that it was started with.
             if what == "supplementary groups" && profile.identity.other_unprivileged_uid {
                 continue;
             }
@@ -563,11 +564,12 @@ fn only_unprivileged_starters_keep_further_groups() {
 
 #[test]
 fn no_process_has_a_user_that_others_are_given() {
-    // Distributions give 0 to 999 and 1000 to 60000, systemd's dynamic users have 61184 to 65519, base
-    // images 65532 (nonroot), 65533 and 65534 (nobody). 65520 to 65531 is nobody's.
+    // Distributions allocate 0 to 999 and 1000 to 60000, systemd's dynamic users have 61184 to
+    // 65519, base images use 65532 (nonroot), 65533 and 65534 (nobody). Nobody allocates 65520 to
+    // 65531.
     for profile in ALL {
         for id in [profile.identity.uid, profile.identity.gid] {
-            // Root is what the process that makes directories is about, and the group that passes
+            // Exceptions: the process that makes directories is root, and group 0 gives access to
             // kubelet's directories.
             assert!(
                 id == 0 || (65520..=65531).contains(&id),

@@ -1,4 +1,4 @@
-//! Each row about tools: what it becomes, and what it does not.
+//! Each row about tools: the command lines that it gives, and those that it does not.
 
 use std::collections::BTreeSet;
 
@@ -172,7 +172,7 @@ fn every_tool_is_bounded() {
             "{}",
             tool.key
         );
-        // A thread for each of 192 processors, and those that read ahead.
+        // A thread for each of 192 processors, and the read-ahead threads.
         assert!(
             tool.stack >= 1 << 20 && 192 * tool.stack <= tool.data,
             "{}",
@@ -180,7 +180,7 @@ fn every_tool_is_bounded() {
         );
         assert!(tool.path.starts_with("/usr/sbin/"), "{}", tool.key);
         assert!(tool.why.len() > 10);
-        // Commands are pretended for mkfs.xfs alone, which fails otherwise.
+        // Commands are pretended for mkfs.xfs alone, which fails without them.
         assert_eq!(!tool.pretended.is_empty(), tool.key == "mkfs-xfs");
     }
 }

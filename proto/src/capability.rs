@@ -1,4 +1,5 @@
-//! Volume capabilities, parsed once. One table says what is supported, for the controller and the node alike.
+//! Volume capabilities, parsed once. One table lists what is supported, for the controller and the
+//! node.
 
 use crate::csi::volume_capability::{AccessType as WireType, access_mode::Mode};
 use crate::csi::{self};
@@ -19,14 +20,14 @@ pub enum AccessMode {
     MultiNodeMultiWriter,
 }
 
-/// What the workload sees.
+/// How the workload sees the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessType {
     /// A raw block device.
     Block,
     /// A mounted file system.
     Mount {
-        /// As given; empty means the driver's default.
+        /// The file system as given; empty means the driver's default.
         fs_type: String,
         /// Mount flags as given.
         flags: Vec<String>,
@@ -36,17 +37,18 @@ pub enum AccessType {
 /// A supported capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Nodes and direction.
+    /// How many nodes may use the volume, and whether to write.
     pub mode: AccessMode,
     /// Block or file system.
     pub kind: AccessType,
 }
 
 impl Capability {
-    /// Reads a capability and checks it against the table of what this driver supports.
+    /// Parses a capability and checks it against the table of what this driver supports.
     ///
     /// # Errors
-    /// [`Condition::MissingField`] without an access type or mode; [`Condition::Unsupported`] for a combination outside the table.
+    /// [`Condition::MissingField`] without an access type or mode; [`Condition::Unsupported`] for a
+    /// combination outside the table.
     pub fn parse(wire: &csi::VolumeCapability) -> Result<Self, Failure> {
         let kind = match &wire.access_type {
             Some(WireType::Block(_)) => AccessType::Block,
@@ -87,7 +89,7 @@ impl Capability {
         Ok(Self { mode, kind })
     }
 
-    /// Reads the capabilities of a request.
+    /// Parses the capabilities of a request.
     ///
     /// # Errors
     /// As [`Capability::parse`], and [`Condition::MissingField`] for an empty list.
@@ -98,12 +100,12 @@ impl Capability {
         wire.iter().map(Self::parse).collect()
     }
 
-    /// Whether the volume must be attachable to several nodes.
+    /// Returns whether the volume must be attachable to several nodes.
     pub fn needs_multi_attach(&self) -> bool {
         self.mode == AccessMode::MultiNodeMultiWriter
     }
 
-    /// Whether nothing may be written through this capability.
+    /// Returns whether nothing may be written through this capability.
     pub fn is_read_only(&self) -> bool {
         self.mode == AccessMode::SingleNodeReaderOnly
     }

@@ -1,4 +1,4 @@
-//! Sizes. EC2 counts in GiB, CSI in bytes; rounding happens here and nowhere else.
+//! Sizes. EC2 counts in GiB, CSI in bytes; only this module rounds.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ pub struct GiB(pub u32);
 const GIB: u64 = 1 << 30;
 
 impl Bytes {
-    /// The smallest whole number of GiB that holds this many bytes; `None` beyond what EC2's 32-bit sizes can say.
+    /// Returns the smallest whole number of GiB that holds this many bytes; `None` beyond the range
+    /// of EC2's 32-bit sizes.
     pub fn to_gib_rounding_up(self) -> Option<GiB> {
         let gib = self.0.div_ceil(GIB);
         i32::try_from(gib).ok().map(|gib| GiB(gib.unsigned_abs()))
@@ -25,10 +26,10 @@ impl Bytes {
 }
 
 impl GiB {
-    /// Size of a volume whose request names none.
+    /// Size of a volume whose request gives none.
     pub const DEFAULT: Self = Self(100);
 
-    /// The same size in bytes.
+    /// Returns the same size in bytes.
     pub fn to_bytes(self) -> Bytes {
         Bytes(u64::from(self.0) * GIB)
     }
@@ -59,7 +60,8 @@ impl CapacityRange {
     /// Checks a range.
     ///
     /// # Errors
-    /// [`Condition::InvalidField`] for negative numbers; [`Condition::CapacityOutOfRange`] for a limit below the requirement.
+    /// [`Condition::InvalidField`] for negative numbers; [`Condition::CapacityOutOfRange`] for a
+    /// limit below the requirement.
     pub fn parse(wire: &csi::CapacityRange) -> Result<Self, Failure> {
         let read = |field: &str, value: i64| {
             u64::try_from(value)
@@ -82,7 +84,8 @@ impl CapacityRange {
         Ok(Self { required, limit })
     }
 
-    /// The volume size to ask EC2 for: the requirement rounded up to GiB, or `default` without one, lowered to the limit.
+    /// Returns the volume size to request from EC2: the requirement rounded up to GiB, or `default`
+    /// without a requirement, lowered to the limit.
     ///
     /// # Errors
     /// [`Condition::CapacityOutOfRange`] when no whole number of GiB lies within the range.

@@ -1,4 +1,4 @@
-//! The address of a CSI socket: `unix:` or `tcp:`, as the Go driver reads its `--endpoint`.
+//! The address of a CSI socket: `unix:` or `tcp:`, as in the Go driver's `--endpoint`.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ pub enum Endpoint {
     Tcp(SocketAddr),
 }
 
-/// An endpoint text that cannot be used.
+/// A text that is not a valid endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointError(String);
 
@@ -35,7 +35,8 @@ impl std::error::Error for EndpointError {}
 impl std::str::FromStr for Endpoint {
     type Err = EndpointError;
 
-    /// Host and path of a unix address are joined and made absolute: `unix://tmp/csi.sock` is `/tmp/csi.sock`.
+    /// Parses an endpoint. The host and path of a unix address are joined and made absolute:
+    /// `unix://tmp/csi.sock` is `/tmp/csi.sock`.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let fail = || EndpointError(text.to_owned());
         let (scheme, rest) = text.split_once(':').ok_or_else(fail)?;
@@ -60,7 +61,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A bound socket. Binding is separate from serving, so that a process can bind, then confine itself, then serve.
+/// A bound socket. Binding is separate from serving, so that a process can bind, confine itself,
+/// and then serve.
 #[derive(Debug)]
 pub enum Listener {
     /// Of a unix endpoint.
@@ -70,7 +72,8 @@ pub enum Listener {
 }
 
 impl Endpoint {
-    /// Binds. A socket file that an earlier process left behind is replaced; any other file there is an error.
+    /// Binds the socket. Replaces a socket file that an earlier process left behind; any other file
+    /// there is an error.
     ///
     /// The unix socket is readable and writable by owner and group (mode 0660).
     ///

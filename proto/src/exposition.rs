@@ -1,4 +1,5 @@
-//! The two text forms in which metrics are served: OpenMetrics, and the older format that every scraper reads.
+//! The two text formats in which metrics are served: OpenMetrics, and the older format that every
+//! scraper reads.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; char
 /// Media type of the older format (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether an `Accept` header takes OpenMetrics.
+/// Returns whether an `Accept` header accepts OpenMetrics.
 pub fn accepts_openmetrics(accept: &str) -> bool {
     accept.split(',').any(|media| {
         let mut parts = media.split(';').map(str::trim);
@@ -21,7 +22,8 @@ fn is_zero(quality: &str) -> bool {
     quality.parse() == Ok(0.0)
 }
 
-/// Writes OpenMetrics in the older format, in which a counter's family is named as its samples are.
+/// Converts OpenMetrics to the older format, in which a counter's family has the name of its
+/// samples.
 pub fn as_text(openmetrics: &str) -> String {
     let kinds: BTreeMap<&str, &str> = openmetrics
         .lines()

@@ -2,43 +2,46 @@
 
 use std::fmt;
 
-/// A condition of the spec's error tables, or one of ours where the tables are silent.
+/// A condition of the spec's error tables, or one of this driver's where the tables are silent.
 ///
-/// A gRPC code is a statement about state: sidecars and kubelet read some codes as "may still be in progress". So a condition is
-/// chosen for what is true of the volume, and [`Condition::code`](crate::Condition::code) alone decides the code.
+/// A gRPC code is a statement about state: sidecars and kubelet read some codes as "may still be in
+/// progress". Callers therefore choose a condition that is true of the volume, and
+/// [`Condition::code`](crate::Condition::code) alone decides the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// A required field is empty.
     MissingField,
-    /// A field has a value that can never be right.
+    /// A field has a value that can never be valid.
     InvalidField,
-    /// Well formed, but not something this driver offers.
+    /// The request is well formed, but this driver does not support it.
     Unsupported,
     /// The volume, snapshot, node or source does not exist.
     NotFound,
-    /// It exists with other properties than asked for.
+    /// The object exists with properties that differ from the request.
     Incompatible,
-    /// In use by something: delete or detach is not possible now.
+    /// The object is in use: delete or detach is not possible now.
     InUse,
-    /// Published at another node.
+    /// The volume is published at another node.
     PublishedElsewhere,
     /// A step that must come first has not happened (for example publish before stage).
     NotPrepared,
-    /// What is on the disk forbids it: never formatted, never mounted over.
+    /// The content of the disk forbids the operation: such content is never formatted and never
+    /// mounted over.
     ContentRefused,
     /// The process cannot serve yet.
     NotReady,
-    /// The capacity asked for cannot be given.
+    /// The requested capacity cannot be provided.
     CapacityOutOfRange,
-    /// The same volume has another operation running, or the outcome of an earlier one is not known yet.
+    /// Another operation on the same volume is running, or the outcome of an earlier one is not
+    /// known yet.
     OperationPending,
-    /// A listing token that is not valid (any more).
+    /// A listing token that is not valid, or no longer valid.
     BadStartingToken,
     /// The node has no attachment slot left.
     AttachLimit,
     /// An account quota is used up.
     QuotaExhausted,
-    /// The zone has no capacity for it.
+    /// The zone has no capacity for the volume.
     NoCapacityInTopology,
     /// EC2 asks to slow down.
     Throttled,
@@ -46,20 +49,20 @@ pub enum Condition {
     BackendDown,
     /// The mount-helper does not answer.
     HelperDown,
-    /// The time that the caller gave has passed; the work goes on.
+    /// The caller's deadline has passed; the work continues.
     DeadlinePassed,
-    /// Not offered by this process.
+    /// This process does not offer the call.
     Unimplemented,
     /// AWS refused the driver's own role or credential.
     NotPermitted,
-    /// The operation was tried and a local step failed; nothing of it is left behind.
+    /// The operation was tried and a local step failed; no partial result remains.
     Local,
-    /// A fault of the driver itself.
+    /// A defect of the driver itself.
     Bug,
 }
 
 impl Condition {
-    /// Every condition, for tests that must cover all.
+    /// Every condition, for tests that must cover all of them.
     pub const ALL: [Self; 24] = [
         Self::MissingField,
         Self::InvalidField,
@@ -88,9 +91,10 @@ impl Condition {
     ];
 }
 
-/// Why a CSI call failed: the condition, and a text for the person who reads it.
+/// Why a CSI call failed: the condition, and a text for the reader.
 ///
-/// The text says what, why, and the next step. It lands in events and object statuses, so it holds no secret and no timestamp.
+/// The text says what failed, why, and what to do next. It appears in events and object statuses,
+/// so it holds no secret and no timestamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     condition: Condition,
@@ -98,7 +102,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with a text of its own.
+    /// Creates a failure with its own text.
     pub fn new(condition: Condition, text: impl Into<String>) -> Self {
         Self {
             condition,
@@ -106,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// A required field is empty.
+    /// Creates a failure for a required field that is empty.
     pub fn missing(field: &str) -> Self {
         Self::new(
             Condition::MissingField,
@@ -114,17 +118,18 @@ impl Failure {
         )
     }
 
-    /// A field has a value that can never be right; `reason` names the limit and the next step.
+    /// Creates a failure for a field with a value that can never be valid; `reason` names the limit
+    /// and the next step.
     pub fn invalid(field: &str, reason: impl fmt::Display) -> Self {
         Self::new(Condition::InvalidField, format!("{field}: {reason}"))
     }
 
-    /// `kind` ("volume", "snapshot", "node") with this id does not exist.
+    /// Creates a failure for a `kind` ("volume", "snapshot", "node") whose id does not exist.
     pub fn not_found(kind: &str, id: impl fmt::Display) -> Self {
         Self::new(Condition::NotFound, format!("{kind} {id} does not exist"))
     }
 
-    /// An RPC that this process does not offer.
+    /// Creates a failure for an RPC that this process does not offer.
     pub fn unimplemented(rpc: &str) -> Self {
         Self::new(
             Condition::Unimplemented,
@@ -132,17 +137,17 @@ impl Failure {
         )
     }
 
-    /// The condition.
+    /// Returns the condition.
     pub fn condition(&self) -> Condition {
         self.condition
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same condition, with words put before the text.
+    /// Returns the same condition with `before` in front of the text.
     #[must_use]
     pub fn context(mut self, before: impl fmt::Display) -> Self {
         self.text = format!("{before}: {}", self.text);

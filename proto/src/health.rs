@@ -1,7 +1,8 @@
-//! The gRPC health service (`grpc.health.v1.Health`), which kubelet's own gRPC probes ask.
+//! The gRPC health service (`grpc.health.v1.Health`), which kubelet's own gRPC probes call.
 //!
-//! The service name in the question chooses what is asked: `readiness` is whether calls have a chance now, everything else that is known
-//! (nothing at all, `liveness`) whether the process answers. So a liveness probe never restarts a process because AWS is away.
+//! The service name in the request chooses what is checked: `readiness` checks whether calls can
+//! succeed now; the other known names (the empty name and `liveness`) check whether the process
+//! answers. A liveness probe therefore never restarts a process because AWS is unreachable.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,15 +18,15 @@ use tower::Service;
 
 use crate::failure::Failure;
 
-/// Whether calls have a chance now. Asked on each check, so it must be cheap.
+/// Returns whether calls can succeed now. Called on each check, so it must be cheap.
 pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
-/// The same where the answer is asked of another process.
+/// As [`Ready`], where the answer comes from another process.
 pub type ReadyLater = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// The question, by its field numbers in the gRPC health checking protocol.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct HealthCheckRequest {
-    /// What is asked about; empty: the process.
+    /// The service to check; empty: the process.
     #[prost(string, tag = "1")]
     pub service: String,
 }
@@ -42,11 +43,11 @@ pub struct HealthCheckResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingStatus {
-    /// Never answered here.
+    /// Never returned here.
     Unknown = 0,
-    /// It serves.
+    /// The process serves.
     Serving = 1,
-    /// It does not serve now.
+    /// The process does not serve now.
     NotServing = 2,
 }
 
@@ -63,12 +64,12 @@ impl fmt::Debug for Health {
 }
 
 impl Health {
-    /// With what `readiness` answers.
+    /// Creates the service with a check for `readiness`.
     pub fn new(ready: Ready) -> Self {
         Self::asking(Arc::new(move || Box::pin(std::future::ready(ready()))))
     }
 
-    /// With somebody to ask what `readiness` answers.
+    /// Creates the service with an asynchronous check for `readiness`.
     pub fn asking(ready: ReadyLater) -> Self {
         Self { ready }
     }
@@ -120,7 +121,7 @@ impl Service<http::Request<Body>> for Health {
         Box::pin(async move {
             let path = request.uri().path();
             if path != "/grpc.health.v1.Health/Check" {
-                // The protocol lets a server go without Watch; a client then asks again.
+                // The protocol allows a server not to offer Watch; a client then polls.
                 return Ok(Status::from(Failure::unimplemented(path)).into_http());
             }
             let mut grpc = Grpc::new(tonic_prost::ProstCodec::default());

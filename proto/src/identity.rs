@@ -1,4 +1,4 @@
-//! The CSI Identity service, for the controller, the node-agent and the router alike.
+//! The CSI Identity service, shared by the controller, the node-agent and the router.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,7 +10,8 @@ use tonic::{Request, Response, Status};
 use crate::csi;
 use crate::failure::Failure;
 
-/// Answers whether the process can serve: `Ok(true)` ready, `Ok(false)` still starting, or why it cannot.
+/// Returns whether the process can serve: `Ok(true)` when ready, `Ok(false)` while still starting,
+/// or the reason why it cannot.
 pub type Readiness =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<bool, Failure>> + Send>> + Send + Sync>;
 
@@ -31,7 +32,8 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// With the version that `GetPluginInfo` reports and a readiness check for `Probe`, which must be cheap.
+    /// Creates the service with the version that `GetPluginInfo` reports and a readiness check for
+    /// `Probe`, which must be cheap.
     pub fn new(version: impl Into<String>, readiness: Readiness) -> Self {
         Self {
             version: version.into(),
@@ -40,13 +42,13 @@ impl Identity {
         }
     }
 
-    /// With what the vendor says of this driver, as `GetPluginInfo` reports it.
+    /// Sets the vendor's manifest, which `GetPluginInfo` reports.
     #[must_use]
     pub fn with_manifest(self, manifest: HashMap<String, String>) -> Self {
         Self { manifest, ..self }
     }
 
-    /// For a process that can serve as soon as it answers at all.
+    /// Creates the service of a process that can serve as soon as it answers.
     pub fn always_ready(version: impl Into<String>) -> Self {
         Self::new(version, Arc::new(|| Box::pin(std::future::ready(Ok(true)))))
     }
@@ -75,7 +77,8 @@ impl csi::identity_server::Identity for Identity {
                 r#type: kind as i32,
             })),
         };
-        // The same in every mode, as the Go driver answers: the node's sidecars look at nothing else.
+        // The answer is the same in every mode, as in the Go driver: the node's sidecars read
+        // nothing else.
         Ok(Response::new(csi::GetPluginCapabilitiesResponse {
             capabilities: vec![
                 offer(service::Type::ControllerService),

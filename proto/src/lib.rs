@@ -1,6 +1,6 @@
 //! CSI messages, capabilities, sizes, and the one table from [`Failure`] to gRPC status.
 //!
-//! Everything about speaking CSI on a socket that the controller and the node-agent share.
+//! The crate holds the CSI socket code that the controller and the node-agent share.
 
 pub mod capability;
 pub mod capacity;
@@ -26,13 +26,15 @@ pub mod pluginregistration {
     include!("gen/pluginregistration.rs");
 }
 
-/// Messages and service of the volume modifier, the sidecar from before ControllerModifyVolume, generated from `modify/modify.proto`.
+/// Messages and service of the volume modifier, the sidecar that preceded ControllerModifyVolume,
+/// generated from `modify/modify.proto`.
 pub mod modify {
     #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
     include!("gen/modify.v1.rs");
 }
 
-/// Messages and service of the controller's socket for node-lifecycle, generated from `safe_detach/safe_detach.proto`.
+/// Messages and service of the controller's socket for node-lifecycle, generated from
+/// `safe_detach/safe_detach.proto`.
 pub mod safe_detach {
     #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
     include!("gen/safe_detach.v1.rs");
@@ -43,5 +45,5 @@ pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;
 pub use failure::{Condition, Failure};
 
-/// The driver's name, by which Kubernetes objects and AWS tags know it.
+/// The driver's name in Kubernetes objects and AWS tags.
 pub const DRIVER_NAME: &str = "ebs.csi.aws.com";

@@ -1,7 +1,8 @@
-//! One line for each finished RPC, and logging set up once for all processes.
+//! One log line for each finished RPC, and the setup of logging for all processes.
 //!
-//! The line says method, outcome and duration. Handlers add what they know of the request (`volume.id`, `node.id`) to the
-//! current span with [`note`]. Requests are printed at debug level only, by a `Debug` that cannot print a field which the spec marks
+//! The line has the method, the outcome and the duration. Handlers add what they know about the
+//! request (`volume.id`, `node.id`) to the current span with [`note`]. Requests are printed at
+//! debug level only, by a `Debug` implementation that cannot print a field which the spec marks
 //! `csi_secret`.
 
 mod json;
@@ -20,7 +21,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Stands for a secret in `Debug` output: says how many entries there were.
+/// Replaces a secret in `Debug` output: prints only the number of entries.
 pub struct Stripped(pub usize);
 
 impl fmt::Debug for Stripped {
@@ -39,7 +40,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Libraries whose debug events are no business of `--v`.
+/// Libraries whose debug events `--v` does not enable.
 const QUIET: [&str; 9] = [
     "h2",
     "hyper",
@@ -54,17 +55,18 @@ const QUIET: [&str; 9] = [
 
 /// Installs the process's log on standard error.
 ///
-/// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 debug, above that trace. `RUST_LOG`, when set, decides instead.
-/// A second call has no effect.
+/// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 are debug, above that
+/// is trace. `RUST_LOG`, when set, takes precedence. A second call has no effect.
 pub fn init_log(format: LogFormat, verbosity: u8) {
     init_log_beside(format, verbosity, "", None);
 }
 
-/// What else sees spans and events, beside the log and whatever the log's level.
+/// A further layer that receives spans and events, regardless of the log's level.
 pub type Beside = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync>;
 
-/// As [`init_log`], with something beside the log. `levels` are further levels by crate (`aws_config=debug,…`); those of libraries that speak
-/// too much, or of credentials, are `info` otherwise.
+/// Installs the log as [`init_log`] does, with a further layer. `levels` are further levels by
+/// crate (`aws_config=debug,…`); libraries that log too much or log credentials have the level
+/// `info` otherwise.
 pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: Option<Beside>) {
     let asked = std::env::var("RUST_LOG").ok();
     let filter = filter(asked.as_deref(), verbosity, levels);
@@ -86,9 +88,11 @@ pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: O
     };
 }
 
-/// Levels, for all or for a crate or module (`info,h2=debug`): of `asked` when it is that, else of `verbosity` and `levels`.
+/// Returns levels, for everything or for a crate or module (`info,h2=debug`): those of `asked` when
+/// it is valid, otherwise those of `verbosity` and `levels`.
 ///
-/// Nothing but levels, unlike an `EnvFilter`, which also knows spans' fields: its regular expressions cost each process memory.
+/// The filter holds levels only, unlike an `EnvFilter`, which also filters by the fields of spans:
+/// its regular expressions cost each process memory.
 fn filter(asked: Option<&str>, verbosity: u8, levels: &str) -> Targets {
     if let Some(Ok(asked)) = asked.filter(|text| !text.is_empty()).map(str::parse) {
         return asked;
@@ -105,13 +109,13 @@ fn filter(asked: Option<&str>, verbosity: u8, levels: &str) -> Targets {
         .with_default(level)
 }
 
-/// Adds what a handler knows to the line of its RPC. Keys: `volume.id`, `snapshot.id`, `node.id`, `request.name`,
-/// `ec2.request_id`.
+/// Adds a value to the log line of the current RPC. Keys: `volume.id`, `snapshot.id`, `node.id`,
+/// `request.name`, `ec2.request_id`.
 pub fn note(key: &'static str, value: &str) {
     Span::current().record(key, value);
 }
 
-/// The layer that spans each RPC and writes its line.
+/// The layer that creates a span for each RPC and writes its line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observe;
 
@@ -168,7 +172,7 @@ where
                 let answer = answering.await;
                 let milliseconds = milliseconds(started.elapsed());
                 match &answer {
-                    // A unary error is an answer without a body: its status stands in the headers.
+                    // A unary error is an answer without a body: its status is in the headers.
                     Ok(response) => match status_of(response.headers()) {
                         (Code::Ok, _) if quiet => {
                             tracing::debug!(milliseconds, outcome = "OK", "rpc")
@@ -189,7 +193,7 @@ where
     }
 }
 
-/// To a thousandth: more digits are the noise of binary fractions.
+/// Returns milliseconds, rounded to a thousandth: further digits are binary rounding noise.
 fn milliseconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! Serving a set of gRPC services on a bound listener until told to stop, then draining.
+//! Serves a set of gRPC services on a bound listener until told to stop, then drains.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tonic::transport::Server;
 use crate::endpoint::Listener;
 use crate::observe::Observe;
 
-/// Why serving ended other than by request.
+/// Why serving ended without a request to stop.
 #[derive(Debug)]
 pub struct ServeError(String);
 
@@ -22,10 +22,10 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// Serves `routes` until `stop` resolves, then finishes the calls in flight for at most `grace`.
+/// Serves `routes` until `stop` resolves, then waits at most `grace` for the calls in flight.
 ///
-/// Must run inside a tokio runtime with I/O and time. A call that is still running after `grace` is cut off; the caller
-/// retries it at the next process, which finds the work by its key.
+/// Must run inside a tokio runtime with I/O and time. A call that is still running after `grace` is
+/// cut off; the caller retries it at the next process, which finds the work by its key.
 ///
 /// # Errors
 /// When the listener cannot be used or the transport fails.
@@ -35,8 +35,8 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
 ) -> Result<(), ServeError> {
-    // Each layer of futures below holds what it was given twice, once as its argument: unboxed, these two grew to more than a hundred KiB
-    // of stack, which stays with the process.
+    // Each layer of futures below holds its input twice, once as its argument: unboxed, these two
+    // futures grew to more than a hundred KiB of stack, which the process keeps.
     boxed(listener, routes, Box::pin(stop), grace).await
 }
 
@@ -56,7 +56,8 @@ fn boxed(
         });
         let mut serving = until(listener, routes, signal);
         let overdue = async {
-            // An error means that the sender is gone without having told: then serving itself has ended.
+            // An error means that the sender was dropped without a signal: serving itself has ended
+            // then.
             if telling.wait_for(|stopping| *stopping).await.is_ok() {
                 tokio::time::sleep(grace).await;
             } else {
@@ -73,7 +74,7 @@ fn boxed(
     })
 }
 
-/// Accepts and serves until `signal`, then until the last call has ended.
+/// Accepts and serves until `signal` resolves, then until the last call has ended.
 fn until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<(), ServeError>> {
     let router = Server::builder().layer(Observe).add_routes(routes);
     let fail = |e: &dyn std::error::Error| ServeError(format!("serving gRPC: {e}"));
@@ -97,7 +98,7 @@ fn until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<
     }
 }
 
-/// Resolves at SIGTERM or SIGINT.
+/// Returns a future that resolves at SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When the handlers cannot be installed.

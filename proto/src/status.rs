@@ -1,14 +1,14 @@
 //! The only place where a gRPC code is chosen.
 //!
-//! Read it beside `csi/error-tables.csv`, which lists the spec's own tables; `tests/status_table.rs` compares them and names each
-//! deviation with its reason.
+//! `csi/error-tables.csv` lists the spec's own tables; `tests/status_table.rs` compares them with
+//! this file and names each deviation with its reason.
 
 use tonic::{Code, Status};
 
 use crate::failure::{Condition, Failure};
 
 impl Condition {
-    /// The gRPC code of this condition.
+    /// Returns the gRPC code of this condition.
     pub fn code(self) -> Code {
         match self {
             Self::MissingField | Self::InvalidField | Self::Unsupported => Code::InvalidArgument,
@@ -32,8 +32,9 @@ impl Condition {
         }
     }
 
-    /// Whether sidecars and kubelet read the code as "may still be in progress": they then keep asking, and
-    /// later undo what may have been done. Every other code means "certainly not done".
+    /// Returns whether sidecars and kubelet read the code as "may still be in progress": they then
+    /// keep calling, and later undo what may have been done. Every other code means "certainly not
+    /// done".
     pub fn may_be_in_progress(self) -> bool {
         matches!(
             self.code(),

@@ -1,7 +1,7 @@
-//! The driver's codes against the spec's own error tables.
+//! The driver's codes, compared with the spec's own error tables.
 //!
-//! `csi/error-tables.csv` lists each row of spec.md with the [`Condition`] that this driver answers with, and the reason where its code
-//! is another one or the call is not offered.
+//! `csi/error-tables.csv` lists each row of spec.md with the [`Condition`] that this driver answers
+//! with, and the reason where its code differs or the call is not offered.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::process::Command;
 
 use ebs_csi_proto::Condition;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// Returns this crate's folder as cargo names it when the test runs. Not `env!`: a target directory
+/// that several checkouts share would hold the folder of another checkout.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")
@@ -27,7 +27,7 @@ struct Row {
     deviation: String,
 }
 
-/// Fields of one CSV line; a field with a comma is quoted.
+/// Splits one CSV line into fields; a field with a comma is quoted.
 fn fields(line: &str) -> Vec<String> {
     let (mut out, mut quoted) = (vec![String::new()], false);
     for c in line.chars() {
@@ -129,7 +129,8 @@ fn the_table_lists_every_row_of_the_spec() {
     assert_eq!(have, want);
 }
 
-/// `| condition | 3 INVALID_ARGUMENT | …` below a heading "… Errors" or "Error Scheme".
+/// Parses rows such as `| condition | 3 INVALID_ARGUMENT | …` below a heading "… Errors" or "Error
+/// Scheme".
 fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
     let (mut rpc, mut out) = (None, BTreeSet::new());
     for line in spec.lines() {

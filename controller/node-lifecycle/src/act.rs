@@ -1,4 +1,5 @@
-//! What is done in Kubernetes. Every call names exactly the object that was looked at, and fails when it is another one by now.
+//! The acts in Kubernetes. Every call names exactly the object that was read, and fails when the
+//! object has been replaced.
 
 use ebs_csi_safe_detach::lifecycle::{Intent, Return};
 use k8s_openapi::api::core::v1 as core;
@@ -10,17 +11,17 @@ use serde_json::{Value, json};
 
 use crate::seen::{NUDGE, OUT_OF_SERVICE, OWNER, RETURN};
 
-/// What became of an intent.
+/// The result of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// It was done.
     Done,
-    /// The object is another one, has changed, or is gone: the next look decides anew.
+    /// The object was replaced, has changed, or is gone: the next look decides again.
     Overtaken,
 }
 
 impl Done {
-    /// The label of metrics.
+    /// Returns the label for metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -29,7 +30,7 @@ impl Done {
     }
 }
 
-/// The label of metrics.
+/// Returns the intent's label for metrics.
 pub const fn label(intent: &Intent) -> &'static str {
     match intent {
         Intent::AddTaint(_) => "add-taint",
@@ -40,10 +41,11 @@ pub const fn label(intent: &Intent) -> &'static str {
     }
 }
 
-/// Does one thing. `node` is the Node object that the intent rests on, where there is one.
+/// Carries out one intent. `node` is the Node object that the intent is based on, where there is
+/// one.
 ///
 /// # Errors
-/// The API server's, when it did not answer or refused.
+/// The API server's error, when it did not answer or refused.
 pub async fn act(
     client: &Client,
     node: Option<&core::Node>,
@@ -56,7 +58,7 @@ pub async fn act(
             taint(client, node, Some(about), json!(annotation.to_string())).await
         }
         (Intent::RemoveTaint, Some(node)) => taint(client, node, None, Value::Null).await,
-        // A step never gives these for a node that is gone.
+        // A step never has these intents for a node that is gone.
         (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(Done::Overtaken),
         (
             Intent::DeletePod {
@@ -69,7 +71,8 @@ pub async fn act(
         ) => delete_pod(client, namespace, name, uid, version).await,
         (Intent::DeleteAttachment { name, uid, version }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
-            // One that was not attached when it was looked at, and is by now, is in use by whoever came between.
+            // An attachment that was not attached when it was read, and is by now, is in use by its
+            // new user.
             let exactly = Preconditions {
                 uid: Some(uid.clone()),
                 resource_version: Some(version.clone()),
@@ -79,7 +82,8 @@ pub async fn act(
         }
         (Intent::Nudge { name, uid }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
-            // The time makes it a change, also where an earlier one is there: what does not change is not queued.
+            // The time makes the patch a change, even where an earlier annotation exists:
+            // external-attacher does not queue an unchanged object.
             let now = jiff::Timestamp::now().to_string();
             let patch = json!({"metadata": {"uid": uid, "annotations": {NUDGE: now}}});
             let how = PatchParams::default();
@@ -95,7 +99,8 @@ pub async fn act(
     }
 }
 
-/// Sets or takes our taint; all others stay as they were looked at. A Node that has changed since is not touched.
+/// Sets or removes the driver's taint; all other taints stay as they were read. A Node that has
+/// changed since is not modified.
 async fn taint(
     client: &Client,
     node: &core::Node,
@@ -128,7 +133,8 @@ async fn taint(
         .map(drop)
 }
 
-/// As Kubernetes' own pod collector does: first Failed, so that its owner counts it as disrupted, then gone at once.
+/// Deletes a pod as Kubernetes' own pod garbage collector does: first sets the phase Failed, so
+/// that its owner counts it as disrupted, then deletes it at once.
 async fn delete_pod(
     client: &Client,
     namespace: &str,

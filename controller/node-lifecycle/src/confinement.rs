@@ -1,11 +1,11 @@
-//! What node-lifecycle keeps of the machine, before it connects.
+//! The rights that node-lifecycle keeps, fixed before it connects.
 
 use std::path::{Path, PathBuf};
 
 use ebs_csi_confine::{Enforced, Fault, Places};
 use ebs_csi_policy::profile;
 
-/// Variables by these beginnings are kept; all others are removed at the start. None of AWS's.
+/// Prefixes of the variables that are kept; all others are removed at the start. None is AWS's.
 pub const KEPT_VARIABLES: [&str; 8] = [
     "KUBECONFIG",
     "KUBERNETES_SERVICE_",
@@ -17,12 +17,14 @@ pub const KEPT_VARIABLES: [&str; 8] = [
     "TZ",
 ];
 
-/// Where a pod finds its service account.
+/// The directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Gives up everything but the service account's files, the network, and what is open. Irreversible.
+/// Gives up everything except the service account's files, the network, and open descriptors.
+/// Irreversible.
 ///
-/// With a kubeconfig file, whose content has been read, its directory and `tokens` stand for the service account's.
+/// With a kubeconfig file, whose content has already been read, its directory and `tokens` replace
+/// the service account's directory.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with [`Fault::EXIT`].

@@ -1,4 +1,4 @@
-//! The controller beside this process: what it says EC2 proves.
+//! A client of the controller in the same pod, which reports what EC2 proves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,32 +16,33 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// One question never waits longer: what is not answered is not known.
+/// Limit of one request: a question without an answer is unknown.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that is made when it is needed, and again when it broke.
+/// A connection that is made when it is needed, and again after it broke.
 #[derive(Clone, Debug)]
 pub struct Controller {
     channel: Channel,
 }
 
-/// What was answered. What is missing is not known.
+/// The controller's answers. What is missing is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     /// By instance and volume.
     pub volumes: BTreeMap<(String, String), Evidence>,
     /// By instance.
     pub instances: BTreeMap<String, InstanceEvidence>,
-    /// The controller's words about each instance, for people.
+    /// The controller's text about each instance.
     pub texts: BTreeMap<String, String>,
-    /// Its words about the status checks of those of which they were asked for.
+    /// The controller's text about the status checks of each instance for which they were
+    /// requested.
     pub checks: BTreeMap<String, String>,
 }
 
 impl Controller {
-    /// At that unix socket.
+    /// Creates a client for this unix socket.
     pub fn at(socket: PathBuf) -> Self {
-        // The address is not used: the connector knows the socket.
+        // The address is not used: the connector has the socket's path.
         let endpoint = Endpoint::from_static("http://controller.invalid");
         let connector = tower::service_fn(move |_: Uri| {
             let socket = socket.clone();
@@ -57,10 +58,12 @@ impl Controller {
         SafeDetachClient::new(self.channel.clone())
     }
 
-    /// Has the controller stop or terminate an instance; only while its status checks fail, where that is asked for.
+    /// Makes the controller stop or terminate an instance; with `only_impaired`, only while its
+    /// status checks fail.
     ///
     /// # Errors
-    /// The controller's status: it may not, its own brake holds, or EC2 refuses.
+    /// The controller's status: the fence is not permitted, the controller's fence limit is
+    /// reached, or EC2 refuses.
     pub async fn fence(
         &self,
         instance: &str,
@@ -78,10 +81,11 @@ impl Controller {
         self.client().fence(request).await.map(drop)
     }
 
-    /// Asks about all pairs of instance and volume, and all their instances, at once; and for the status checks of some of these.
+    /// Queries all pairs of instance and volume, and all their instances, at once; and the status
+    /// checks of some instances.
     ///
     /// # Errors
-    /// The controller's status when it does not answer: nothing is known.
+    /// The controller's status when it does not answer: nothing is known then.
     pub async fn ask(
         &self,
         questions: &[(String, String)],
@@ -135,7 +139,8 @@ fn timed<T>(message: T) -> tonic::Request<T> {
     request
 }
 
-/// What EC2's status checks say, as a fact. A value that this version does not know is read as the unspecified one.
+/// Converts EC2's status checks to a fact. A value that this version does not know counts as
+/// unspecified.
 fn impaired(said: StatusChecks) -> Fact<()> {
     match said {
         StatusChecks::Failed => Fact::Present(()),
@@ -144,7 +149,7 @@ fn impaired(said: StatusChecks) -> Fact<()> {
     }
 }
 
-/// What the controller says, in this version's words. What this version does not know proves nothing.
+/// Converts the controller's verdict to this version's types. An unknown verdict proves nothing.
 fn verdict(said: Option<&Said>) -> Verdict {
     let unknown = Verdict::Refuse(Refusal::InstanceUnknown);
     let Some(said) = said else {

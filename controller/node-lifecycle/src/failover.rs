@@ -1,7 +1,8 @@
-//! From what is seen to what is done: the executor of the steps.
+//! Executes the steps of failover.
 //!
-//! A round looks at the tables, asks the controller about every suspect at once, and lets the brake choose. What was chosen is looked at
-//! again, this time at the API server itself and at EC2 through the controller, and only what still follows is done.
+//! A round reads the tables, queries the controller about every suspect at once, and lets the brake
+//! choose. The chosen nodes are looked at again, this time at the API server itself and at EC2
+//! through the controller, and only acts that still follow are done.
 
 mod acting;
 mod choose;
@@ -39,45 +40,46 @@ pub use lost::Lost;
 pub use rota::Rota;
 pub use switch::{ADVERTISED, ADVERTISED_VERSION, KILL_SWITCH, stopped};
 
-/// How long an answer of EC2 counts, where nobody says otherwise.
+/// Default for how long an answer of EC2 is valid.
 pub const FRESH: Duration = Duration::from_secs(2);
 
-/// The executor.
+/// Executes failover.
 pub struct Failover {
-    /// For acts and fresh looks.
+    /// The client for acts and fresh looks.
     pub client: Client,
-    /// Where the kill switch is.
+    /// The namespace of the kill switch.
     pub namespace: String,
-    /// What was seen.
+    /// The watched objects.
     pub tables: Arc<Tables>,
-    /// What EC2 proves.
+    /// The controller, which reports what EC2 proves.
     pub controller: Controller,
     /// Whether this process may act.
     pub leader: Arc<Leader>,
-    /// What is asked of a pod.
+    /// What a pod must meet before it is deleted by force.
     pub mode: FailoverMode,
-    /// What is done to the instance of a node that is lost.
+    /// How the instance of a lost node is treated.
     pub fencing: Fencing,
-    /// Which nodes are lost for long.
+    /// The nodes that have been lost for long.
     pub lost: Lost,
-    /// How long failovers take.
+    /// The durations of failovers.
     pub episodes: Mutex<Episodes>,
-    /// Whom is asked about.
+    /// The instances to query in each round.
     pub rota: Mutex<Rota>,
-    /// From the beginning of a round to the next, while one question takes all suspects.
+    /// From the beginning of a round to the next, while one query covers all suspects.
     pub every: Duration,
-    /// Whether the controller did not answer the last question: that is said once.
+    /// Whether the controller did not answer the last query: that is logged once.
     pub silent: AtomicBool,
-    /// Something is taken from a node only while what EC2 answered about it is younger. What comes too late is looked at anew, at once.
+    /// Limit for the age of EC2's answer in a braked act or a fence. A node whose answer is older
+    /// is looked at again at once.
     pub fresh: Duration,
-    /// Counts.
+    /// The counters.
     pub metrics: Arc<Metrics>,
-    /// Says.
+    /// Writes the events.
     pub teller: Arc<Teller>,
 }
 
 impl Failover {
-    /// Rounds, for ever.
+    /// Runs rounds, for ever.
     pub async fn run(self) {
         loop {
             let began = Instant::now();
@@ -98,13 +100,14 @@ impl Failover {
         }
     }
 
-    /// Returns when the next round is to begin, counted from the beginning of this one.
+    /// Runs one round. Returns when the next round is to begin, counted from the beginning of this
+    /// one.
     pub async fn round(&self) -> Duration {
         self.metrics.taints(&self.tables.taints(), Timestamp::now());
         let mut suspects = self.tables.suspects();
         self.teller.keep_only(|about| match about {
             About::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
-            // Of these the retries say something.
+            // The retries report on attachments.
             About::Attachment { .. } => true,
         });
         let now = Instant::now();
@@ -135,12 +138,12 @@ impl Failover {
         self.metrics.held(&held);
         match acted.left {
             0 => pace(self.every, self.rota().turns()),
-            // What is proved does not wait for its turn.
+            // A node with a proof does not wait for its turn.
             _ => Duration::ZERO,
         }
     }
 
-    /// Measures what has come to its end.
+    /// Measures the failovers that have ended.
     fn note_ends(&self, suspects: &[Suspect], phases: &[Phase]) {
         let shown: Vec<Shown<'_>> = suspects
             .iter()
@@ -182,7 +185,8 @@ impl Failover {
         }
     }
 
-    /// Asks about those whose turn it is, and fills in what is known of all; without an answer nothing is.
+    /// Queries the suspects whose turn it is, and fills in what is known about all; without an
+    /// answer nothing is known.
     async fn ask(&self, suspects: &mut [Suspect]) {
         let (chosen, checks) = {
             let mut rota = self.rota();
@@ -203,13 +207,13 @@ impl Failover {
         }
     }
 
-    /// The instances whose status checks decide something.
+    /// Returns the instances whose status checks decide something.
     fn checks<'a>(&self, suspects: impl Iterator<Item = &'a Suspect>) -> BTreeSet<String> {
         let all = suspects.filter_map(|suspect| self.fencing.asks_about(&suspect.facts));
         all.map(str::to_owned).collect()
     }
 
-    /// Puts questions to the controller, and for status checks with it.
+    /// Sends questions to the controller, and requests for status checks with them.
     async fn put(&self, questions: &[Question], checks: &BTreeSet<String>) -> Option<Answers> {
         match self.controller.ask(questions, checks).await {
             Ok(answers) => {
@@ -232,7 +236,7 @@ impl Failover {
     }
 }
 
-/// What is to be asked about all of them.
+/// Returns the questions about all suspects.
 fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
     let mut questions: Vec<_> = suspects
         .flat_map(|suspect| suspect.facts.questions())

@@ -19,12 +19,13 @@ pub enum Failover {
     Off,
     /// A pod is deleted by force when every volume of it is proved free.
     ProveFirst,
-    /// A pod that Kubernetes has asked to end is deleted by force; the controller refuses the detach when it is not safe.
+    /// A pod that Kubernetes has asked to end is deleted by force; the controller refuses the
+    /// detach when it is not safe.
     Kep,
 }
 
 impl Failover {
-    /// The mode of the steps; `None`: none is made.
+    /// Returns the mode of the steps; `None` when no step is computed.
     pub const fn mode(self) -> Option<FailoverMode> {
         match self {
             Self::Off => None,
@@ -78,7 +79,7 @@ pub enum When {
 }
 
 impl When {
-    /// The condition of the fence.
+    /// Returns the condition of the fence.
     pub const fn condition(self) -> FenceWhen {
         match self {
             Self::Impaired => FenceWhen::Impaired,
@@ -104,8 +105,9 @@ struct Flags {
     /// The controller's --safe-detach. Kep needs enforce.
     #[arg(long, value_enum, value_name = "MODE")]
     safe_detach: Option<SafeDetach>,
-    /// Have the controller stop or terminate the instance of a node that carries the label ebs.csi.aws.com/fence=true and has not been Ready for
-    /// long, while EC2 says that it runs, so that its pods can move. The controller needs --safe-detach-fence, too.
+    /// Have the controller stop or terminate the instance of a node that carries the label
+    /// ebs.csi.aws.com/fence=true and has not been Ready for long, while EC2 says that it runs, so
+    /// that its pods can move. The controller needs --safe-detach-fence, too.
     #[arg(long, value_enum, default_value_t = Fence::Off)]
     fence: Fence,
     /// What EC2 must say of such an instance, which runs.
@@ -114,7 +116,8 @@ struct Flags {
     /// How long this process must have seen such a node not Ready.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..))]
     fence_after_seconds: u32,
-    /// Whether the startup taint ebs.csi.aws.com/agent-not-ready is taken from nodes where the driver is ready.
+    /// Whether the startup taint ebs.csi.aws.com/agent-not-ready is taken from nodes where the
+    /// driver is ready.
     #[arg(long, value_enum, default_value_t = Onboarding::On)]
     onboarding: Onboarding,
     /// Namespace of the leader election's lease and of the kill switch.
@@ -148,27 +151,27 @@ struct Flags {
 pub struct Config {
     /// The controller's socket.
     pub socket: PathBuf,
-    /// What failover does.
+    /// The mode of failover.
     pub failover: Failover,
-    /// What is done to a lost node's instance.
+    /// How the instance of a lost node is treated.
     pub fence: Fence,
-    /// What EC2 must say of it.
+    /// What EC2 must report about the instance.
     pub fence_when: FenceWhen,
-    /// After how long.
+    /// How long the node must have been lost before.
     pub fence_after: Duration,
-    /// Whether the startup taint is taken off.
+    /// Whether the startup taint is removed.
     pub onboarding: Onboarding,
-    /// Where the lease and the kill switch are.
+    /// The namespace of the Lease and of the kill switch.
     pub namespace: String,
-    /// Who this process is.
+    /// This process's name among its replicas.
     pub identity: String,
-    /// How long a silent leader keeps its place.
+    /// How long a silent leader keeps the Lease.
     pub lease: Duration,
-    /// How often the controller is asked.
+    /// The interval between two queries of the controller.
     pub query_every: Duration,
-    /// Where metrics are served.
+    /// The address of the metrics.
     pub http: Option<SocketAddr>,
-    /// Instead of the service account.
+    /// The kubeconfig file, instead of the service account.
     pub kubeconfig: Option<PathBuf>,
     /// Log format.
     pub log_format: LogFormat,
@@ -179,14 +182,14 @@ pub struct Config {
 /// Why the process ends before it starts.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Print this on standard output and end well.
+    /// Print this text on standard output and exit with success.
     Say(String),
     /// The command line is wrong (exit 64): one line.
     Usage(String),
 }
 
 impl Config {
-    /// Reads the command line, without the program's name.
+    /// Parses the command line, without the program's name.
     ///
     /// # Errors
     /// [`Stop`].
@@ -258,7 +261,7 @@ fn hostname() -> String {
     }
 }
 
-/// Help goes out whole; an error is cut to its first line.
+/// Returns the whole text of the help; shortens an error to its first line.
 pub(crate) fn stop(error: &clap::Error) -> Stop {
     if !error.use_stderr() {
         return Stop::Say(error.to_string());

@@ -1,6 +1,8 @@
-//! A person's order to let exactly one attachment go, whatever else is known: an annotation on its VolumeAttachment.
+//! Override orders: a person's order to detach exactly one attachment without evidence, as an
+//! annotation on its VolumeAttachment.
 //!
-//! Every replica hands it to the controller beside it, because any of them may be the one that detaches.
+//! Every replica passes the order to the controller in its own pod, because any of the controllers
+//! may be the one that detaches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,12 +16,12 @@ use crate::leader::Leader;
 use crate::seen::Order;
 use crate::tell::{About, Tale, Teller};
 
-/// Between two looks.
+/// Pause between two looks.
 const EVERY: Duration = Duration::from_secs(2);
-/// The controller forgets an order after some minutes: while it stands, it is given again.
+/// The controller forgets an order after some minutes, so an order that still exists is sent again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Hands over what is ordered, for ever. The leader says so.
+/// Passes on the orders, for ever. The leader reports them.
 pub async fn run(
     tables: Arc<Tables>,
     controller: Controller,
@@ -27,7 +29,7 @@ pub async fn run(
     teller: Arc<Teller>,
 ) {
     let mut given: HashMap<Order, Instant> = HashMap::new();
-    // Orders that the controller did not take at the last look: that is said once.
+    // Orders that the controller refused at the last look: each is reported once.
     let mut refused: HashSet<Order> = HashSet::new();
     loop {
         tokio::time::sleep(EVERY).await;

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, one request a connection.
+//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, with one request per connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 
-/// Connections at a time.
+/// Most simultaneous connections.
 const AT_ONCE: usize = 8;
-/// Bytes of a request's head.
+/// Limit for the bytes of a request's head.
 const HEAD_LIMIT: usize = 4096;
-/// A connection ends after this time, whatever it does.
+/// Every connection ends after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves until the runtime ends. `ready` says why the process is not, if it is not.
+/// Serves until the runtime ends. `ready` returns an error with the reason while the process is not
+/// ready.
 ///
 /// # Errors
 /// When the listener cannot be used.
@@ -31,7 +32,7 @@ pub async fn serve(
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, or the client is gone again.
+            // No descriptor is free, or the client has already left.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -40,7 +41,7 @@ pub async fn serve(
         };
         let (metrics, ready) = (Arc::clone(&metrics), ready.clone());
         tokio::spawn(async move {
-            // A client that leaves or dawdles is no event.
+            // A client that leaves or is slow is not reported.
             let _ = tokio::time::timeout(PATIENCE, answer(stream, &metrics, &ready)).await;
             drop(slot);
         });

@@ -1,6 +1,6 @@
-//! Which nodes were acted on lately: what the brake counts.
+//! The nodes that were acted on recently, which the brake counts.
 //!
-//! It stands in an annotation of the leader's Lease, so that the next leader counts on.
+//! The journal is an annotation of the leader's Lease, so that the next leader continues the count.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// What the Lease carries. An annotation that cannot be read is none: the brake's other half, the outage, still holds.
+    /// Reads the journal of a Lease. An annotation that cannot be read counts as empty: the other
+    /// half of the brake, for an outage, still applies.
     pub fn of(lease: &Lease) -> Self {
         let text = lease.annotations().get(ANNOTATION);
         let at: BTreeMap<String, String> = text
@@ -31,14 +32,15 @@ impl Journal {
         Self { at: at.collect() }
     }
 
-    /// Whether the node was acted on within the window. A time that lies in the future counts: the clock was set back.
+    /// Returns whether the node was acted on within the window. A time in the future counts: the
+    /// clock was set back.
     pub fn counts(&self, node: &str, now: Timestamp) -> bool {
         self.at
             .get(node)
             .is_some_and(|at| now.duration_since(*at) < WINDOW)
     }
 
-    /// The nodes that count.
+    /// Returns the nodes that count.
     pub fn nodes(&self, now: Timestamp) -> impl Iterator<Item = &str> {
         let counts = move |at: &Timestamp| now.duration_since(*at) < WINDOW;
         self.at
@@ -47,20 +49,20 @@ impl Journal {
             .map(|(node, _)| node.as_str())
     }
 
-    /// The node is about to be acted on.
+    /// Records that the node is about to be acted on.
     pub fn add(&mut self, node: &str, now: Timestamp) {
         if !self.counts(node, now) {
             self.at.insert(node.to_owned(), now);
         }
     }
 
-    /// Onto the Lease, without what no longer counts.
+    /// Writes the journal to the Lease, without entries that no longer count.
     pub fn write(&self, lease: &mut Lease, now: Timestamp) {
         let at: BTreeMap<&str, String> = self
             .nodes(now)
             .filter_map(|node| Some((node, self.at.get(node)?.to_string())))
             .collect();
-        // A map of texts can always be written.
+        // The serialization of a map of strings cannot fail.
         let text = serde_json::to_string(&at).unwrap_or_default();
         lease.annotations_mut().insert(ANNOTATION.to_owned(), text);
     }

@@ -1,5 +1,5 @@
-//! A kubeconfig file with everything that it names, read before confinement: afterwards no file of the machine can
-//! be opened but those that the process still needs.
+//! Reads a kubeconfig file and every file that it names, before confinement: afterwards the process
+//! can open only the files that it still needs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Kubeconfig};
 
-/// Reads the file of the current context with its certificates and key.
+/// Reads the file of the current context, including its certificates and key.
 ///
 /// # Errors
-/// One line for a person: what cannot be read, or cannot be used by a process that may run no other program.
+/// One line for the reader: what cannot be read, or cannot be used by a process that may run no
+/// other program.
 pub fn read(file: &Path) -> Result<Kubeconfig, String> {
     let mut config = Kubeconfig::read_from(file).map_err(|error| error.to_string())?;
     let context = config.contexts.iter().find(|named| {
@@ -18,7 +19,7 @@ pub fn read(file: &Path) -> Result<Kubeconfig, String> {
         current == Some(&named.name)
     });
     let Some(context) = context.and_then(|named| named.context.clone()) else {
-        // The client says what is wrong with it.
+        // The client reports what is wrong with the context.
         return Ok(config);
     };
     config
@@ -52,7 +53,7 @@ pub fn read(file: &Path) -> Result<Kubeconfig, String> {
     Ok(config)
 }
 
-/// The directories of token files: these are read again when they change.
+/// Returns the directories of token files: these files are read again when they change.
 pub fn token_directories(config: &Kubeconfig) -> Vec<PathBuf> {
     let users = config
         .auth_infos
@@ -63,7 +64,8 @@ pub fn token_directories(config: &Kubeconfig) -> Vec<PathBuf> {
     parents.map(Path::to_owned).collect()
 }
 
-/// Replaces a file's name by its content. Data that stands beside the name wins, as in kubectl.
+/// Replaces a file's name by its content. Data in the kubeconfig takes precedence over the file, as
+/// in kubectl.
 fn take_in(file: &mut Option<String>, data: &mut Option<String>) -> Result<(), String> {
     let Some(name) = file.take().filter(|name| !name.is_empty()) else {
         return Ok(());

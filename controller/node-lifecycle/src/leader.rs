@@ -1,7 +1,8 @@
 //! Which replica acts: the holder of one Lease.
 //!
-//! How long another holder has been silent is measured by this process's own clock from the last change that it saw, never by comparing
-//! the times of two machines. The holder stops acting well before another may take over.
+//! How long another holder has been silent is measured by this process's own clock since the last
+//! change that it saw, never by comparing the clocks of two machines. The holder stops acting well
+//! before another replica may take over.
 
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::journal::Journal;
 
-/// The Lease's name.
+/// The name of the Lease.
 pub const LEASE: &str = "ebs-csi-node-lifecycle";
 
 /// This process as a candidate.
@@ -25,11 +26,11 @@ pub struct Leader {
     identity: String,
     duration: Duration,
     seen: Mutex<Seen>,
-    /// The leadership's end, if nothing renews it.
+    /// The end of the leadership, unless a renewal follows.
     until: Lock<Option<Instant>>,
 }
 
-/// The Lease as it was last seen, and when it last changed.
+/// The Lease as last seen, and the time of its last change.
 #[derive(Debug, Default)]
 struct Seen {
     lease: Option<Lease>,
@@ -37,14 +38,15 @@ struct Seen {
     changed: Option<Instant>,
 }
 
-/// From one taking of the Lease by whomever to the next: what was decided in one does not count in another.
+/// The time between two acquisitions of the Lease by any replica: a decision of one term is not
+/// valid in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Term(i32);
 
-/// Why something could not be written down.
+/// Why the journal could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LostPlace {
-    /// Another replica acts, or may soon.
+    /// Another replica leads, or may soon.
     #[error("this process is not the leader")]
     NotLeader,
     /// The API server refused, or did not answer.
@@ -53,7 +55,7 @@ pub enum LostPlace {
 }
 
 impl Leader {
-    /// A candidate of that name.
+    /// Creates a candidate with this identity.
     pub fn new(client: Client, namespace: &str, identity: String, duration: Duration) -> Arc<Self> {
         Arc::new(Self {
             api: Api::namespaced(client, namespace),
@@ -64,18 +66,18 @@ impl Leader {
         })
     }
 
-    /// Whether this process may act now.
+    /// Returns whether this process may act now.
     pub fn leads(&self) -> bool {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Runs for the place and keeps it, until the future is dropped.
+    /// Acquires the Lease and renews it, until the future is dropped.
     pub async fn run(&self) {
         let pause = self.duration / 5;
         loop {
             let led = self.leads();
-            // Longer than a pause would only delay the next try.
+            // A longer wait would only delay the next attempt.
             match tokio::time::timeout(pause.max(Duration::from_secs(2)), self.attempt()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "leader election"),
@@ -88,7 +90,7 @@ impl Leader {
         }
     }
 
-    /// Gives the place up, so that another need not wait.
+    /// Releases the Lease, so that another replica need not wait for its end.
     pub async fn resign(&self) {
         if !self.leads() {
             return;
@@ -104,19 +106,21 @@ impl Leader {
         }
     }
 
-    /// What was acted on lately, by whichever leader, and in which term this was read.
+    /// Returns the nodes that any leader acted on recently, and the term in which the journal was
+    /// read.
     pub async fn journal(&self) -> (Journal, Term) {
         let seen = self.seen.lock().await;
         let journal = seen.lease.as_ref().map(Journal::of).unwrap_or_default();
         (journal, term(seen.lease.as_ref()))
     }
 
-    /// Writes down that nodes are about to be acted on. Only when that is written may they be: another leader then counts them, too, and a
-    /// process that has lost its place finds out here. One that has lost it and got it back since `decided_in`, the term of the journal that the
-    /// brake counted, has missed what another leader wrote down meanwhile.
+    /// Records that nodes are about to be acted on. The acts are permitted only after the write:
+    /// another leader then counts these nodes as well, and a process that has lost the Lease finds
+    /// out here. A process that has lost the Lease and acquired it again since `decided_in`, the
+    /// term of the journal that the brake counted, lacks what another leader recorded meanwhile.
     ///
     /// # Errors
-    /// [`LostPlace`]: nothing may be done.
+    /// [`LostPlace`]: no act is permitted.
     pub async fn record(&self, nodes: &[&str], decided_in: Term) -> Result<(), LostPlace> {
         let mut seen = self.seen.lock().await;
         if !self.leads() || term(seen.lease.as_ref()) != decided_in {
@@ -202,7 +206,8 @@ impl Leader {
         renew(lease, now);
     }
 
-    /// The place is held for two thirds of the lease's length from the moment when the renewal was sent: the rest is for what is under way.
+    /// Holds the leadership for two thirds of the Lease's duration since the renewal was sent: the
+    /// rest is for acts in progress.
     fn hold(&self, since: Option<Instant>) {
         let until = since.map(|since| since + self.duration * 2 / 3);
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;

@@ -1,4 +1,4 @@
-//! How long each node's lease has been seen without a renewal, by this process's own clock.
+//! How long each node's Lease has not been renewed, by this process's own clock.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,10 @@ use kube::{Api, Client};
 
 use crate::seen::{SeenLease, Watched};
 
-/// Where kubelets keep their leases.
+/// The namespace of the nodes' Leases.
 const NAMESPACE: &str = "kube-node-lease";
 
-/// The renewals that were seen.
+/// The observed renewals.
 #[derive(Debug, Default)]
 pub struct LeaseAges {
     seen: Mutex<HashMap<String, Renewal>>,
@@ -24,12 +24,12 @@ pub struct LeaseAges {
 #[derive(Debug)]
 struct Renewal {
     time: Option<Timestamp>,
-    /// When it was seen to change. `None`: it has not been seen to, so its age is not known.
+    /// The time of the observed change. `None`: no change has been observed, so the age is unknown.
     changed: Option<Instant>,
 }
 
 impl LeaseAges {
-    /// How long the node's lease has not been renewed; `None`: not known.
+    /// Returns how long the node's Lease has not been renewed; `None`: unknown.
     pub fn age(&self, node: &str) -> Option<Duration> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         Some(seen.get(node)?.changed?.elapsed())
@@ -55,7 +55,7 @@ impl LeaseAges {
         seen.remove(node);
     }
 
-    /// Follows the leases for ever.
+    /// Follows the Leases for ever.
     pub async fn run(&self, client: Client) {
         let api: Api<Watched<SeenLease>> = Api::namespaced(client, NAMESPACE);
         let config = watcher::Config::default();
@@ -97,7 +97,7 @@ mod tests {
         assert!(ages.age("a").is_some());
         ages.forget("a");
         assert_eq!(ages.age("a"), None);
-        // It comes again with the same time: nothing was renewed.
+        // The Lease reappears with the same time: nothing was renewed.
         ages.note("a", second, now);
         assert_eq!(ages.age("a"), None);
     }

@@ -1,7 +1,8 @@
-//! The Kubernetes side of a node's death and return.
+//! Failover and onboarding of nodes through the Kubernetes API.
 //!
-//! The process watches nodes, pods, volumes and attachments, asks the controller beside it what EC2 proves, and does what
-//! [`ebs_csi_safe_detach::lifecycle`] says follows. It holds a Kubernetes service account and no AWS credential.
+//! The process watches nodes, pods, volumes and attachments, asks the controller in its own pod
+//! what EC2 proves, and does what [`ebs_csi_safe_detach::lifecycle`] derives. It holds a Kubernetes
+//! service account and no AWS credential.
 
 pub mod act;
 pub mod confinement;

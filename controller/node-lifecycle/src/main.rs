@@ -1,6 +1,7 @@
-//! The Kubernetes side of a node's death and return.
+//! Failover and onboarding of nodes through the Kubernetes API.
 //!
-//! Everything until the runtime starts is synchronous and single-threaded, because the process confines itself before its first thread.
+//! Everything before the start of the runtime is synchronous and single-threaded, because the
+//! process confines itself before it starts its first thread.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -14,14 +15,15 @@ use ebs_csi_proto::observe;
 use kube::config::Kubeconfig;
 
 fn main() -> ExitCode {
-    // A panic on this thread has said itself; 70 tells it from a failure that was foreseen.
+    // A panic on this thread has printed its own message; 70 distinguishes it from an expected
+    // failure.
     let ended = std::panic::catch_unwind(|| main_of(std::env::args_os().skip(1)))
         .unwrap_or_else(|_| Err(end(70, "a fault of the driver; please report it")));
     match ended {
         Ok(status) => status,
         Err(end) => {
             let mut stderr = std::io::stderr();
-            // Without a standard error there is nobody to tell.
+            // A closed standard error leaves no way to report the message.
             let _ = writeln!(stderr, "ebs-csi-node-lifecycle: {}", end.line);
             ExitCode::from(end.status)
         }
@@ -48,8 +50,8 @@ fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, En
     begin(word.into_iter().chain(arguments)).map(|()| ExitCode::SUCCESS)
 }
 
-/// The preflight. With a kubeconfig file it is a person's command, which may run the program that
-/// the file authenticates by, so it is confined in a pod alone.
+/// Runs the preflight. With a kubeconfig file, a person runs the command, and it may start the
+/// program that authenticates for the file; the command is therefore confined only in a pod.
 fn look(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, End> {
     let flags = match preflight::Flags::read(arguments) {
         Ok(flags) => flags,

@@ -1,4 +1,4 @@
-//! What the process counts.
+//! The metrics of the process.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -60,12 +60,12 @@ pub struct Metrics {
     fences: Histogram,
 }
 
-/// Bounds in seconds: the aims are 5 s from the evidence and 120 s to the end.
+/// Bounds in seconds: the targets are 5 s from the evidence and 120 s to the end.
 const SECONDS: [f64; 11] = [
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 ];
 
-/// The tokens with which the controller refuses a detach; others are counted as the last.
+/// The tokens with which the controller refuses a detach; any other token counts as the last one.
 const REFUSALS: [&str; 10] = [
     "attachment-unknown",
     "instance-unknown",
@@ -79,7 +79,7 @@ const REFUSALS: [&str; 10] = [
     "other",
 ];
 
-/// The reasons for which a node that could be acted on is not.
+/// The reasons for which a node that could be acted on is held.
 const HELD: [&str; 6] = [
     "outage",
     "cluster-share",
@@ -89,10 +89,10 @@ const HELD: [&str; 6] = [
     "lost-place",
 ];
 
-/// The reasons for which an instance that runs and may be fenced is left alone.
+/// The reasons for which a running instance that may be fenced is left alone.
 const LEFT_ALONE: [&str; 2] = ["checks-pass", "checks-unknown"];
 
-/// What is done in Kubernetes.
+/// The labels of the acts.
 const ACTS: [&str; 6] = [
     "add-taint",
     "remove-taint",
@@ -230,7 +230,7 @@ impl Default for Metrics {
         metrics.held(&[]);
         metrics.left_alone(&[]);
         metrics.refused(&[], Timestamp::UNIX_EPOCH);
-        // A series that is not there cannot be told from one that does not grow.
+        // A missing series cannot be distinguished from one that does not grow.
         for act in ACTS {
             for result in ["done", "overtaken", "failed"] {
                 let _ = metrics.acts.get_or_create(&Acted { act, result });
@@ -250,12 +250,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Whether this replica leads.
+    /// Sets whether this replica leads.
     pub fn leads(&self, leads: bool) {
         self.leads.set(i64::from(leads));
     }
 
-    /// What the nodes are. Healthy ones are not counted.
+    /// Sets the number of nodes in each phase. Healthy nodes are not counted.
     pub fn nodes(&self, phases: &[Phase]) {
         for phase in Phase::ALL.into_iter().filter(|p| *p != Phase::Healthy) {
             let count = phases.iter().filter(|p| **p == phase).count();
@@ -267,7 +267,7 @@ impl Metrics {
         }
     }
 
-    /// The nodes that are not acted on, each by its reason.
+    /// Sets the number of held nodes for each reason.
     pub fn held(&self, reasons: &[&str]) {
         for reason in HELD {
             let count = reasons.iter().filter(|r| **r == reason).count();
@@ -276,7 +276,7 @@ impl Metrics {
         }
     }
 
-    /// The nodes whose instances are left alone, each by its reason.
+    /// Sets the number of nodes whose instances are left alone for each reason.
     pub fn left_alone(&self, reasons: &[&str]) {
         for reason in LEFT_ALONE {
             let count = reasons.iter().filter(|r| **r == reason).count();
@@ -285,7 +285,7 @@ impl Metrics {
         }
     }
 
-    /// The detaches that are refused.
+    /// Sets the number of refused detaches for each reason.
     pub fn refused(&self, all: &[Refused], now: Timestamp) {
         let known = |refused: &Refused| {
             let token = REFUSALS.iter().find(|token| **token == refused.token);
@@ -304,7 +304,8 @@ impl Metrics {
         self.refused_oldest.set(age);
     }
 
-    /// Since when each node that has our taint has it, where that is known.
+    /// Sets the number of nodes with the driver's taint, and the age of the oldest taint whose time
+    /// is known.
     pub fn taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
         self.taints
             .set(i64::try_from(all.len()).unwrap_or(i64::MAX));
@@ -313,62 +314,62 @@ impl Metrics {
         self.taint_oldest.set(age);
     }
 
-    /// A node was proved, so long after it was found lost.
+    /// Observes the time from a node's loss to its proof.
     pub fn proved(&self, took: Duration) {
         self.to_proof.observe(took.as_secs_f64());
     }
 
-    /// Nothing of it is attached any more.
+    /// Observes the time from a node's loss to the end of its last attachment.
     pub fn recovered(&self, took: Duration) {
         self.to_recovery.observe(took.as_secs_f64());
     }
 
-    /// An instance is off, so long after it was to be powered off.
+    /// Observes the time from the request to power off an instance until it was off.
     pub fn fenced(&self, took: Duration) {
         self.fences.observe(took.as_secs_f64());
     }
 
-    /// Something was done, or failed.
+    /// Counts an act and its result.
     pub fn act(&self, act: &'static str, result: &'static str) {
         self.acts.get_or_create(&Acted { act, result }).inc();
     }
 
-    /// The controller was asked.
+    /// Counts a query of the controller.
     pub fn question(&self, result: &'static str) {
         self.rounds.get_or_create(&Outcome { result }).inc();
     }
 
-    /// The controller asked.
+    /// Counts a question of the controller about a node.
     pub fn word(&self, result: &'static str) {
         self.words.get_or_create(&Outcome { result }).inc();
     }
 
-    /// Whether the controller listens to the words of nodes.
+    /// Sets whether the controller listens to kubelet's reports.
     pub fn connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
     }
 
-    /// So many nodes have the startup taint.
+    /// Sets the number of nodes with the startup taint.
     pub fn starting(&self, count: usize) {
         self.starting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// What became of taking one off.
+    /// Counts the result of removing a startup taint.
     pub fn startup_taint(&self, result: &'static str) {
         self.startup_taints.get_or_create(&Outcome { result }).inc();
     }
 
-    /// So many nodes are of no instance that anybody knows.
+    /// Sets the number of nodes whose instance is unknown.
     pub fn unidentified(&self, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.unidentified.set(count);
     }
 
-    /// The page that Prometheus reads.
+    /// Returns the page for Prometheus.
     pub fn page(&self) -> String {
         let mut page = String::new();
         if encode(&mut page, &self.registry).is_err() {
-            // Writing to a text does not fail; if it does, the page says so.
+            // Writing to a String cannot fail; if it did, the page would say so.
             let _ = writeln!(page, "# encoding failed");
         }
         page

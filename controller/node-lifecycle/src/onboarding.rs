@@ -1,8 +1,8 @@
-//! Nodes that have just joined: the startup taint keeps pods away until the driver can serve them,
-//! and goes then.
+//! Nodes that have just joined: the startup taint keeps pods away until the driver can serve them;
+//! this module then removes the taint.
 //!
-//! Level-triggered and for ever: a taint that is put on a node again is taken off again. Neither
-//! safe detach nor the kill switch of failover has a part in it.
+//! The work is level-triggered and never ends: a taint that is set again is removed again. It
+//! depends neither on safe detach nor on failover's kill switch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::seen::STARTUP;
 
-/// Between two looks. They cost nothing while no node has the taint.
+/// Pause between two looks, which cost nothing while no node has the taint.
 const EVERY: Duration = Duration::from_secs(1);
-/// After a patch, done or not, a node is left alone for so long: the watch may lag, or the API
-/// server refuses.
+/// Pause after a patch of a node, successful or not: the watch may lag, or the API server may
+/// refuse.
 const AGAIN: Duration = Duration::from_secs(5);
-/// One node holds up the others for no longer.
+/// Longest time for which one node delays the others.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Nodes of one look, so that a cluster that starts does not flood the API server.
+/// Most nodes of one look, so that a starting cluster does not flood the API server.
 const AT_ONCE: usize = 25;
 
-/// Takes the startup taint from nodes.
+/// Removes the startup taint from nodes.
 pub struct Onboarding {
-    /// For the patches.
+    /// The client for the patches.
     pub client: Client,
-    /// What is registered where.
+    /// The registrations of the driver.
     pub tables: Arc<Tables>,
     /// Whether this process may act.
     pub leader: Arc<Leader>,
-    /// Counts.
+    /// The counters.
     pub metrics: Arc<Metrics>,
     /// When each node was last patched.
     pub tried: HashMap<String, Instant>,
 }
 
 impl Onboarding {
-    /// Looks, for ever.
+    /// Looks for nodes to patch, for ever.
     pub async fn run(mut self) {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -90,11 +90,11 @@ impl Onboarding {
     }
 }
 
-/// Takes the taint off, whatever its effect. The list of taints as it was read is the condition, so
-/// that no taint that another sets meanwhile is lost.
+/// Removes the taint, whatever its effect. The patch requires the list of taints to be unchanged,
+/// so that no concurrently set taint is lost.
 ///
 /// # Errors
-/// The API server's.
+/// The API server's error.
 async fn take_off(client: &Client, name: &str) -> Result<Done, kube::Error> {
     let path = format!("/api/v1/nodes/{name}");
     let request = Request::get(&path).body(Vec::new());
@@ -117,7 +117,8 @@ async fn take_off(client: &Client, name: &str) -> Result<Done, kube::Error> {
     patched.map_or_else(overtaken, |_| Ok(Done::Done))
 }
 
-/// The Node is gone, or has changed since it was read (422: a test of the patch failed).
+/// Recognises that the Node is gone, or has changed since it was read (422: a test of the patch
+/// failed).
 fn overtaken(error: kube::Error) -> Result<Done, kube::Error> {
     match error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => Ok(Done::Overtaken),
@@ -125,7 +126,7 @@ fn overtaken(error: kube::Error) -> Result<Done, kube::Error> {
     }
 }
 
-/// `None`: the taint is not there any more.
+/// Returns the patch; `None` when the taint is no longer there.
 fn patch(node: &Value) -> Option<Value> {
     let before = node["spec"]["taints"].as_array()?;
     let after: Vec<&Value> = before

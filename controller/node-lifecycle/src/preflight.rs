@@ -1,5 +1,5 @@
-//! `ebs-csi-node-lifecycle preflight`: what in a cluster this driver refuses or ignores, before it
-//! is installed. Read-only.
+//! `ebs-csi-node-lifecycle preflight`: reports what in a cluster this driver refuses or ignores,
+//! before it is installed. Read-only.
 
 mod finding;
 mod flags;
@@ -22,13 +22,13 @@ use finding::print;
 pub use finding::{Finding, Verdict};
 pub use flags::{Flags, Output};
 
-/// The first argument that chooses it.
+/// The first argument that selects the preflight.
 pub const WORD: &str = "preflight";
 
-/// Objects of one page of a list.
+/// Most objects in one page of a list.
 const PAGE: u32 = 250;
 
-/// Looks at everything, and says what it found: 0 when nothing is refused, 1 otherwise.
+/// Runs all checks and prints the findings. Returns 0 when nothing is refused, 1 otherwise.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -41,7 +41,7 @@ pub async fn run(client: Client, output: Output) -> std::io::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(refused)))
 }
 
-/// All findings, in the order of their subjects.
+/// Returns all findings, in the order of their subjects.
 pub async fn look(client: &Client) -> Vec<Finding> {
     let mut findings = installation(client).await;
     match list::<CSINode>(client).await {
@@ -84,7 +84,7 @@ async fn installation(client: &Client) -> Vec<Finding> {
     findings
 }
 
-/// What cannot be read may hold anything: it counts as refused.
+/// Returns a refusal: a resource that cannot be read may contain anything.
 fn unreadable(resource: &str, error: &kube::Error) -> Finding {
     Finding {
         verdict: Verdict::Refused,

@@ -1,4 +1,4 @@
-//! The process from its confinement to its end.
+//! The process between its confinement and its end.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,17 +26,17 @@ use crate::tell::Teller;
 use crate::word::Words;
 use crate::{flags, glass, http, unidentified};
 
-/// Why the process ended other than by request.
+/// Why the process ended without a signal.
 #[derive(Debug)]
 pub enum Ended {
     /// The API server's address or the credential cannot be used.
     Configuration(String),
-    /// Something that never ends did.
+    /// A task that never ends has ended.
     Failed(String),
 }
 
 impl Ended {
-    /// The exit status: 78 for a configuration, 1 otherwise.
+    /// Returns the exit status: 78 for a configuration, 1 otherwise.
     pub fn status(&self) -> u8 {
         match self {
             Self::Configuration(_) => 78,
@@ -57,7 +57,8 @@ impl std::error::Error for Ended {}
 
 /// Works until SIGTERM or SIGINT. Must run inside a tokio runtime.
 ///
-/// `kubeconfig` is what was read before confinement; without one the pod's service account is used.
+/// `kubeconfig` is the file's content from before the confinement; without one the pod's service
+/// account is used.
 ///
 /// # Errors
 /// [`Ended`].
@@ -103,7 +104,7 @@ pub async fn run(
         ages,
         Arc::clone(&metrics),
     );
-    // Without failover, what is attached matters only where the controller may refuse detaches.
+    // Without failover, attachments matter only where the controller may refuse detaches.
     let heard = words.heard.clone();
     let when_needed = |task: Task| match mode {
         Some(_) => task,
@@ -202,7 +203,7 @@ pub async fn run(
             return Err(Ended::Failed(what));
         }
     }
-    // First nothing more is done, then another may.
+    // First all acts of this process end, then another replica may act.
     tasks.shutdown().await;
     leader.resign().await;
     tracing::info!("ended");
@@ -211,7 +212,7 @@ pub async fn run(
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The task, from the first time that the controller listens.
+/// Returns a task that starts once the controller listens for the first time.
 fn once(mut heard: watch::Receiver<bool>, task: Task) -> Task {
     Box::pin(async move {
         if heard.wait_for(|heard| *heard).await.is_ok() {
@@ -227,7 +228,7 @@ where
     Box::pin(follow(Api::all(client.clone()), Arc::clone(table)))
 }
 
-/// A client of the API server.
+/// Creates a client of the API server.
 ///
 /// # Errors
 /// [`Ended::Configuration`].

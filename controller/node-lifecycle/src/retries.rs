@@ -1,12 +1,14 @@
-//! Refused detaches are tried again as soon as the reason for the refusal has ended.
+//! Retries refused detaches as soon as the reason for the refusal has ended.
 //!
 //! After a refusal external-attacher waits for up to five minutes (`--retry-interval-max`). It
-//! ignores a change of an attachment's errors, and queues the attachment at once, past its
-//! back-off, when anything else of it changes (`shouldEnqueueVAChange`). So the leader looks at
-//! each refused attachment, also on nodes that are Ready, and changes an annotation of it when
-//! the next try can succeed. The controller judges that try as any other.
+//! ignores a change of an attachment's errors, but queues the attachment at once, without its
+//! back-off, when anything else in the attachment changes (`shouldEnqueueVAChange`). The leader
+//! therefore checks each refused attachment, also on nodes that are Ready, and changes an
+//! annotation of the attachment when the next attempt can succeed. The controller judges that
+//! attempt like any other.
 //!
-//! Refusals are counted and told here, with failover and without: the controller refuses without it, too.
+//! Refusals are counted and reported here, with and without failover: the controller also refuses
+//! detaches without it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,56 +28,56 @@ use crate::metrics::Metrics;
 use crate::tell::{About, Tale, Teller};
 use crate::word::{READ_WITHIN, Words};
 
-/// Between two looks at what is refused.
+/// Pause between two looks at the refused attachments.
 const EVERY: Duration = Duration::from_secs(3);
-/// The controller, and EC2 behind it, are asked about what a node's word cannot free at every
-/// second look.
+/// Every second look also queries the controller, and through it EC2, about the attachments that
+/// kubelet's report does not free.
 const ASK_EVERY: u64 = 2;
-/// One attachment is changed no sooner again, should the next try be refused, too.
+/// Pause before the same attachment is changed again, should the next attempt be refused as well.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Attachments of one look, so that the API server is not flooded when many are refused. Those
-/// that were looked at longest ago come first.
+/// Most attachments of one look, so that many refusals do not flood the API server. The attachments
+/// with the oldest look come first.
 const AT_ONCE: usize = 50;
 
-/// Looks at what is refused.
+/// Looks at the refused attachments.
 pub struct Retries {
-    /// For the acts.
+    /// The client for the acts.
     pub client: Client,
-    /// Where the kill switch is.
+    /// The namespace of the kill switch.
     pub namespace: String,
-    /// What is refused.
+    /// The watched objects, with the refusals.
     pub tables: Arc<Tables>,
-    /// What nodes say.
+    /// Kubelet's reports.
     pub words: Words,
-    /// What EC2 proves.
+    /// The controller, which reports what EC2 proves.
     pub controller: Controller,
     /// Whether this process may act.
     pub leader: Arc<Leader>,
-    /// Counts.
+    /// The counters.
     pub metrics: Arc<Metrics>,
-    /// Says.
+    /// Writes the events.
     pub teller: Arc<Teller>,
-    /// What was done about each attachment, by uid.
+    /// The state of each attachment, by uid.
     pub known: HashMap<String, Known>,
-    /// Looks so far.
+    /// Number of looks so far.
     pub looks: u64,
 }
 
-/// When an attachment was last looked at, and changed.
+/// When an attachment was last looked at, and last changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     looked: Option<Instant>,
     nudged: Option<Instant>,
 }
 
-/// What its node's word says about a refused detach.
+/// What kubelet's report says about a refused detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     /// The volume is released.
     Released,
-    /// It is in use, so nothing but a change of the word or of the mode frees it.
+    /// The volume is in use, so that only a change of the report or of the mode frees it.
     InUse,
-    /// Nothing that counts.
+    /// Kubelet's report does not decide.
     Nothing,
 }
 
@@ -94,7 +96,7 @@ impl Retries {
         }
     }
 
-    /// Counts what is refused, and says it once of each attachment.
+    /// Counts the refusals, and reports each attachment's once.
     fn tell(&self) {
         let all = self.tables.refused();
         self.metrics.refused(&all, Timestamp::now());
@@ -118,7 +120,7 @@ impl Retries {
         }
     }
 
-    /// One look: returns how many attachments were changed.
+    /// Takes one look. Returns how many attachments were changed.
     pub async fn look(&mut self) -> usize {
         self.looks += 1;
         self.tell();
@@ -154,7 +156,7 @@ impl Retries {
         changed
     }
 
-    /// Those whose next try can succeed.
+    /// Returns the attachments whose next attempt can succeed.
     async fn ended(&self, refused: Vec<Attachment>) -> Vec<Attachment> {
         let mut reports: HashMap<String, Vec<Node>> = HashMap::new();
         let (mut ended, mut others) = (Vec::new(), Vec::new());
@@ -179,7 +181,7 @@ impl Retries {
         ended
     }
 
-    /// What the Node objects of an instance say; none, when they cannot be read soon.
+    /// Returns the reports of an instance's Node objects; empty when they cannot be read soon.
     async fn nodes(&self, instance: &str) -> Vec<Node> {
         let read = self.words.of_instance(instance);
         match tokio::time::timeout(READ_WITHIN, read).await {
@@ -192,7 +194,7 @@ impl Retries {
         }
     }
 
-    /// Those that the controller would let go now.
+    /// Returns the attachments that the controller would detach now.
     async fn proven(&self, others: Vec<Attachment>) -> Vec<Attachment> {
         let question = |attachment: &Attachment| {
             let instance = attachment.instance.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What matters of Kubernetes' objects.
+//! The relevant parts of Kubernetes' objects.
 
 mod attachment;
 mod csi_node;

@@ -1,4 +1,4 @@
-//! What was seen of one kind of object, kept small.
+//! The retained parts of all objects of one kind, in little memory.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -13,15 +13,16 @@ use kube::{Api, Resource};
 
 use crate::seen::{Seen, Watched, key_of};
 
-/// Objects of one page of a list. A page is held as text and as objects at once, so large ones cost memory that is not given back.
+/// Most objects in one page of a list. A page is held as text and as objects at once, and the
+/// memory of large pages is not released.
 const PAGE: u32 = 250;
 
-/// What is kept of an object.
+/// The retained part of an object.
 pub trait Row {
-    /// How it is found.
+    /// Returns the key of the row.
     fn key(&self) -> &str;
 
-    /// Another way to find it.
+    /// Returns a second key of the row.
     fn second_key(&self) -> Option<&str> {
         None
     }
@@ -41,11 +42,12 @@ struct Rows<T: Row> {
     list: u32,
 }
 
-/// The rows are found by texts that they hold themselves.
+/// The keys of the rows are texts within the rows themselves.
 #[derive(Debug)]
 struct ByKey<T> {
     row: Arc<T>,
-    /// The list that last had it, or after which it was last told of.
+    /// The number of the list that last contained the row, or after whose begin the row was last
+    /// reported.
     list: u32,
 }
 
@@ -113,17 +115,17 @@ impl<T: Row> Default for Table<T> {
 }
 
 impl<T: Row> Table<T> {
-    /// Whether a complete list has been seen: before that, a row that is missing says nothing.
+    /// Returns whether a complete list has been seen: before that, a missing row means nothing.
     pub fn is_complete(&self) -> bool {
         self.read(|rows| rows.complete)
     }
 
-    /// The row of that key.
+    /// Returns the row with this key.
     pub fn get(&self, key: &str) -> Option<Arc<T>> {
         self.read(|rows| rows.by_key.get(key).map(|found| Arc::clone(&found.row)))
     }
 
-    /// The row of that second key.
+    /// Returns the row with this second key.
     pub fn get_by_second_key(&self, key: &str) -> Option<Arc<T>> {
         self.read(|rows| {
             rows.by_second_key
@@ -132,7 +134,7 @@ impl<T: Row> Table<T> {
         })
     }
 
-    /// The rows of which this holds.
+    /// Returns the rows that satisfy the predicate.
     pub fn pick(&self, holds: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         self.read(|rows| {
             let rows = rows.by_key.iter().map(|found| &found.row);
@@ -140,17 +142,19 @@ impl<T: Row> Table<T> {
         })
     }
 
-    /// Of each row.
+    /// Applies a function to each row.
     pub fn map<R>(&self, look: impl Fn(&T) -> R) -> Vec<R> {
         self.read(|rows| rows.by_key.iter().map(|found| look(&found.row)).collect())
     }
 
-    /// A list begins. Its rows take the places of those that are there, so that never two lists are held.
+    /// Begins a list. Its rows replace the present ones one by one, so that two lists are never
+    /// held at once.
     fn begin(&self) {
         self.write(|rows| rows.list = rows.list.wrapping_add(1));
     }
 
-    /// The list has ended: what it did not have, and what was not told of since it began, is gone.
+    /// Completes a list: removes the rows that were neither in the list nor reported since it
+    /// began.
     fn complete(&self) {
         self.write(|rows| {
             let list = rows.list;
@@ -167,7 +171,7 @@ impl<T: Row> Table<T> {
         });
     }
 
-    /// The object of that key is this now; `None`: nothing of it matters.
+    /// Replaces the row with this key; `None` when nothing of the object is needed.
     fn note(&self, key: &str, row: Option<Arc<T>>) {
         self.write(|rows| {
             rows.remove(key);
@@ -199,7 +203,7 @@ impl<T: Row> Rows<T> {
         let Some(ByKey { row, .. }) = self.by_key.take(key) else {
             return;
         };
-        // Another row may have taken its second key.
+        // Another row may have taken over the row's second key.
         if let Some(second) = row.second_key()
             && let Some(found) = self.by_second_key.get(second)
             && Arc::ptr_eq(&found.0, &row)
@@ -209,7 +213,7 @@ impl<T: Row> Rows<T> {
     }
 }
 
-/// Keeps the table as the API server's list and watch say, for ever.
+/// Keeps the table in step with the API server's list and watch, for ever.
 pub async fn follow<T>(api: Api<Watched<T>>, table: Arc<Table<T>>)
 where
     T: Seen + Row + Debug + Send + Sync + 'static,
@@ -225,7 +229,8 @@ where
             }
             Ok(Some(Event::Delete(object))) => table.note(&key_of(object.meta()), None),
             Ok(None) => return,
-            // The stream goes on by itself after a pause. What is known stays: an act is preceded by a fresh look.
+            // The stream continues by itself after a pause. The known rows stay: a fresh look
+            // precedes each act.
             Err(error) => {
                 let kind = std::any::type_name::<T::Kind>();
                 tracing::warn!(kind, %error, "watching was interrupted");
@@ -272,7 +277,7 @@ mod tests {
         assert!(table.is_complete());
         table.begin();
         note(&table, "b", None);
-        // It was begun again from its first page.
+        // The list began again from its first page.
         table.begin();
         note(&table, "c", None);
         assert_eq!(keys(&table), ["a", "b", "c"], "nothing is missed meanwhile");

@@ -1,6 +1,6 @@
-//! Events: one for each change of what there is to say.
+//! Events: one for each change of the state that is reported.
 //!
-//! They are written one after the other beside the rounds, so that nothing that is to be done waits for what is to be said.
+//! A separate task writes the events one after another, so that no act waits for an event.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,28 +10,29 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 
-/// The longest note that the API takes, in bytes.
+/// The longest note that the API accepts, in bytes.
 const NOTE_LIMIT: usize = 1000;
-/// Events that wait to be written.
+/// Most events that wait to be written.
 const WAITING: usize = 1024;
-/// Places for what is said once. What is true for longer is said at the next round when it finds none.
+/// Queue places reserved for events that are sent only once. An event about a lasting state that
+/// finds no place is sent at the next round.
 const KEPT_FREE: usize = 256;
 
-/// Whom it is said of.
+/// The object of an event.
 #[derive(Clone, Debug)]
 pub enum About {
     /// A node.
     Node {
-        /// Its name.
+        /// The node's name.
         name: String,
-        /// Its object's uid; empty when that is gone.
+        /// The Node object's uid; empty when the object is gone.
         uid: String,
     },
     /// A VolumeAttachment.
     Attachment {
-        /// Its name.
+        /// The attachment's name.
         name: String,
-        /// Its uid.
+        /// The attachment's uid.
         uid: String,
     },
 }
@@ -56,30 +57,30 @@ impl About {
     }
 }
 
-/// What is said of it.
+/// The content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tale {
-    /// Nothing proves that its volumes may leave it.
+    /// Nothing proves that the node's volumes may leave it.
     Unproven,
-    /// Its instance is off: it has our taint.
+    /// The node's instance is off, and the node has the driver's taint.
     ProvenDown,
-    /// The taint was lifted.
+    /// The taint was removed.
     TaintRemoved,
-    /// Pods or attachments of it were deleted.
+    /// Pods or attachments of the node were deleted.
     FailedOver,
-    /// It could be acted on, and is not.
+    /// The node could be acted on, and is held.
     Held,
-    /// Its instance runs and may be fenced, and is left alone.
+    /// The node's instance runs and may be fenced, and is left alone.
     FenceHeld,
-    /// Its instance is being stopped or terminated.
+    /// The node's instance is being stopped or terminated.
     Fenced,
-    /// It is stopped or terminated, as it was asked to be.
+    /// The node's instance is stopped or terminated, as requested.
     FenceSucceeded,
-    /// Its instance could not be stopped or terminated.
+    /// The node's instance could not be stopped or terminated.
     FenceFailed,
-    /// The attachment's end was asked for and refused.
+    /// The detach was requested and refused.
     Refused,
-    /// A person ordered the attachment's end, whatever is known.
+    /// A person ordered the detach without evidence.
     GlassBroken,
 }
 
@@ -100,7 +101,7 @@ impl Tale {
         }
     }
 
-    /// Whether the next round says it again when it is still so.
+    /// Returns whether the next round reports it again while it is still true.
     const fn lasts(self) -> bool {
         matches!(
             self,
@@ -123,17 +124,17 @@ impl Tale {
     }
 }
 
-/// What was said last, by kind and name.
+/// The last event of each object, by kind and name.
 type Last = HashMap<(&'static str, String), (About, Tale, String)>;
 
-/// Says it, once for each change.
+/// Queues events, one for each change.
 #[derive(Debug)]
 pub struct Teller {
     events: mpsc::Sender<(ObjectReference, Event)>,
     last: Mutex<Last>,
 }
 
-/// Writes down what was said.
+/// Writes the queued events.
 pub struct Telling {
     client: Client,
     reporter: Reporter,
@@ -141,7 +142,8 @@ pub struct Telling {
 }
 
 impl Teller {
-    /// As that replica. The events are written while [`Telling::run`] runs.
+    /// Creates both parts for a replica with this identity. The events are written while
+    /// [`Telling::run`] runs.
     pub fn new(client: Client, identity: String) -> (Self, Telling) {
         let reporter = Reporter {
             controller: "ebs.csi.aws.com/node-lifecycle".to_owned(),
@@ -157,7 +159,7 @@ impl Teller {
         (Self { events, last }, telling)
     }
 
-    /// An event about it, unless it is what was said last.
+    /// Queues an event about the object, unless it equals the object's last event.
     pub fn tell(&self, about: About, tale: Tale, note: &str) {
         let note: String = note.chars().take(NOTE_LIMIT / 4).collect();
         let (_, kind, name, _) = about.parts();
@@ -184,7 +186,7 @@ impl Teller {
         last.insert(key, (about, tale, note));
     }
 
-    /// Those of whom there is nothing to say any more are forgotten.
+    /// Forgets the objects that have nothing to report any more.
     pub fn keep_only(&self, still: impl Fn(&About) -> bool) {
         self.last().retain(|_, (about, _, _)| still(about));
     }
@@ -195,10 +197,11 @@ impl Teller {
 }
 
 impl Telling {
-    /// Writes events until nobody says anything any more.
+    /// Writes events until the sender is dropped.
     pub async fn run(mut self) {
         while let Some((about, event)) = self.events.recv().await {
-            // A new one each time: a recorder counts an event of the same reason with its last one, and that keeps its former note.
+            // Uses a new recorder for each event: a recorder merges an event with its last one of
+            // the same reason, and the merged event keeps the former note.
             let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
             if let Err(error) = recorder.publish(&event, &about).await {
                 tracing::warn!(name = about.name, %error, "the event could not be written");

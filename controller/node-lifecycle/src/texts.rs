@@ -1,8 +1,9 @@
-//! Several short texts in one allocation: what is kept of a hundred thousand objects is mostly names.
+//! Several short texts in one allocation: most of the memory for a hundred thousand objects holds
+//! names.
 
 use std::fmt;
 
-/// `N` texts, one behind the other.
+/// `N` concatenated texts.
 #[derive(Clone)]
 pub struct Texts<const N: usize> {
     all: Box<str>,
@@ -10,7 +11,7 @@ pub struct Texts<const N: usize> {
 }
 
 impl<const N: usize> Texts<N> {
-    /// Of these. What goes beyond 4 GiB in all is cut off; an API object has at most a few MiB.
+    /// Concatenates texts. A total beyond 4 GiB is cut off; an API object has at most a few MiB.
     pub fn new(texts: [&str; N]) -> Self {
         let all = texts.concat().into_boxed_str();
         let mut end = 0_usize;
@@ -21,7 +22,7 @@ impl<const N: usize> Texts<N> {
         Self { all, ends }
     }
 
-    /// The text of that number; empty when there is none.
+    /// Returns the text with this index; empty when there is none.
     pub fn get(&self, number: usize) -> &str {
         let at = |number: usize| self.ends.get(number).map_or(0, |end| *end as usize);
         let from = number.checked_sub(1).map_or(0, at);

@@ -1,4 +1,4 @@
-//! Nodes of which nobody can tell which instance they are: counted, and said once.
+//! Nodes whose instance cannot be determined: counted, and logged once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use std::time::Duration;
 use crate::failover::Tables;
 use crate::metrics::Metrics;
 
-/// Between two looks. A node that joins is identified well within it.
+/// Pause between two looks. A node that joins is identified well within it.
 const EVERY: Duration = Duration::from_secs(30);
-/// Names of one line of the log.
+/// Most names in one line of the log.
 const NAMED: usize = 10;
 
-/// Looks, for ever.
+/// Looks for such nodes, for ever.
 pub async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
     let (mut before, mut said) = (BTreeSet::new(), BTreeSet::new());
     loop {
         if tables.identities_are_complete() {
             let now: BTreeSet<String> = tables.unidentified().into_iter().collect();
-            // Two looks in a row, so that no node that is just joining is named.
+            // A node must be in two consecutive looks, so that no node that is just joining is
+            // named.
             let lasting: BTreeSet<String> = now.intersection(&before).cloned().collect();
             metrics.unidentified(lasting.len());
             say(lasting.difference(&said).cloned().collect());

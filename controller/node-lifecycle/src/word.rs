@@ -1,6 +1,7 @@
-//! The words of nodes: the controller asks, this process reads the Node object anew and reports.
+//! Kubelet's reports: the controller asks, and this process reads the Node object afresh and
+//! reports.
 //!
-//! Every replica does it for the controller beside it, whoever leads.
+//! Every replica does so for the controller in its own pod, whichever replica leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +18,12 @@ use crate::lease_age::LeaseAges;
 use crate::metrics::Metrics;
 use crate::seen::{SeenCsiNode, SeenNode, Watched};
 
-/// Between two attempts to open the stream, at first: a controller that is started again serves within a second or two.
+/// The first pause between two attempts to open the stream: a restarted controller serves within a
+/// second or two.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause, where the controller does not serve the socket at all.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Reports that wait to be sent.
+/// Most reports that wait to be sent.
 const WAITING: usize = 64;
 /// A Node object is read within this time, or not at all.
 pub const READ_WITHIN: Duration = Duration::from_secs(5);
@@ -29,22 +31,22 @@ pub const READ_WITHIN: Duration = Duration::from_secs(5);
 /// Answers the controller's questions about nodes.
 #[derive(Clone, Debug)]
 pub struct Words {
-    /// For the Node objects.
+    /// The API of the Node objects.
     pub api: Api<core::Node>,
-    /// For the CSINodes of those that have no provider id.
+    /// The API of the CSINodes, for nodes without a provider id.
     pub csi_nodes: Api<Watched<SeenCsiNode>>,
-    /// Which Node objects there are.
+    /// The table of the Node objects.
     pub tables: Arc<Tables>,
-    /// How fresh they are.
+    /// The age of the nodes' Leases.
     pub ages: Arc<LeaseAges>,
-    /// Counts them.
+    /// The counters.
     pub metrics: Arc<Metrics>,
-    /// Whether the controller listens.
+    /// Whether the controller listens to the reports.
     pub heard: watch::Sender<bool>,
 }
 
 impl Words {
-    /// From these.
+    /// Creates the reporter from its parts.
     pub fn new(
         client: Client,
         tables: Arc<Tables>,
@@ -61,9 +63,10 @@ impl Words {
         }
     }
 
-    /// Answers for ever; the stream is opened again when it ends.
+    /// Answers for ever; opens the stream again when it ends.
     ///
-    /// A controller with safe detach off serves no socket, and may never: that is said once, and looked for ever more seldom.
+    /// A controller with safe detach off serves no socket, and may never serve one: that is logged
+    /// once, and the attempts become less and less frequent.
     pub async fn run(self, controller: Controller) {
         let mut pause = FIRST_PAUSE;
         let mut said = None;
@@ -106,7 +109,7 @@ impl Words {
             tokio::spawn(async move {
                 let outcome = match words.report(&ask).await {
                     Some(Ok(report)) => {
-                        // The stream has ended: nobody waits for it any more.
+                        // An error means that the stream has ended, so nobody waits for the report.
                         let _ = send.send(report).await;
                         "told"
                     }
@@ -122,7 +125,7 @@ impl Words {
         Ok(())
     }
 
-    /// `None`: it took too long.
+    /// Reports on the nodes of an instance; `None` when that took too long.
     async fn report(&self, ask: &Ask) -> Option<Result<Report, kube::Error>> {
         let read = self.of_instance(&ask.instance_id);
         let read = tokio::time::timeout(READ_WITHIN, read).await.ok()?;
@@ -132,10 +135,11 @@ impl Words {
         }))
     }
 
-    /// What all Node objects of the instance say, each read anew: not from the table, which only says which they are.
+    /// Returns the reports of all Node objects of the instance, each read afresh; the table only
+    /// tells which objects these are.
     ///
     /// # Errors
-    /// The API server's.
+    /// The API server's error.
     pub async fn of_instance(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
         if !self.tables.nodes.is_complete() {
             return Err(kube::Error::Service(

@@ -1,27 +1,29 @@
-//! Who the machine says it is: strings that EC2's firmware hands to the kernel.
+//! The machine's identity: strings that EC2's firmware passes to the kernel.
 //!
-//! On Nitro instances the board's asset tag is the instance id and the product name is the instance type.
+//! On Nitro instances the board's asset tag is the instance id and the product name is the instance
+//! type.
 
 use std::path::Path;
 
 use ebs_csi_wire::InstanceId;
 
-/// Where the kernel shows them.
+/// Where the kernel shows the strings.
 pub const DIRECTORY: &str = "/sys/devices/virtual/dmi/id";
 
-/// The instance id, where the firmware says one.
+/// Returns the instance id, where the firmware reports one.
 #[must_use]
 pub fn instance(directory: &Path) -> Option<InstanceId> {
     InstanceId::parse(&line(&directory.join("board_asset_tag"))?).ok()
 }
 
-/// The instance type, where the firmware says one: letters, digits and hyphens around one dot.
+/// Returns the instance type, where the firmware reports one: letters, digits and hyphens around
+/// one dot.
 #[must_use]
 pub fn instance_type(directory: &Path) -> Option<String> {
     line(&directory.join("product_name")).filter(|name| is_instance_type(name))
 }
 
-/// Whether a text is spelled as an instance type.
+/// Returns whether a text has the form of an instance type.
 #[must_use]
 pub fn is_instance_type(name: &str) -> bool {
     let plain = |part: &str| {

@@ -1,8 +1,10 @@
-//! The node facts file: labels and annotations of the node-agent's own pod, which kubelet writes into a volume.
+//! The node facts file: labels and annotations of the node-agent's own pod, which kubelet writes
+//! into a volume.
 //!
-//! One `key="value"` a line, the value quoted as kubelet's downward API quotes it. Kubernetes copies the node's topology labels
-//! onto its pods where the cluster is set up so; elsewhere the driver's controller side writes annotations. So the file may
-//! appear, or become complete, after the process has started.
+//! Each line is one `key="value"`, with the value quoted as kubelet's downward API quotes it.
+//! Kubernetes copies the node's topology labels onto its pods where the cluster is configured so;
+//! elsewhere annotations of the pod tell the facts. The file may therefore appear, or become
+//! complete, after the process has started.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +15,13 @@ use ebs_csi_wire::InstanceId;
 use super::{NodeFacts, Outpost, Source, dmi};
 use crate::topology;
 
-/// Annotation: the instance, for machines whose firmware does not say it.
+/// Annotation: the instance, for machines whose firmware does not report it.
 pub const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
 /// Annotation: the zone, where no topology label is copied.
 pub const ZONE: &str = "ebs.csi.aws.com/zone";
-/// Annotation: network interfaces attached.
+/// Annotation: number of attached network interfaces.
 pub const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
-/// Annotation: EBS volumes that the driver did not attach, the root volume aside.
+/// Annotation: number of EBS volumes that the driver did not attach, without the root volume.
 pub const OTHER_VOLUMES: &str = "ebs.csi.aws.com/non-csi-ebs-volumes-count";
 /// Annotation: `true` while the node is being drained.
 pub const DRAINING: &str = "ebs.csi.aws.com/draining";
@@ -27,25 +29,25 @@ pub const DRAINING: &str = "ebs.csi.aws.com/draining";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Label: the region.
 const REGION: &str = "topology.kubernetes.io/region";
-/// A file larger than this is not what kubelet writes.
+/// A larger file was not written by kubelet.
 const SIZE_LIMIT: u64 = 1 << 20;
-/// Between two looks.
+/// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What the machine and the files lack.
+/// What DMI and the files do not provide.
 #[derive(Debug, thiserror::Error)]
 pub enum Lack {
-    /// Neither says it.
+    /// Neither DMI nor a file has the fact.
     #[error(
         "{what} is not known: the firmware does not say it, and no node facts file has {key} (looked for {} s)",
         .waited.as_secs()
     )]
     Fact {
-        /// What is missing.
+        /// The missing fact.
         what: &'static str,
-        /// The key that would say it.
+        /// The key that would provide it.
         key: &'static str,
-        /// How long the files were waited for.
+        /// How long the process waited for the files.
         waited: Duration,
     },
     /// The firmware and a file contradict each other.
@@ -53,25 +55,25 @@ pub enum Lack {
         "the firmware says instance {firmware}, the node facts file says {file}: the file is another node's"
     )]
     OtherNode {
-        /// By DMI.
+        /// The instance according to DMI.
         firmware: InstanceId,
-        /// By the file.
+        /// The instance according to the file.
         file: String,
     },
-    /// A number is none.
+    /// A value that must be a number is not one.
     #[error("{key} in the node facts file is {given:?}, not a number from 0 to 1000")]
     Number {
         /// The key.
         key: &'static str,
-        /// What stands there.
+        /// The value.
         given: String,
     },
 }
 
-/// Reads DMI and the files, again until they say enough or `patience` has passed.
+/// Reads DMI and the files, repeatedly until they are sufficient or `patience` has passed.
 ///
 /// # Errors
-/// [`Lack`]: what was still missing.
+/// [`Lack`] with the fact that was still missing.
 pub fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFacts, Lack> {
     let started = Instant::now();
     loop {
@@ -89,7 +91,7 @@ pub fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFac
     }
 }
 
-/// The entries of all files; a file that is not there yet has none.
+/// Returns the entries of all files; a file that does not exist yet has none.
 pub(crate) fn entries(files: &[PathBuf]) -> HashMap<String, String> {
     let mut all = HashMap::new();
     for file in files {
@@ -159,7 +161,7 @@ fn facts(
     })
 }
 
-/// The `key="value"` lines of a text; a line of another form is skipped.
+/// Parses the `key="value"` lines of a text; skips lines of another form.
 fn parse(text: &str) -> HashMap<String, String> {
     text.lines()
         .filter_map(|line| {
@@ -170,7 +172,7 @@ fn parse(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// A text in double quotes with backslash escapes.
+/// Removes the double quotes and backslash escapes from a text.
 fn unquote(quoted: &str) -> Option<String> {
     let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
     let mut value = String::with_capacity(inner.len());

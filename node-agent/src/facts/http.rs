@@ -1,4 +1,5 @@
-//! The little of HTTP/1.1 that the metadata service needs: one request, one bounded answer, then the connection ends.
+//! The part of HTTP/1.1 that the metadata service needs: one request, one answer of limited size,
+//! then the connection ends.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +15,7 @@ pub(super) struct Answer {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// No connection.
+    /// The connection failed.
     #[error("connecting to {0} failed")]
     Connect(SocketAddr, #[source] std::io::Error),
     /// The connection broke, or took longer than its limit.
@@ -28,7 +29,7 @@ pub enum HttpError {
     Foreign(&'static str),
 }
 
-/// Bytes of an answer, head and body.
+/// Limit for the bytes of an answer, head and body.
 const ANSWER_LIMIT: usize = 64 * 1024;
 
 /// Limits of one exchange.
@@ -101,7 +102,7 @@ pub(super) fn exchange(
     }
 }
 
-/// The answer, once it is whole. `ended`: nothing more comes.
+/// Parses the answer once it is complete. `ended` means that no more bytes follow.
 fn parse(received: &[u8], ended: bool) -> Result<Option<Answer>, HttpError> {
     let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! The instance metadata service, version 2 only: a session token, then four GETs and no other path.
+//! The instance metadata service, version 2 only: a session token, then four GETs, and no other
+//! path.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -11,16 +12,16 @@ use super::{NodeFacts, Outpost, Source, dmi};
 /// The service's link-local addresses.
 const IPV4: &str = "http://169.254.169.254";
 const IPV6: &str = "http://[fd00:ec2::254]";
-/// Each exchange gets this.
+/// Limits of each exchange.
 const LIMITS: Limits = Limits {
     connect: Duration::from_millis(250),
     exchange: Duration::from_millis(1000),
 };
-/// All of it gets this.
+/// Limit of all exchanges together.
 const BUDGET: Duration = Duration::from_secs(5);
-/// How often an exchange is tried that got no answer or a server error.
+/// How often an exchange is tried that gets no answer or a server error.
 const ATTEMPTS: u32 = 3;
-/// Lifetime of the session, in seconds: longer than the whole conversation.
+/// Lifetime of the session, in seconds: longer than all exchanges take.
 const SESSION_SECONDS: &str = "60";
 
 const TOKEN: &str = "/latest/api/token";
@@ -29,11 +30,11 @@ const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
 const BLOCK_DEVICES: &str = "/latest/meta-data/block-device-mapping/";
 const OUTPOST: &str = "/latest/meta-data/outpost-arn";
 
-/// Where the service listens.
+/// The address of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(SocketAddr);
 
-/// Why the service told nothing.
+/// Why the service gave no facts.
 #[derive(Debug, thiserror::Error)]
 pub enum ImdsError {
     /// The session could not be opened.
@@ -41,38 +42,38 @@ pub enum ImdsError {
         "no IMDSv2 session (PUT {TOKEN}); a pod needs a hop limit of 2 or the host's network, or use the kubernetes source"
     )]
     Session(#[source] Box<ImdsError>),
-    /// No answer.
+    /// The service did not answer.
     #[error("{path}")]
     Http {
-        /// The path asked for.
+        /// The requested path.
         path: &'static str,
-        /// What happened.
+        /// The cause.
         #[source]
         source: HttpError,
     },
-    /// An answer with another status.
+    /// The service answered with another status.
     #[error("{path} answered with HTTP status {status}")]
     Status {
-        /// The path asked for.
+        /// The requested path.
         path: &'static str,
         /// The status.
         status: u16,
     },
-    /// An answer that makes no sense.
+    /// The answer is not valid.
     #[error("{path}: {what}")]
     Content {
-        /// The path asked for.
+        /// The requested path.
         path: &'static str,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }
 
-/// Finds the service's address from the AWS SDKs' settings: `AWS_EC2_METADATA_SERVICE_ENDPOINT`, and
-/// `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE` (`IPv4` or `IPv6`).
+/// Finds the service's address from the AWS SDKs' settings: `AWS_EC2_METADATA_SERVICE_ENDPOINT`,
+/// and `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE` (`IPv4` or `IPv6`).
 ///
 /// # Errors
-/// A text for people: what is wrong with the setting.
+/// A text for the reader that says what is wrong with the setting.
 pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, String> {
     let url = match (endpoint, mode) {
         (Some(given), _) if !given.is_empty() => given,
@@ -105,10 +106,10 @@ pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, St
         .ok_or_else(|| wrong("cannot be resolved"))
 }
 
-/// Asks the service.
+/// Reads the facts from the service.
 ///
 /// # Errors
-/// [`ImdsError`]: the first exchange that failed for good.
+/// [`ImdsError`] for the first exchange that failed finally.
 pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
     let started = Instant::now();
     let ask = |method, path: &'static str, headers: &[(&str, &str)]| {
@@ -128,7 +129,7 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
     let macs = good(MACS, get(MACS)?)?;
     let block_devices = good(BLOCK_DEVICES, get(BLOCK_DEVICES)?)?;
     let outpost = match get(OUTPOST)? {
-        // Not on an Outpost.
+        // The instance is not on an Outpost.
         Answer { status: 404, .. } => None,
         answer => {
             let arn = good(OUTPOST, answer)?;
@@ -157,7 +158,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
     u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
-/// Tries again while there is no answer or a server error, within the attempts and the budget.
+/// Retries while there is no answer or a server error, within the attempts and the budget.
 fn persist(
     started: Instant,
     path: &'static str,
@@ -186,7 +187,7 @@ fn good(path: &'static str, answer: Answer) -> Result<String, ImdsError> {
     }
 }
 
-/// The token goes into a header as it came.
+/// Checks the token, which goes into a header unchanged.
 fn checked_token(body: &str) -> Result<String, ImdsError> {
     let token = body.trim();
     if token.is_empty() || token.len() > 1024 || !token.bytes().all(|b| b.is_ascii_graphic()) {
@@ -206,7 +207,7 @@ fn is_mac(text: &str) -> bool {
     }) && bytes == 6
 }
 
-/// The instance identity document's fields that are used.
+/// The fields of the instance identity document that are used.
 struct Document {
     instance: InstanceId,
     instance_type: String,

@@ -1,4 +1,4 @@
-//! One connection to the mount-helper: greeting, then one question at a time.
+//! One connection to the mount-helper: a greeting, then one request at a time.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::time::{Instant, timeout_at};
 use super::transport::{Address, Stream};
 use super::{Deadline, HelperError};
 
-/// A helper that is being restarted is waited for this long.
+/// How long to wait for a helper that is being restarted.
 const CONNECT: Duration = Duration::from_millis(1500);
-/// Between two tries to connect.
+/// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The greeting takes no work.
+/// Limit for the greeting, which is short.
 const GREETING: Duration = Duration::from_secs(3);
 
-/// A greeted connection.
+/// A connection after its greeting.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
@@ -24,7 +24,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects and greets, as long as the deadline and patience with a restart allow.
+    /// Connects and greets, within the deadline and the wait for a restart.
     pub(super) async fn open(address: &Address, deadline: Deadline) -> Result<Self, HelperError> {
         let until = deadline.instant().min(Instant::now() + CONNECT);
         let stream = loop {
@@ -76,12 +76,12 @@ impl Connection {
         }
     }
 
-    /// What the helper said of itself.
+    /// Returns the helper's greeting.
     pub(super) fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Asks and reads the answer. After an error the connection is of no further use.
+    /// Sends a request and reads the answer. After an error the connection cannot be used.
     pub(super) async fn exchange(
         &mut self,
         request: &Request,

@@ -1,16 +1,16 @@
-//! What can come of a question instead of its result.
+//! Why a request to the helper has no result.
 
 use std::io;
 
 use ebs_csi_wire::{Failed, Refused};
 
-/// Why a question has no result.
+/// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
-    /// Nobody listens.
+    /// No process listens.
     #[error("the mount-helper does not listen at {address}")]
     Down {
-        /// Where it should.
+        /// The helper's address.
         address: String,
         /// The kernel's answer.
         #[source]
@@ -19,28 +19,28 @@ pub enum HelperError {
     /// The connection ended before an answer: the helper was restarted or died.
     #[error("the mount-helper ended before it answered")]
     Lost(#[source] io::Error),
-    /// It neither answered nor said that the work goes on.
+    /// The helper neither answered nor reported that the work continues.
     #[error("the mount-helper does not answer")]
     Silent,
-    /// Something that no helper of this protocol sends.
+    /// An answer that no helper of this protocol sends.
     #[error("the mount-helper answered with {0}")]
     Foreign(&'static str),
-    /// All connections were in use for the whole time.
+    /// All connections were in use until the deadline.
     #[error("too many requests wait for the mount-helper")]
     Crowded,
-    /// The policy or the facts forbid it.
+    /// The policy or the facts forbid the request.
     #[error("refused")]
     Refused(Refused),
-    /// A step did not work.
+    /// A step failed.
     #[error("failed")]
     Failed(Failed),
-    /// The work goes on; the same question joins it.
+    /// The work continues; a repeated request joins it.
     #[error("still running")]
     Pending,
 }
 
 impl HelperError {
-    /// A word for metrics.
+    /// Returns a label for metrics.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {

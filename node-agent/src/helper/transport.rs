@@ -1,4 +1,5 @@
-//! How the mount-helper is reached. The frames are the same over every stream, so this is the one file that knows of unix sockets.
+//! The connection to the mount-helper. The frames are the same over every stream, so only this file
+//! depends on unix sockets.
 
 use std::fmt;
 use std::io;
@@ -7,7 +8,7 @@ use std::str::FromStr;
 
 use tokio::net::UnixStream;
 
-/// Where the helper listens.
+/// The helper's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A unix socket.
@@ -51,7 +52,7 @@ impl Address {
 }
 
 impl Stream {
-    /// Writes all of it.
+    /// Writes all bytes.
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         use tokio::io::AsyncWriteExt;
         match self {
@@ -59,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// Reads some, to the end of `buffer`; 0 at the end of the stream.
+    /// Appends the available bytes to `buffer`; returns 0 at the end of the stream.
     pub(super) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         use tokio::io::AsyncReadExt;
         match self {

@@ -1,7 +1,8 @@
-//! From the helper's numbers to what a caller is told: one table, in which every answer has its place.
+//! Maps the helper's answers to failures for the caller: one table with every answer.
 //!
-//! The helper answers with closed lists and no text. Which condition an answer stands for depends on what was asked: the same
-//! missing path is a wrong argument of a publish and a missing volume of a look-up.
+//! The helper answers with closed lists and no text. The condition of an answer depends on the
+//! call: the same missing path is an invalid argument of a publish and a missing volume of a stats
+//! call.
 
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{Failed, Refusal, Refused, Step, ToolEnd};
@@ -13,7 +14,7 @@ const EPERM: i32 = 1;
 /// signal(7).
 const SIGKILL: u8 = 9;
 
-/// What was asked, in the words of CSI.
+/// The CSI call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// NodeStageVolume.
@@ -31,7 +32,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Every one, for tests that must cover all.
+    /// Every call, for tests that must cover all of them.
     pub const ALL: [Self; 6] = [
         Self::Stage,
         Self::Unstage,
@@ -41,7 +42,7 @@ impl Asked {
         Self::Stats,
     ];
 
-    /// The field of the request that names the path.
+    /// Returns the field of the request that has the path.
     const fn path_field(self) -> &'static str {
         match self {
             Self::Stage | Self::Unstage => "staging_target_path",
@@ -50,7 +51,7 @@ impl Asked {
         }
     }
 
-    /// What is being done.
+    /// Returns a word for the work of the call.
     pub(crate) const fn verb(self) -> &'static str {
         match self {
             Self::Stage => "staging",
@@ -63,7 +64,7 @@ impl Asked {
     }
 }
 
-/// The failure of an RPC about `volume` at `path`.
+/// Returns the failure of an RPC about `volume` at `path`.
 #[must_use]
 pub fn failure(
     asked: Asked,
@@ -73,7 +74,7 @@ pub fn failure(
     caller_chose_deadline: bool,
 ) -> Failure {
     let what = match error {
-        // The path itself is at fault: say which field brought it.
+        // The path itself is at fault: the text names its field.
         HelperError::Refused(Refused {
             reason: Refusal::PathOutside | Refusal::PathNotPlain,
             ..
@@ -86,7 +87,7 @@ pub fn failure(
         HelperError::Refused(told) => (refused(asked, told.reason), refusal_words(told)),
         HelperError::Failed(failed) => (step_failed(asked, failed.step), step_words(failed)),
         HelperError::Pending => (
-            // Without a deadline of its own the caller still waits: it is told to come again.
+            // A caller without its own deadline still waits: it is told to retry.
             if caller_chose_deadline {
                 Condition::DeadlinePassed
             } else {
@@ -124,7 +125,7 @@ pub fn failure(
     Failure::new(condition, format!("{what}: {why}"))
 }
 
-/// What was seen first, then what it means and what to do.
+/// Returns the observation first, then its meaning and the next step.
 fn refusal_words(refused: &Refused) -> String {
     let explanation = refused.reason.explain();
     match &refused.seen {
@@ -144,7 +145,7 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
             Condition::InvalidField
         }
         Refusal::DeviceNotFound | Refusal::VolumeNotAtPath => Condition::NotFound,
-        // The attachment is not what it must be.
+        // The attachment is not as required.
         Refusal::DeviceAmbiguous
         | Refusal::DeviceMismatch
         | Refusal::DeviceTooSmall
@@ -178,7 +179,8 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
 
 fn step_failed(asked: Asked, step: Step) -> Condition {
     match (asked, step) {
-        // The mount stands already: a code that means "certainly not done" would let kubelet forget it.
+        // The mount already exists: a code that means "certainly not done" would make kubelet
+        // forget the mount.
         (Asked::Stage | Asked::Publish, Step::Grow | Step::Sync) => Condition::OperationPending,
         _ => Condition::Local,
     }
@@ -208,7 +210,7 @@ fn step_words(failed: &Failed) -> String {
     let how = match (failed.errno, failed.tool) {
         (Some(errno), _) => format!(": {}", std::io::Error::from_raw_os_error(errno.get())),
         (None, Some(ToolEnd::Exited(status))) => format!(": the tool ended with status {status}"),
-        // What the kernel does to the largest process of a container whose memory is used up.
+        // The kernel sends SIGKILL to the largest process of a container that is out of memory.
         (None, Some(ToolEnd::Signalled(signal))) if signal.get() == SIGKILL => format!(
             ": the tool was ended by signal {signal}; when that comes again and nobody sent it, raise the memory limit of the mount-helper's container"
         ),

@@ -1,4 +1,4 @@
-//! What each call does: parse, take a turn, ask the helper.
+//! The work of each call: parse the request, wait for a turn, call the helper.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::queue::{Queue, Turn};
 use crate::request::{self, Handle, Place, Staging};
 
-/// What the calls need.
+/// The state that the calls need.
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) facts: NodeFacts,
@@ -38,7 +38,7 @@ impl Calls {
     ) -> Result<csi::NodeStageVolumeResponse, Failure> {
         let done = csi::NodeStageVolumeResponse {};
         let ask = match request::stage(request, self.options.legacy_xfs)? {
-            // The device itself is what is published; there is nothing to prepare.
+            // A publish uses the device itself; there is nothing to prepare.
             Staging::Nothing(_) => return Ok(done),
             Staging::Filesystem(ask) => *ask,
         };
@@ -82,7 +82,7 @@ impl Calls {
         let place = request::unstage(request)?;
         let done = csi::NodeUnstageVolumeResponse {};
         let Some(volume) = self.volume_at(Asked::Unstage, &place, deadline).await? else {
-            // Nothing that this driver could have staged.
+            // This driver cannot have staged anything there.
             return Ok(done);
         };
         let _turn = self.alone(Asked::Unstage, &volume, deadline).await?;
@@ -190,7 +190,7 @@ impl Calls {
             .map_err(|e| told(asked, volume, path, &e, deadline))
     }
 
-    /// The EBS volume of a request that names it by id and path; `None` when there is none.
+    /// Returns the EBS volume of a request that has an id and a path; `None` when there is none.
     pub(super) async fn volume_at(
         &self,
         asked: Asked,
@@ -218,7 +218,7 @@ impl Calls {
         }
     }
 
-    /// SINGLE_NODE_SINGLE_WRITER: at one target at a time.
+    /// Refuses a second target of a SINGLE_NODE_SINGLE_WRITER volume.
     async fn refuse_second_target(
         &self,
         volume: &VolumeId,

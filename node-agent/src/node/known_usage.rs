@@ -1,12 +1,12 @@
-//! What was last known of each place's usage, and which file systems do not answer. A hung file system holds a question for as long
-//! as it hangs: whoever asks about it is answered from here.
+//! The last known usage of each place, and the file systems that do not answer. A hung file system
+//! blocks a stats request for as long as it hangs; callers get the last known usage from here.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use ebs_csi_wire::{KubeletPath, Usage, VolumeId};
 
-/// One entry for each place that was asked about and is still there.
+/// One entry for each place that was queried and still exists.
 #[derive(Debug, Default)]
 pub(super) struct KnownUsage {
     state: Mutex<State>,
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl KnownUsage {
-    /// The place answered. True when its file system had hung before.
+    /// Records that the place answered. Returns whether its file system had hung before.
     pub(super) fn answered(&self, volume: &VolumeId, path: &KubeletPath, usage: Usage) -> bool {
         let mut state = self.state();
         let entry = (volume.clone(), usage);
@@ -27,7 +27,8 @@ impl KnownUsage {
         state.hung.remove(volume)
     }
 
-    /// The place did not answer in time. True when it is the first time, and what was last known of it.
+    /// Records that the place did not answer in time. Returns whether this is the first time, and
+    /// the last known usage of the place.
     pub(super) fn hangs(&self, volume: &VolumeId, path: &KubeletPath) -> (bool, Option<Usage>) {
         let mut state = self.state();
         let known = state.places.get(path.as_str());
@@ -37,19 +38,19 @@ impl KnownUsage {
         (state.hung.insert(volume.clone()), known)
     }
 
-    /// The volume is not at the path any more.
+    /// Records that the volume is no longer at the path.
     pub(super) fn left(&self, path: &KubeletPath) {
         self.state().places.remove(path.as_str());
     }
 
-    /// The volume is not on this node any more. True when its file system had hung.
+    /// Records that the volume is no longer on this node. Returns whether its file system had hung.
     pub(super) fn gone(&self, volume: &VolumeId) -> bool {
         let mut state = self.state();
         state.places.retain(|_, (whose, _)| whose != volume);
         state.hung.remove(volume)
     }
 
-    /// The volumes whose file systems do not answer.
+    /// Returns the volumes whose file systems do not answer.
     pub(super) fn hung(&self) -> Vec<VolumeId> {
         self.state().hung.iter().cloned().collect()
     }
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(known.hangs(&volume, &path), (true, Some(usage)));
         assert_eq!(known.hangs(&volume, &path), (false, Some(usage)));
         assert_eq!(known.hung(), std::slice::from_ref(&volume));
-        // Another volume's numbers are not given for this one.
+        // Another volume's usage is not returned for this one.
         assert_eq!(known.hangs(&other, &path), (true, None));
         known.left(&path);
         assert_eq!(known.hangs(&volume, &path), (false, None));

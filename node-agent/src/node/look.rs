@@ -1,4 +1,5 @@
-//! The calls that look and change nothing: usage, and the alpha health calls, which tell what usage runs into.
+//! The calls that change nothing: usage, and the alpha health calls, which report what the usage
+//! calls run into.
 
 use std::time::{Duration, Instant};
 
@@ -16,17 +17,17 @@ use crate::helper::HelperError;
 use crate::helper::words::Asked;
 use crate::request;
 
-/// A file system that does not say in this time how full it is counts as hung.
+/// A file system whose usage is not known within this time counts as hung.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// NodeGetInfo waits no longer to learn which volumes are held.
+/// NodeGetInfo waits at most this long for the list of held volumes.
 const HELD_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a place answered.
+/// The result of querying a place.
 enum Look {
-    /// How full it is.
+    /// The usage.
     Answered(wire::Usage),
-    /// Nothing in time; what was last known of it.
+    /// No answer in time; the last known usage.
     Hung(Option<wire::Usage>),
 }
 
@@ -58,7 +59,8 @@ impl Calls {
         }
     }
 
-    /// NodeGetVolumeHealth (alpha): whether the volume's file system answers where it is said to be.
+    /// Answers NodeGetVolumeHealth (alpha): whether the volume's file system responds at the given
+    /// places.
     pub(super) async fn volume_health(
         &self,
         request: &csi::NodeGetVolumeHealthRequest,
@@ -79,7 +81,7 @@ impl Calls {
                     health_statuses.push(hung_entry(&place.path));
                     break;
                 }
-                // Not (or not yet) there: nothing is known against it.
+                // The volume is not there, or not there yet: that is no sign of a fault.
                 Err(HelperError::Refused(_)) => {}
                 Err(HelperError::Failed(failed)) => {
                     health_statuses.push(failed_entry(&place.path, failed));
@@ -98,7 +100,7 @@ impl Calls {
         })
     }
 
-    /// NodeGetStorageHealth (alpha): whether volumes can be served on this node.
+    /// Answers NodeGetStorageHealth (alpha): whether volumes can be served on this node.
     pub(super) async fn storage_health(
         &self,
         deadline: Deadline,
@@ -126,7 +128,7 @@ impl Calls {
         let hung = self.known.hung();
         if !hung.is_empty() {
             let names: Vec<_> = hung.iter().map(VolumeId::as_str).collect();
-            // Several volumes and none of them answers: it is not the volumes.
+            // When several volumes are held and none responds, the cause is not the volumes.
             let all = held.is_some_and(|held| {
                 hung.len() > 1 && held.iter().all(|entry| hung.contains(&entry.volume))
             });
@@ -143,7 +145,8 @@ impl Calls {
         csi::NodeGetStorageHealthResponse { backend_health }
     }
 
-    /// What takes attachment slots now. The helper is asked which disks are the driver's where sysfs shows any.
+    /// Returns the attachment slots that are taken now. Asks the helper which disks are the
+    /// driver's, if sysfs shows any disk.
     pub(super) async fn taken(&self) -> Taken {
         let held = if self.attachments.shows_disks() {
             let held = self.helper.held(Deadline::after(HELD_WITHIN)).await.ok();
@@ -158,7 +161,7 @@ impl Calls {
         self.attachments.taken(held.as_deref(), Instant::now())
     }
 
-    /// Asks how full a place is, for a short time, and remembers what comes of it.
+    /// Queries the usage of a place with a short limit, and records the result.
     async fn look(
         &self,
         volume: &VolumeId,
@@ -188,7 +191,7 @@ impl Calls {
                 }
                 Ok(Look::Answered(usage))
             }
-            // The helper is well and waits for the kernel.
+            // The helper works and waits for the kernel.
             Err(HelperError::Pending) => {
                 let (first, known) = self.known.hangs(volume, path);
                 if first {
@@ -202,7 +205,7 @@ impl Calls {
     }
 }
 
-/// The file system answers, but the kernel has met errors in it.
+/// Returns an entry when the file system answers, but the kernel has recorded errors in it.
 fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealthEntry> {
     use csi::VolumeHealthErrorType::{Degraded, Inaccessible};
     let way_out = "its application has to end; the next stage checks the file system, and repairs what needs no person";

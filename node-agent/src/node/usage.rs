@@ -1,9 +1,9 @@
-//! Space and inodes, in CSI's words.
+//! Space and inodes as CSI reports them.
 
 use ebs_csi_proto::csi::{self, volume_usage::Unit};
 use ebs_csi_wire as wire;
 
-/// One entry for bytes, and one for inodes where they are counted.
+/// Returns one entry for bytes, and one for inodes where they are counted.
 pub(super) fn entries(usage: &wire::Usage) -> Vec<csi::VolumeUsage> {
     let mut entries = vec![csi::VolumeUsage {
         available: signed(usage.available_bytes),
@@ -23,7 +23,7 @@ pub(super) fn entries(usage: &wire::Usage) -> Vec<csi::VolumeUsage> {
     entries
 }
 
-/// CSI counts in signed numbers; a size beyond them stays the largest.
+/// Converts to CSI's signed numbers; a larger size becomes the largest one.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Who owns the node's disks: the mount-helper opens them by their group.
+//! The owners of the node's disks: the mount-helper opens the disks through their group.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,7 +7,7 @@ use super::{Check, Host};
 
 const WHAT: &str = "disks";
 
-/// User, group and permissions of a device node.
+/// User, group and mode of a device node.
 type Owner = (u32, u32, u32);
 
 pub(super) fn check(host: &Host) -> Check {
@@ -29,7 +29,7 @@ pub(super) fn check(host: &Host) -> Check {
     judged(owners)
 }
 
-/// Whole disks of EC2: NVMe, Xen, and SCSI on other machines.
+/// Returns whether the name is that of a whole disk on EC2: NVMe, Xen, and SCSI on other machines.
 fn is_disk(name: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let letters = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase());

@@ -4,7 +4,7 @@ use super::{Check, Host};
 
 /// The oldest kernel with all the interfaces that the driver uses.
 const OLDEST: (u32, u32) = (5, 15);
-/// What the profiles' filters answer with.
+/// The answers of the profiles' filters.
 const ACTIONS: [&str; 4] = ["kill_process", "errno", "user_notif", "allow"];
 
 pub(super) fn checks(host: &Host, landlock: u8) -> Vec<Check> {
@@ -29,7 +29,7 @@ fn version(host: &Host) -> Check {
     }
 }
 
-/// Major and minor of a release such as `6.1.0-13-cloud`.
+/// Returns major and minor of a release such as `6.1.0-13-cloud`.
 fn parsed(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

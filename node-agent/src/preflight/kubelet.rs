@@ -1,4 +1,4 @@
-//! Kubelet's directories, and whether mounts beneath them spread.
+//! Kubelet's directories, and whether mounts beneath them propagate.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn directory(host: &Host, name: &str) -> Check {
     }
 }
 
-/// What the mount table says of the mount that holds `path`.
+/// Checks the propagation of the mount that holds `path`, from the mount table.
 fn propagation(table: &str, path: &Path) -> Check {
     const WHAT: &str = "mount propagation";
     let next = "mounts made there stay where they are made: mount --make-rshared on the node; in a container mount it \
@@ -54,7 +54,7 @@ fn propagation(table: &str, path: &Path) -> Check {
         .lines()
         .filter_map(mount)
         .filter(|(point, _)| path.starts_with(point))
-        // Of mounts on the same point the last hides the others.
+        // Of several mounts on one point, the last hides the others.
         .max_by_key(|(point, _)| Path::new(point).components().count());
     match holder {
         Some((point, optional)) => {
@@ -70,7 +70,7 @@ fn propagation(table: &str, path: &Path) -> Check {
     }
 }
 
-/// Mount point and optional fields of a line of mountinfo.
+/// Returns the mount point and the optional fields of a line of mountinfo.
 fn mount(line: &str) -> Option<(&str, Vec<&str>)> {
     let mut fields = line.split(' ');
     let point = fields.nth(4)?;

@@ -1,4 +1,4 @@
-//! What the machine says of itself.
+//! The machine's own report of its identity.
 
 use super::{Check, Host};
 use crate::facts::dmi;

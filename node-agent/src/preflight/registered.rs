@@ -1,4 +1,4 @@
-//! Who serves this driver's name on the node now.
+//! Which process serves this driver's name on the node now.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -25,7 +25,7 @@ pub(super) fn checks(host: &Host) -> Vec<Check> {
                 .map(|name| registration(&host.kubelet("plugins_registry").join(name), name))
                 .collect()
         }
-        // Kubelet's directory has a row of its own.
+        // Kubelet's directory has its own row.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => vec![Check::warn(
             "registration",
@@ -74,7 +74,7 @@ fn registration(socket: &Path, name: &str) -> Check {
 
 enum Answer {
     Serves,
-    /// A socket without a process.
+    /// The socket exists, but no process listens.
     Nobody,
     Absent,
     Unknown(String),

@@ -1,4 +1,5 @@
-//! What a request says of the volume's disk: the partition from the volume context, the rest from the publish context.
+//! The description of the volume's disk in a request: the partition from the volume context, the
+//! rest from the publish context.
 
 use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -6,20 +7,21 @@ use std::num::{NonZeroU32, NonZeroU64};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::{DeviceName, Disk, Origin, Source, VolumeId};
 
-/// The device name that EC2 was told.
+/// The device name that EC2 was given.
 const DEVICE_PATH: &str = "devicePath";
 /// The volume's size when it was attached, in bytes.
 const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
 /// Where the volume's first content came from.
 const ORIGIN: &str = "ebs.csi.aws.com/origin";
-/// In the volume context: a partition's number.
+/// In the volume context: the number of a partition.
 const PARTITION: &str = "partition";
-/// The kernel's minor numbers leave room for these.
+/// The kernel's minor numbers limit the partitions to this number.
 const LAST_PARTITION: u32 = 255;
 
 type Context = HashMap<String, String>;
 
-/// The partition; none or 0 is the whole disk (volumes that were migrated from the in-tree driver carry "0").
+/// Returns the partition; none or 0 means the whole disk (volumes that were migrated from the
+/// in-tree driver have "0").
 pub(super) fn partition(volume_context: &Context) -> Result<Option<NonZeroU32>, Failure> {
     let Some(text) = volume_context.get(PARTITION) else {
         return Ok(None);
@@ -39,7 +41,8 @@ pub(super) fn partition(volume_context: &Context) -> Result<Option<NonZeroU32>, 
         })
 }
 
-/// The calls that need the device to have been attached say so by its absence, as the Go driver does.
+/// Checks that the device path is present, in calls that need an attached device, as the Go driver
+/// does.
 pub(super) fn require_device_path(publish_context: &Context) -> Result<(), Failure> {
     match publish_context.get(DEVICE_PATH) {
         Some(path) if !path.is_empty() => Ok(()),
@@ -47,7 +50,7 @@ pub(super) fn require_device_path(publish_context: &Context) -> Result<(), Failu
     }
 }
 
-/// Everything about the disk.
+/// Reads the complete description of the disk.
 pub(super) fn read(
     volume: VolumeId,
     partition: Option<NonZeroU32>,
@@ -64,7 +67,8 @@ pub(super) fn read(
     })
 }
 
-/// A name of EC2's form is a hint; another node beneath /dev is none; anything else is no device.
+/// Returns a name of EC2's form as a hint and ignores another node beneath /dev; any other text is
+/// an error.
 fn device_hint(publish_context: &Context) -> Result<Option<DeviceName>, Failure> {
     let Some(text) = publish_context.get(DEVICE_PATH).filter(|t| !t.is_empty()) else {
         return Ok(None);
@@ -102,8 +106,8 @@ fn size_at_attach(publish_context: &Context) -> Result<Option<NonZeroU64>, Failu
     })
 }
 
-/// A word that this release does not know counts as a copy of something made elsewhere: it is never
-/// formatted, and checked in full.
+/// A value that this release does not know counts as a copy of something made elsewhere: such a
+/// volume is never formatted, and is checked in full.
 fn origin(publish_context: &Context) -> (Origin, Source) {
     match publish_context.get(ORIGIN).map(String::as_str) {
         None | Some("") => (Origin::Unknown, Source::Elsewhere),

@@ -1,4 +1,5 @@
-//! The volume context's keys that shape a new file system. The controller writes them in lower case.
+//! The keys of the volume context that set options of a new file system. The controller writes them
+//! in lower case.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use ebs_csi_wire::{FormatOptions, FsType};
 
 type Context = HashMap<String, String>;
 
-/// Reads and checks all of them against the file system.
+/// Reads all keys and checks them against the file system.
 pub(super) fn options(
     volume_context: &Context,
     fs: FsType,
@@ -34,7 +35,8 @@ pub(super) fn options(
     Ok(options)
 }
 
-/// A number, with the suffix k, m or g for powers of 1024 that the tools know; absent or empty is 0.
+/// Parses a number with an optional suffix k, m or g for the powers of 1024 that the tools know;
+/// absent or empty is 0.
 fn number(volume_context: &Context, key: &str) -> Result<u64, Failure> {
     let Some(text) = volume_context.get(key).filter(|text| !text.is_empty()) else {
         return Ok(0);

@@ -1,28 +1,29 @@
-//! The volume id of a request, by kind.
+//! The kind of a request's volume id.
 
 use std::collections::HashMap;
 
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 
-/// A static volume that stands for a device name on whatever node it is used.
+/// Prefix of a static volume that stands for a device name on every node that uses it.
 const NODE_LOCAL: &str = "local-ebs://";
 /// In the publish context of a node-local volume: the EBS volume that it stands for on this node.
 const VOLUME_ID: &str = "volumeID";
 
-/// What a volume id names.
+/// The object that a volume id names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Handle {
     /// An EBS volume.
     Volume(VolumeId),
-    /// A node-local volume: the publish context, or the helper's inventory, says which EBS volume it is here.
+    /// A node-local volume: the publish context, or the helper's inventory, tells which EBS volume
+    /// it is on this node.
     NodeLocal,
-    /// Nothing that EC2 can have issued.
+    /// An id that EC2 cannot have issued.
     Unknown,
 }
 
 impl Handle {
-    /// By the shape of the id.
+    /// Classifies an id by its form.
     #[must_use]
     pub fn read(id: &str) -> Self {
         match VolumeId::parse(id) {
@@ -32,10 +33,11 @@ impl Handle {
         }
     }
 
-    /// The EBS volume.
+    /// Returns the EBS volume.
     ///
     /// # Errors
-    /// NOT_FOUND for an unknown id; INVALID_ARGUMENT when the publish context of a node-local volume does not say it.
+    /// NOT_FOUND for an unknown id; INVALID_ARGUMENT when the publish context of a node-local
+    /// volume does not name the volume.
     pub(super) fn volume(
         self,
         id: &str,
@@ -57,7 +59,7 @@ impl Handle {
     }
 }
 
-/// A volume that EC2 cannot have.
+/// Creates the failure for a volume id that EC2 cannot have issued.
 pub(super) fn unknown(id: &str) -> Failure {
     let why = VolumeId::parse(id)
         .err()

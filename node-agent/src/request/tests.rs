@@ -1,4 +1,4 @@
-//! Tables of requests: what is wrong with each, and what comes of the good ones.
+//! Tables of requests: the fault of each invalid one, and the result of each valid one.
 
 use std::collections::HashMap;
 

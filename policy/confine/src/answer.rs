@@ -1,8 +1,9 @@
 //! The system call filter: which calls the kernel answers, and how.
 //!
-//! A seccomp filter has one answer for what it matches, so a list with errors becomes several filters. The kernel
-//! runs them all and takes the strictest answer: a call that one filter answers with an error must not be killed by
-//! the list, so the list lets it pass.
+//! A seccomp filter has one answer for everything that it matches, so a list of calls with errors
+//! becomes several filters: the list itself, which kills every other call, and one filter for each
+//! error. The kernel runs all filters and takes the strictest answer. The list must not kill a call
+//! that another filter answers with an error, so the list allows the call.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +18,19 @@ use rustix::process::Pid;
 
 use crate::{Fault, call_number};
 
-/// Which threads a filter binds.
+/// The threads that a filter binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// The calling one, and all that it starts.
+    /// The calling thread, and all threads that it starts.
     This,
-    /// All of the process.
+    /// All threads of the process.
     All,
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The filters of a profile, in the order in which they are installed: the list comes last, because it forbids to
-/// install another.
+/// Returns the filters of a profile, in the order in which they are installed. The list comes last,
+/// because it forbids the installation of another filter.
 pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
     let mut allowed = Rules::new();
     let mut errors: BTreeMap<i32, Rules> = BTreeMap::new();
@@ -54,9 +55,9 @@ pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
     Ok(programs)
 }
 
-/// A filter that ends a process which names another one where only itself may be named; `None` where
-/// no rule says so. The list lets such a call pass, whoever is named: it is compiled before the process
-/// is there.
+/// Returns a filter that ends the process when a call names another process where a rule permits
+/// only the caller; `None` without such a rule. The list allows these calls for every process id,
+/// because it is compiled before the process exists.
 pub(crate) fn itself(calls: &[CallRule], process: Pid) -> Result<Option<BpfProgram>, Fault> {
     let process = u64::try_from(process.as_raw_nonzero().get()).unwrap_or_default();
     let mut rules = Rules::new();
@@ -72,7 +73,7 @@ pub(crate) fn itself(calls: &[CallRule], process: Pid) -> Result<Option<BpfProgr
     compile(rules, SeccompAction::Allow, SeccompAction::KillProcess).map(Some)
 }
 
-/// A filter that answers these commands of ioctl(2) with success without executing them.
+/// Returns a filter that answers these commands of ioctl(2) with success without executing them.
 pub(crate) fn pretended(commands: &[Value]) -> Result<BpfProgram, Fault> {
     let mut rules = Rules::new();
     for command in commands {
@@ -82,7 +83,7 @@ pub(crate) fn pretended(commands: &[Value]) -> Result<BpfProgram, Fault> {
     error_filter(rules, 0)
 }
 
-/// Installs filters, and `no_new_privs` with them.
+/// Installs filters, and sets `no_new_privs`.
 pub(crate) fn apply(programs: &[BpfProgram], threads: Threads) -> Result<(), Fault> {
     for program in programs {
         match threads {
@@ -94,7 +95,7 @@ pub(crate) fn apply(programs: &[BpfProgram], threads: Threads) -> Result<(), Fau
     Ok(())
 }
 
-/// The call's number on this machine; `None` for a call that it does not have.
+/// Returns the call's number on this machine; `None` for a call that the machine does not have.
 fn number(rule: &CallRule) -> Result<Option<i64>, Fault> {
     if rule.only_x86_64 && !cfg!(target_arch = "x86_64") {
         return Ok(None);
@@ -107,7 +108,7 @@ fn number(rule: &CallRule) -> Result<Option<i64>, Fault> {
 fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault> {
     let more = match condition {
         Condition::Always | Condition::Itself { .. } => {
-            // No rule at all means that every argument will do.
+            // An empty list of rules matches every argument.
             rules.insert(number, Vec::new());
             return Ok(());
         }
@@ -122,7 +123,7 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
         Condition::NoneOf {
             argument, values, ..
         } => {
-            // The conditions of one rule hold together.
+            // All conditions of one rule must hold.
             let conditions = values
                 .iter()
                 .map(|value| comparison(argument, SeccompCmpOp::Ne, value.number))
@@ -139,7 +140,7 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
         }
     };
     match rules.get_mut(&number) {
-        // Allowed whatever its arguments are.
+        // The call is already allowed with any argument.
         Some(present) if present.is_empty() => {}
         Some(present) => present.extend(more),
         None => {

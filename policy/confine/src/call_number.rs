@@ -1,6 +1,6 @@
 //! Numbers of the system calls that the policy may name, on the machine that this build is for.
 
-/// A table of name and number. Its lines are sorted.
+/// A table of names and numbers, sorted by name.
 macro_rules! numbers {
     ($($name:ident => $number:ident,)+) => {
         &[$((stringify!($name), libc::$number),)+]
@@ -150,7 +150,7 @@ const EVERYWHERE: &[(&str, i64)] = numbers! {
     writev => SYS_writev,
 };
 
-/// Calls that the `…at` forms replace on younger machines.
+/// Calls that the `…at` forms replace on newer architectures.
 #[cfg(target_arch = "x86_64")]
 const HERE: &[(&str, i64)] = numbers! {
     access => SYS_access,
@@ -173,7 +173,7 @@ const HERE: &[(&str, i64)] = numbers! {
 #[cfg(not(target_arch = "x86_64"))]
 const HERE: &[(&str, i64)] = &[];
 
-/// The number of a call; `None` when this machine or this build does not know it.
+/// Returns the number of a call; `None` when this machine or this build does not know it.
 pub(crate) fn of(name: &str) -> Option<i64> {
     [EVERYWHERE, HERE]
         .into_iter()
@@ -182,7 +182,7 @@ pub(crate) fn of(name: &str) -> Option<i64> {
         .map(|(_, number)| *number)
 }
 
-/// Every name that is known here.
+/// Returns every name that is known here.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     [EVERYWHERE, HERE]

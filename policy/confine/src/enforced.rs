@@ -1,4 +1,4 @@
-//! What the kernel confirms.
+//! The confinement as the kernel confirms it.
 
 use std::fmt;
 use std::fs::File;
@@ -9,7 +9,7 @@ use ebs_csi_policy::status::Status;
 
 use crate::Fault;
 
-/// What is enforced on this process, read back from the kernel. Every `main` logs it.
+/// The rules that are enforced on this process, read back from the kernel. Every `main` logs them.
 #[derive(Clone, Debug)]
 pub struct Enforced {
     /// The profile's name.
@@ -32,17 +32,17 @@ pub enum LandlockState {
     NotAsked,
     /// The parent's domain is in force.
     Inherited,
-    /// All of the profile.
+    /// Every rule of the profile is in force.
     Full {
         /// The kernel's ABI.
         abi: u8,
     },
-    /// What the kernel knows of the profile.
+    /// The rules of the profile that the kernel knows are in force.
     Partial {
         /// The kernel's ABI.
         abi: u8,
     },
-    /// Nothing: the kernel has no Landlock.
+    /// No rule is in force: the kernel has no Landlock.
     Missing,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn read(mut status: &File) -> Result<Status, Fault> {
     Ok(Status::parse(&text)?)
 }
 
-/// Fails when the kernel reports something else than the profile asks for.
+/// Fails when the kernel's report differs from the profile.
 pub(crate) fn confirm(
     profile: &'static Profile,
     status: Status,

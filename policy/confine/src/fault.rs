@@ -4,7 +4,8 @@ use std::io;
 
 use ebs_csi_policy::status::StatusError;
 
-/// A step into the profile that did not work. The process must end: it holds more than its policy allows.
+/// A step of the confinement that failed. The process must end: it holds more rights than its
+/// policy allows.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The process has several threads already.
@@ -15,13 +16,13 @@ pub enum Fault {
     /// `/proc/self/status` could not be read.
     #[error("cannot read /proc/self/status: mount /proc in the container")]
     Status(#[source] io::Error),
-    /// `/proc/self/status` was not understood.
+    /// `/proc/self/status` could not be parsed.
     #[error("cannot understand /proc/self/status")]
     StatusText(#[from] StatusError),
     /// A resource limit was refused.
     #[error("cannot set the resource limit {0}")]
     Limit(&'static str, #[source] io::Error),
-    /// A capability that the profile needs is not there.
+    /// A capability that the profile needs is not granted.
     #[error("{0} is needed and not granted: add it to the container's capabilities")]
     CapabilityMissing(&'static str),
     /// A capability set could not be changed.
@@ -47,13 +48,13 @@ pub enum Fault {
     WrongUser {
         /// The policy's user.
         wanted: u32,
-        /// The process's.
+        /// The user of the process.
         found: u32,
     },
     /// A prctl(2) operation was refused.
     #[error("cannot set {0}")]
     Control(&'static str, #[source] io::Error),
-    /// The process stays in namespaces that others are in.
+    /// The process shares its namespaces with other processes.
     #[error("cannot make network, IPC and UTS namespaces (unshare)")]
     Namespaces(#[source] io::Error),
     /// The kernel's Landlock is older than the profile's floor.
@@ -61,15 +62,15 @@ pub enum Fault {
         "the kernel offers Landlock ABI {found}, {profile_floor} is needed: use a kernel with Landlock enabled, or allow to go without it explicitly"
     )]
     LandlockMissing {
-        /// What is there; 0: none.
+        /// The kernel's ABI; 0: none.
         found: u8,
-        /// What is needed.
+        /// The floor.
         profile_floor: u8,
     },
     /// A Landlock rule was refused.
     #[error("cannot apply Landlock: {0}")]
     Landlock(String),
-    /// A place of a rule is not there.
+    /// A place of a rule does not exist or cannot be opened.
     #[error("cannot open {place} for a Landlock rule")]
     Place {
         /// The place, as in the policy.
@@ -84,10 +85,10 @@ pub enum Fault {
     /// A filter could not be built or installed.
     #[error("cannot install the system call filter: {0}")]
     Filter(String),
-    /// The kernel confirms something else than the profile says.
+    /// The kernel's report differs from the profile.
     #[error("the kernel does not confirm the confinement: {0}")]
     NotConfirmed(String),
-    /// The policy has no such tool.
+    /// The policy does not have this tool.
     #[error("the policy has no tool {0}")]
     UnknownTool(&'static str),
 }

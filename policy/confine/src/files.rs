@@ -14,18 +14,19 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{Fault, LandlockState, sys};
 
-/// The rights that are handled: every one that this kernel interface knows. Fixed, so that a newer kernel does not
-/// change what a process can do; what an older kernel lacks is left out by it.
+/// The rights that are handled: every right that this Landlock ABI knows. The ABI is fixed, so that
+/// a newer kernel does not change what a process can do. An older kernel leaves out the rights that
+/// it does not know.
 const HANDLED: ABI = ABI::V6;
 
-/// The places that a process names itself, held by descriptor.
+/// The places that a process supplies itself, held by descriptor.
 #[derive(Debug, Default)]
 pub struct Places {
     held: Vec<(&'static str, OwnedFd)>,
 }
 
 impl Places {
-    /// None.
+    /// Returns an empty set of places.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -34,7 +35,7 @@ impl Places {
     /// Adds a path under a name of the policy. Several paths may have one name.
     ///
     /// # Errors
-    /// [`Fault::Place`] when it cannot be opened.
+    /// [`Fault::Place`] when the path cannot be opened.
     pub fn with(self, name: &'static str, path: impl AsRef<Path>) -> Result<Self, Fault> {
         let path = path.as_ref();
         let opened = open_path(path).map_err(|source| Fault::Place {
@@ -44,7 +45,7 @@ impl Places {
         Ok(self.with_descriptor(name, opened))
     }
 
-    /// Adds a path that the process holds already.
+    /// Adds a path that the process has already opened.
     #[must_use]
     pub fn with_descriptor(mut self, name: &'static str, descriptor: OwnedFd) -> Self {
         self.held.push((name, descriptor));
@@ -52,7 +53,7 @@ impl Places {
     }
 }
 
-/// Restricts the calling thread and all that it starts.
+/// Restricts the calling thread and everything that it starts.
 pub(crate) fn restrict(
     rules: &Landlock,
     places: &Places,
@@ -107,7 +108,8 @@ fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
             Scope::Signal => landlock::Scope::Signal,
         })?;
     }
-    // An older kernel may know none of what is asked for; that is a state to report, not an error.
+    // An older kernel may know none of the requested rights; that is a state to report, not an
+    // error.
     let mut created = ruleset.create()?;
     if let Files::Listed(list) = rules.files {
         for rule in list {
@@ -120,7 +122,7 @@ fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
     Ok(created.restrict_self()?.ruleset)
 }
 
-/// The descriptors that a rule is about.
+/// Returns the descriptors to which a rule applies.
 fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
     let missing = |place: &str, source| {
         Problem::Place(Fault::Place {
@@ -154,7 +156,8 @@ fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
 }
 
 pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
-    // Not the standard library's open: with some C libraries it takes O_PATH for an access mode and drops it.
+    // Avoids the standard library's open: with some C libraries it treats O_PATH as an access mode
+    // and drops it.
     Ok(rustix::fs::open(
         path,
         OFlags::PATH | OFlags::CLOEXEC,

@@ -1,4 +1,5 @@
-//! Capabilities, user and groups, `no_new_privs`, in the order that each step allows the next.
+//! Capabilities, user and groups, and `no_new_privs`, in an order in which each step permits the
+//! next.
 
 use std::io;
 
@@ -12,14 +13,14 @@ use rustix::thread::{
 
 use crate::{Fault, sys};
 
-/// Becomes the profile's identity. Returns the optional capabilities that the host does not grant.
+/// Takes on the profile's identity. Returns the optional capabilities that the host does not grant.
 pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'static str>, Fault> {
     let (held, missing) = granted(profile.capabilities, before)?;
     let wanted: u64 = held.iter().map(|one| one.capability.bit()).sum();
 
-    // 1. The bounding set and the securebits need CAP_SETPCAP, which the change of the sets below gives up. A process
-    //    that was started without any capability cannot drop them and does not need to: with no_new_privs nothing
-    //    can give it one back.
+    // 1. Dropping from the bounding set and setting the securebits need CAP_SETPCAP, which the
+    //    change of the sets below gives up. A process that starts without any capability cannot
+    //    drop them and need not: with no_new_privs nothing can give it a capability again.
     if before.permitted != 0 {
         for number in 0..64 {
             if before.bounding & (1 << number) != 0 && wanted & (1 << number) == 0 {
@@ -27,7 +28,8 @@ pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'stat
                     .map_err(|error| Fault::Capabilities("bounding", error))?;
             }
         }
-        // uid 0 means nothing to exec, and a change of the uid takes nothing away unasked; both for good.
+        // An exec with uid 0 gains no capability, and a change of the uid removes none. Both
+        // settings are locked.
         let bits = CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
             | CapabilitiesSecureBits::NO_SETUID_FIXUP
@@ -43,7 +45,7 @@ pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'stat
     // 2. Groups before the user: a change of groups needs CAP_SETGID.
     change_user(profile, before)?;
 
-    // 3. The sets themselves. Effective first: it must stay within permitted.
+    // 3. The sets themselves. The effective set comes first: it must stay within the permitted set.
     let set = |which: caps::CapSet, name, value: u64| {
         caps::set(None, which, &as_set(value)).map_err(|error| refused(name, &error))
     };
@@ -56,14 +58,15 @@ pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'stat
     set(caps::CapSet::Permitted, "permitted", wanted)?;
     set(caps::CapSet::Inheritable, "inheritable", 0)?;
 
-    // 4. After the change of the user, which sets the attribute anew.
+    // 4. After the change of the user, which resets the dumpable attribute.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Fault::Control("PR_SET_DUMPABLE", error.into()))?;
     set_no_new_privs(true).map_err(|error| Fault::Control("PR_SET_NO_NEW_PRIVS", error.into()))?;
     Ok(missing)
 }
 
-/// The profile's capabilities that the process has, and the names of the optional ones that it has not.
+/// Returns the profile's capabilities that the process has, and the names of the optional ones that
+/// it lacks.
 fn granted(
     capabilities: &'static [HeldCapability],
     before: &Status,
@@ -85,9 +88,9 @@ fn granted(
 fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
     let wanted = &profile.identity;
     let found = before.uids[0];
-    // Under its own user already, and without the right to change: nothing to do. A user and groups
-    // of the operator's choice are accepted where the policy says so (`Profile::deviations` has the
-    // rule).
+    // A process that already has its own user and lacks the right to change it has nothing to do.
+    // Another user and groups, chosen by the operator, are accepted where the policy says so
+    // (`Profile::deviations` has the rule).
     let ordinary = before.uids == [found; 4] && found != 0 && before.permitted == 0;
     let own = before.uids == [wanted.uid; 4] && before.gids == [wanted.gid; 4];
     let same = own
@@ -121,7 +124,8 @@ fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
     set_thread_res_uid(uid, uid, uid).map_err(failed("user", wanted.uid))
 }
 
-/// Only capabilities of the policy are in `bits`, and the crate knows them all.
+/// Converts `bits` to a set. `bits` holds only capabilities of the policy, and the crate knows all
+/// of them.
 fn as_set(bits: u64) -> caps::CapsHashSet {
     caps::all()
         .into_iter()

@@ -1,7 +1,8 @@
-//! The irreversible step: a process becomes what its profile in the policy says, or it does not start.
+//! Confines a process to its profile in the policy, irreversibly; a process that cannot be confined
+//! does not start.
 //!
-//! A `main` calls [`start::close_strays`] and [`start::keep_environment`] first, reads its configuration, opens what it must
-//! open, and then:
+//! A `main` first calls [`start::close_strays`] and [`start::keep_environment`], reads its
+//! configuration, opens the files that it needs, and then:
 //!
 //! ```no_run
 //! use ebs_csi_confine::{Entering, Places};
@@ -18,12 +19,14 @@
 //! # }
 //! ```
 //!
-//! The order is fixed by what each step needs: limits and the bounding set need the privilege that the change of user
-//! gives up; Landlock needs `no_new_privs`; the filter comes last because it forbids the calls of all the others.
-//! Every step fails closed: a [`Fault`] is the end of the process, with status [`Fault::EXIT`].
+//! The needs of each step fix the order: limits and the bounding set need the privilege that the
+//! change of user gives up; Landlock needs `no_new_privs`; the filter comes last because it forbids
+//! the calls of all other steps. Every step fails closed: a [`Fault`] is the end of the process,
+//! with status [`Fault::EXIT`].
 //!
-//! All but the filter bind the calling thread and its children only, so a process confines itself before its first
-//! thread. A process whose pool must exist before the filter uses [`Entering::calls_of_all_threads`].
+//! All steps except the filter bind only the calling thread and its children, so a process confines
+//! itself before it starts its first thread. A process whose thread pool must exist before the
+//! filter uses [`Entering::calls_of_all_threads`].
 
 #![deny(unsafe_code)]
 
@@ -49,24 +52,24 @@ pub use fault::Fault;
 pub use files::Places;
 pub use raised::{Raised, raise};
 
-/// The kernel's Landlock ABI; 0 where it offers none.
+/// Returns the kernel's Landlock ABI; 0 where the kernel has no Landlock.
 #[must_use]
 pub fn landlock_abi() -> u8 {
     sys::landlock_abi()
 }
 
-/// A process on its way into its profile. Each step is irreversible.
+/// A process that is entering its profile. Each step is irreversible.
 #[derive(Debug)]
 pub struct Entering {
     profile: &'static Profile,
-    // Opened first: the process may not be able to open it once it is confined.
+    // Opened first: the confined process may not be able to open it.
     status: File,
     landlock: LandlockState,
     missing: Vec<&'static str>,
     allow_missing_landlock: bool,
 }
 
-/// All steps at once, for a process that has one thread.
+/// Takes all steps, for a process that has one thread.
 ///
 /// # Errors
 /// [`Fault`]: the process must end.
@@ -75,10 +78,11 @@ pub fn enter(profile: &'static Profile, places: &Places) -> Result<Enforced, Fau
 }
 
 impl Entering {
-    /// Nothing has happened yet but a look at the process.
+    /// Reads the state of the process, without changing it.
     ///
     /// # Errors
-    /// [`Fault::ManyThreads`] when there is a second thread, which would keep what this one gives up.
+    /// [`Fault::ManyThreads`] when there is a second thread, which would keep the rights that this
+    /// thread gives up.
     pub fn begin(profile: &'static Profile) -> Result<Self, Fault> {
         let status = File::open(Path::new("/proc/self/status")).map_err(Fault::Status)?;
         let entering = Self {
@@ -95,14 +99,14 @@ impl Entering {
         Ok(entering)
     }
 
-    /// Go on below the profile's Landlock floor. What was missed stands in [`Enforced`].
+    /// Allows a start below the profile's Landlock floor. [`Enforced`] reports what is missing.
     #[must_use]
     pub fn allow_missing_landlock(mut self, allow: bool) -> Self {
         self.allow_missing_landlock = allow;
         self
     }
 
-    /// Limits, capability sets, user and groups, `no_new_privs`.
+    /// Sets limits, capability sets, user and groups, and `no_new_privs`.
     ///
     /// # Errors
     /// [`Fault`]: the process must end.
@@ -113,7 +117,7 @@ impl Entering {
         Ok(self)
     }
 
-    /// Landlock.
+    /// Applies the Landlock rules.
     ///
     /// # Errors
     /// [`Fault`]: the process must end.
@@ -123,7 +127,7 @@ impl Entering {
         Ok(self)
     }
 
-    /// The system call filter, for the calling thread and all that it starts.
+    /// Installs the system call filter for the calling thread and everything that it starts.
     ///
     /// # Errors
     /// [`Fault`]: the process must end.
@@ -131,7 +135,7 @@ impl Entering {
         self.filter(answer::Threads::This)
     }
 
-    /// The system call filter, for every thread of the process.
+    /// Installs the system call filter for every thread of the process.
     ///
     /// # Errors
     /// [`Fault`]: the process must end.
@@ -140,14 +144,14 @@ impl Entering {
     }
 
     fn filter(self, threads: answer::Threads) -> Result<Enforced, Fault> {
-        // The list comes last: it forbids to install another.
+        // The list comes last: it forbids the installation of another filter.
         let itself = answer::itself(self.profile.calls, rustix::process::getpid())?;
         answer::apply(itself.as_slice(), threads)?;
         answer::apply(&answer::programs(self.profile.calls)?, threads)?;
         self.observe()
     }
 
-    /// What the kernel says now.
+    /// Reads back what the kernel enforces now.
     fn observe(self) -> Result<Enforced, Fault> {
         let status = self.read_status()?;
         enforced::confirm(self.profile, status, self.landlock, self.missing)

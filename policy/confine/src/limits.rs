@@ -5,8 +5,8 @@ use rustix::process::{self, Rlimit};
 
 use crate::Fault;
 
-/// Sets soft and hard limit to the profile's value. A hard limit that is lower already stays: it cannot be raised
-/// without a capability, and lower is no danger.
+/// Sets the soft and the hard limit to the profile's value. A hard limit that is already lower
+/// stays: raising it needs a capability, and a lower limit is harmless.
 pub(crate) fn apply(limits: &[Limit]) -> Result<(), Fault> {
     for limit in limits {
         let (resource, name) = match limit.resource {
@@ -18,7 +18,7 @@ pub(crate) fn apply(limits: &[Limit]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One limit.
+/// Sets one limit.
 pub(crate) fn set(
     resource: process::Resource,
     name: &'static str,

@@ -7,7 +7,8 @@ use ebs_csi_policy::profile::Capability;
 
 use crate::Fault;
 
-/// While it lives, the calling thread has the capability in its effective set. It cannot leave the thread.
+/// A guard: while it lives, the calling thread has the capability in its effective set. It is not
+/// `Send`.
 #[derive(Debug)]
 pub struct Raised {
     capability: caps::Capability,
@@ -18,7 +19,8 @@ pub struct Raised {
 /// Raises a permitted capability in the calling thread.
 ///
 /// # Errors
-/// [`Fault::CapabilityMissing`] when it is not permitted, [`Fault::Capabilities`] when the kernel refuses.
+/// [`Fault::CapabilityMissing`] when the capability is not permitted, [`Fault::Capabilities`] when
+/// the kernel refuses.
 pub fn raise(capability: Capability) -> Result<Raised, Fault> {
     let known = caps::all()
         .into_iter()
@@ -40,7 +42,7 @@ pub fn raise(capability: Capability) -> Result<Raised, Fault> {
 impl Drop for Raised {
     fn drop(&mut self) {
         if caps::drop(None, caps::CapSet::Effective, self.capability).is_err() {
-            // A thread that cannot give a capability back must not serve another request.
+            // A thread that cannot drop a capability must not serve another request.
             std::process::abort();
         }
     }

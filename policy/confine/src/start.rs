@@ -1,4 +1,4 @@
-//! The first thing that a `main` does: forget what it inherited by accident.
+//! The first step of a `main`: it closes inherited descriptors and clears the environment.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,16 +6,16 @@ use std::os::fd::RawFd;
 
 use crate::sys;
 
-/// Closes every descriptor from 3 on, but for those in `keep`: what a parent left open is no business of this process.
-/// Descriptors 0, 1 and 2 are opened on `/dev/null` when they are closed, so that no file that is opened later takes
-/// their numbers.
+/// Closes every descriptor from 3 on, except those in `keep`, so that the process does not use a
+/// descriptor that a parent left open. Opens `/dev/null` on each of the descriptors 0, 1 and 2 that
+/// is closed, so that no file that is opened later takes its number.
 ///
 /// # Errors
 /// The kernel's, as an I/O error.
 pub fn close_strays(keep: &[RawFd]) -> io::Result<()> {
     for standard in 0..3 {
         if !sys::is_open(standard) {
-            // The lowest free number is this one.
+            // The kernel allocates the lowest free number, which is this one.
             let sink = std::fs::OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -37,11 +37,12 @@ pub fn close_strays(keep: &[RawFd]) -> io::Result<()> {
     sys::close_range(first, u32::MAX)
 }
 
-/// Removes every environment variable whose name does not begin with one of `prefixes`. Must be called before the
-/// first thread is started.
+/// Removes every environment variable whose name does not begin with one of `prefixes`. Must be
+/// called before the first thread is started.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when there is a second thread, or an I/O error when that cannot be seen.
+/// [`io::ErrorKind::InvalidInput`] when there is a second thread, or an I/O error when the threads
+/// cannot be listed.
 pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {

@@ -1,4 +1,4 @@
-//! The only unsafe code of this crate: system calls that no safe function offers.
+//! The only unsafe code of this crate: system calls without a safe wrapper.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 
-/// PR_CAPBSET_DROP of prctl(2).
+/// Calls PR_CAPBSET_DROP of prctl(2).
 pub(crate) fn drop_from_bounding_set(capability: u8) -> io::Result<()> {
     // SAFETY: this operation takes two numbers and touches no memory of the process.
     let result = unsafe {
@@ -24,7 +24,7 @@ pub(crate) fn drop_from_bounding_set(capability: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel's Landlock ABI; 0 where there is none.
+/// Returns the kernel's Landlock ABI; 0 where the kernel has no Landlock.
 pub(crate) fn landlock_abi() -> u8 {
     /// `LANDLOCK_CREATE_RULESET_VERSION` of landlock_create_ruleset(2).
     const VERSION: libc::c_uint = 1;
@@ -40,10 +40,10 @@ pub(crate) fn landlock_abi() -> u8 {
     u8::try_from(version).unwrap_or(0)
 }
 
-/// close_range(2), both bounds included.
+/// Calls close_range(2); both bounds are included.
 pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
-    // SAFETY: closes descriptors by number. The caller is `main` at its start, when no value of the program owns a
-    // descriptor from 3 on but those that it keeps.
+    // SAFETY: closes descriptors by number. The caller is `main` at its start, when no value of the
+    // program owns a descriptor from 3 on, except those that `main` keeps.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -51,18 +51,18 @@ pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptor is open.
+/// Returns whether the descriptor is open.
 pub(crate) fn is_open(descriptor: RawFd) -> bool {
     // SAFETY: F_GETFD takes a number and touches no memory of the process.
     unsafe { libc::fcntl(descriptor, libc::F_GETFD) >= 0 }
 }
 
-/// Gives up ownership of a standard descriptor, which stays open as long as the process.
+/// Gives up ownership of a standard descriptor, which stays open until the process ends.
 pub(crate) fn leave_open(file: File) {
     let _ = file.into_raw_fd();
 }
 
-/// Removes an environment variable. The caller has made sure that the process has one thread.
+/// Removes an environment variable. The caller has checked that the process has one thread.
 pub(crate) fn remove_variable(name: &OsStr) {
     // SAFETY: no other thread reads or writes the environment, because there is none.
     unsafe { std::env::remove_var(name) };

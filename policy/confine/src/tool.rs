@@ -1,7 +1,7 @@
 //! Confinement of a tool, between the fork and the exec.
 //!
-//! The child is in the runner's domain and has the runner's filter already. It calls [`restrict`], hands out the
-//! listener of its opens, and calls [`Filters::install`] last.
+//! The child is already in the runner's domain and has the runner's filter. It calls [`restrict`],
+//! passes on the listener of its opens, and calls [`Filters::install`] last.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use seccompiler::BpfProgram;
 use crate::files::open_path;
 use crate::{Fault, LandlockState, Places, answer, files, limits};
 
-/// Resource limits and Landlock of a tool. The rule for the tool's program is added here; a rule for the device only when
-/// `places` has one named `device`.
+/// Sets the resource limits and Landlock rules of a tool. Adds the rule for the tool's program
+/// itself; adds a rule for the device only when `places` has one named `device`.
 ///
 /// # Errors
 /// [`Fault`]: the child must end.
@@ -35,21 +35,21 @@ pub fn restrict(
     files::restrict(&profile.landlock, &places, allow_missing_landlock)
 }
 
-/// The system call filters of all tools, as programs for the kernel: compiled once, by the process that forks, and installed by each
-/// child for itself.
+/// The system call filters of all tools, as programs for the kernel. The process that forks
+/// compiles them once, and each child installs its own.
 #[derive(Debug)]
 pub struct Filters {
-    /// The list, which is the same for all.
+    /// The list, which is the same for all tools.
     list: Vec<BpfProgram>,
-    /// The commands that a tool is told have worked.
+    /// The filters for the commands that are answered with success without being executed.
     pretended: Vec<(ToolId, BpfProgram)>,
 }
 
 impl Filters {
-    /// Compiles them.
+    /// Compiles the filters.
     ///
     /// # Errors
-    /// [`Fault`]: nothing can be confined as a tool.
+    /// [`Fault`]: no tool can be confined.
     pub fn compile() -> Result<Self, Fault> {
         let mut pretended = Vec::new();
         for id in ToolId::ALL {
@@ -69,8 +69,8 @@ impl Filters {
     /// # Errors
     /// [`Fault`]: the child must end.
     pub fn install(&self, id: ToolId) -> Result<(), Fault> {
-        // First what depends on the process and what is answered with success, then the list, which
-        // forbids to install another.
+        // The filter that depends on the process and the filter of pretended commands come first.
+        // The list comes last, because it forbids the installation of another filter.
         let itself = answer::itself(profile::TOOL.calls, rustix::process::getpid())?;
         answer::apply(itself.as_slice(), answer::Threads::This)?;
         let pretended = self.pretended.iter().filter(|(of, _)| *of == id);
@@ -87,10 +87,10 @@ fn found(id: ToolId) -> Result<(&'static profile::Profile, &'static Tool), Fault
         .ok_or(Fault::UnknownTool(id.key()))
 }
 
-/// The programs of the policy that are there, under the name that the supervisor's rules use.
+/// Adds the programs of the policy that exist, under the name that the supervisor's rules use.
 ///
 /// # Errors
-/// [`Fault::Place`] when a program is there and cannot be opened.
+/// [`Fault::Place`] when a program exists and cannot be opened.
 pub fn programs(mut places: Places) -> Result<Places, Fault> {
     for id in ToolId::ALL {
         let (_, tool) = found(id)?;

@@ -1,7 +1,8 @@
-//! What each profile forbids, attempted, and what it must leave possible.
+//! What each profile forbids, attempted, and what it must permit.
 //!
-//! Every case runs in a process of its own: this program starts itself, the child enters the profile with a single
-//! thread and makes the attempt. That is why it has no test harness.
+//! Every case runs in a process of its own: this program starts itself, and the child enters the
+//! profile with a single thread and makes the attempt. For that reason the program has no test
+//! harness.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,14 +18,14 @@ use ebs_csi_policy::profile::{self, Profile};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::thread::{Uid, set_thread_res_uid};
 
-/// What becomes of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It works.
+    /// The attempt succeeds.
     Works,
     /// The system call filter ends the process.
     Killed,
-    /// It fails with this errno.
+    /// The attempt fails with this errno.
     Refused(i32),
 }
 use Outcome::{Killed, Refused, Works};
@@ -106,7 +107,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             .map_err(|_| io::Error::other("the thread panicked"))
     }),
     ("signal-self", |_| {
-        // It ends this process; a child of its own would need a fork.
+        // The signal ends this process; signalling a child would need a fork.
         let own = rustix::process::getpid();
         match rustix::process::kill_process(own, rustix::process::Signal::TERM) {
             Ok(()) => Err(io::Error::other("the signal did not arrive")),
@@ -180,7 +181,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         Ok(openat(kubelet_root(), "there", OFlags::RDONLY, Mode::empty()).map(drop)?)
     }),
     ("block-device-read-only-switch", |_| {
-        // The command is let through and fails on what is no disk.
+        // The filter allows the command, which fails because the file is not a disk.
         match rustix::fs::ioctl_blksszget(kubelet_root()) {
             Err(rustix::io::Errno::NOTTY) => Ok(()),
             other => Ok(other.map(drop)?),
@@ -191,7 +192,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
 ];
 
-/// Profile, attempt, what must become of it.
+/// Profile, attempt, required outcome.
 const CASES: &[(&str, &str, Outcome)] = &[
     ("controller", "read-own-status", Works),
     ("controller", "read-hosts", Works),
@@ -249,7 +250,8 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("node-agent", "raise-sys-admin", Killed),
     ("supervisor", "become-tool", Works),
     ("supervisor", "become-program", Refused(EACCES)),
-    // A fork works; a child that shares memory with its parent, as this starts one, does not.
+    // A fork works; a child that shares memory with its parent, as this program starts one, does
+    // not.
     ("supervisor", "start-tool", Killed),
     ("supervisor", "read-own-status", Works),
     ("supervisor", "read-hosts", Refused(EACCES)),
@@ -302,7 +304,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("opener", "raise-sys-admin", Killed),
 ];
 
-/// The one call that the broker opens with.
+/// Calls openat2(2), the only call with which the broker may open.
 fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
     let mode = if flags.contains(OFlags::CREATE) {
         0o600
@@ -363,9 +365,9 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Status of a child that could not be confined.
+/// Exit status of a child that could not be confined.
 const NOT_CONFINED: u8 = 250;
-/// Status of a child whose attempt failed with something else than an errno.
+/// Exit status of a child whose attempt failed without an errno.
 const OTHER: u8 = 251;
 
 fn run(profile: &str, attempt: &str) -> Result<Outcome, String> {
@@ -421,7 +423,7 @@ fn confine(profile: &'static Profile, scratch: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A directory that everyone may write to, so that only the profile is in the way.
+/// A directory that everyone may write to, so that only the profile can refuse.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -432,7 +434,7 @@ impl Scratch {
         let kubelet = path.join("kubelet");
         fs::create_dir(&kubelet)?;
         fs::write(kubelet.join("there"), "")?;
-        // Of the group that owns disks; no driver has this number (linux/major.h).
+        // A node with the group that owns disks; no driver has this major number (linux/major.h).
         let disk = path.join("disk");
         let mode = Mode::from_raw_mode(0o660);
         mknodat(CWD, &disk, FileType::BlockDevice, mode, 60 << 8)?;

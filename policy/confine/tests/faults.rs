@@ -1,6 +1,6 @@
-//! What keeps a process from being confined ends it, and what is tolerated is reported.
+//! A failure to confine a process ends the process, and a tolerated deviation is reported.
 //!
-//! Like `denied`, every case runs in a child of this program with one thread.
+//! As in `denied`, every case runs in a child of this program with one thread.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -153,7 +153,7 @@ const CASES: &[(&str, Case)] = &[
             let (tell, told) = std::sync::mpsc::channel();
             let (opened, ready) = std::sync::mpsc::channel();
             let thread = std::thread::spawn(move || {
-                // Opened now: behind the filter there is no open by name.
+                // Opened now: the filter forbids opening by name.
                 let status = File::open("/proc/thread-self/status");
                 let _ = opened.send(());
                 let _ = wait.recv();
@@ -191,7 +191,7 @@ const CASES: &[(&str, Case)] = &[
             let text = |error: std::io::Error| error.to_string();
             let kept = File::open("/dev/null").map_err(text)?;
             let stray = File::open("/dev/null").map_err(text)?;
-            // Owned by nobody, as a descriptor that a parent left open.
+            // No value owns this descriptor, as with one that a parent left open.
             let number = stray.into_raw_fd();
             start::close_strays(&[kept.as_raw_fd()]).map_err(text)?;
             let open = |number| std::path::Path::new(&format!("/proc/self/fd/{number}")).exists();
@@ -213,7 +213,7 @@ const CASES: &[(&str, Case)] = &[
     }),
 ];
 
-/// Groups of a process whose primary group is given.
+/// The groups of a process with a given primary group.
 type Groups = fn(u32) -> Vec<u32>;
 
 /// The supplementary groups that a container runtime gives to a process.
@@ -223,14 +223,15 @@ const RUNTIMES: [(&str, Groups); 3] = [
     ("a pod's groups", |gid| vec![gid, 2000, 2001]),
 ];
 
-/// A profile, entered by a process that a runtime has started under the profile's own user.
+/// Enters a profile in a process that a runtime has started under the profile's own user.
 fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), String> {
     let identity = &profile.identity;
     become_user(identity.uid, identity.gid, groups)?;
     let entered = enter(profile, false);
     let extra = groups.iter().any(|group| *group >= 2000 && *group < 3000);
     match profile.name {
-        // They start as user 0: only so can they hold what they need, and they set their groups.
+        // These processes start as user 0, because only then can they hold what they need, and they
+        // set their groups.
         "broker" => expect_fault(entered, |fault| {
             matches!(fault, Fault::CapabilityMissing("CAP_SYS_ADMIN"))
         }),
@@ -246,7 +247,7 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), S
         _ => {
             let enforced = entered.map_err(|fault| fault.to_string())?;
             expect(enforced.status.uids == [identity.uid; 4], &enforced)?;
-            // The kernel sorts them.
+            // The kernel sorts the groups.
             let mut wanted = groups.to_vec();
             wanted.sort_unstable();
             expect(enforced.status.groups == wanted, &enforced)?;
@@ -290,7 +291,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let cases = CASES.iter().map(|(name, _)| (*name).to_owned());
-    // A tool is confined by its runner, under the runner's user.
+    // The runner confines a tool, under the runner's user.
     let started = profile::ALL.iter().filter(|one| one.name != "tool");
     let starts = started
         .flat_map(|profile| RUNTIMES.map(|(groups, _)| format!("{} with {groups}", profile.name)));
@@ -356,7 +357,7 @@ fn expect_fault(
     }
 }
 
-/// As on a kernel that was built without Landlock.
+/// Makes the kernel look as if it was built without Landlock.
 fn hide_landlock() {
     let rules = BTreeMap::from([(libc::SYS_landlock_create_ruleset, Vec::new())]);
     let machine = std::env::consts::ARCH.try_into().expect("a known machine");

@@ -1,7 +1,8 @@
-//! Each tool of the policy does its work on a real block device while it is confined as the policy says.
+//! Each tool of the policy works on a real block device under the policy's confinement.
 //!
-//! A child of this program enters the supervisor's profile, then the tool's, and becomes the tool. The device is
-//! opened by name here, so the tool gets the rule for it that the helper does without.
+//! A child of this program enters the supervisor's profile, then the tool's, and becomes the tool.
+//! The tool opens the device by name here, so it gets a rule for the device, which the helper does
+//! without.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +19,7 @@ use ebs_csi_wire::{FormatOptions, FsType};
 use rustix::fs::{FileType, Mode, mknodat};
 
 const MIB: u64 = 1 << 20;
-/// Status of a child that did not become the tool.
+/// Exit status of a child that did not become the tool.
 const NOT_BECOME: u8 = 250;
 
 fn main() -> ExitCode {
@@ -72,10 +73,11 @@ fn ext(fs: FsType) -> Result<(), String> {
     disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
     disk.run(ToolId::E2fsckAll, fs, &plain, Some(Meaning::Clean))?;
     if fs == FsType::Ext3 {
-        // The state "errors" makes the checker look, and it finds nothing. (ext4 has a checksum over the superblock.)
+        // The state "errors" makes the checker run, and it finds nothing. (ext4 has a checksum over
+        // the superblock.)
         disk.damage(1024 + 58, &[2])?;
         disk.run(ToolId::E2fsck, fs, &plain, Some(Meaning::Repaired))?;
-        // A superblock that is no superblock is neither clean nor repaired.
+        // An invalid superblock is neither clean nor repaired.
         disk.damage(1024, &[0xff; 16])?;
         disk.run(ToolId::E2fsck, fs, &plain, None)?;
     }
@@ -134,7 +136,7 @@ fn xfs() -> Result<(), String> {
     disk.run(ToolId::E2fsck, FsType::Ext4, &options, None)
 }
 
-/// From 32 groups on the checker sets a timer.
+/// With 32 groups or more the checker sets a timer.
 fn xfs_of_many_groups() -> Result<(), String> {
     for (groups, id) in [(32, ToolId::XfsRepair), (96, ToolId::XfsRepairMany)] {
         let disk = Disk::new(groups * 128 * MIB)?;
@@ -155,7 +157,7 @@ fn xfs_of_many_groups() -> Result<(), String> {
     Ok(())
 }
 
-/// A loop device and a node of its own that any user may open.
+/// A loop device with a device node of its own that any user may open.
 struct Disk {
     folder: PathBuf,
     device: String,
@@ -194,7 +196,7 @@ impl Disk {
     }
 
     fn node(&self) -> PathBuf {
-        // Beneath /dev, where the supervisor's domain lets a tool at its disk.
+        // Beneath /dev, where the supervisor's domain permits a tool to open its disk.
         Path::new("/dev").join(format!("ebs-csi-tools-{}", std::process::id()))
     }
 

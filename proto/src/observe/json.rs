@@ -1,6 +1,6 @@
 //! JSON lines with the keys of Kubernetes' own components (`k8s.io/component-base/logs/json`): `ts`
-//! (milliseconds since 1970), `caller` (directory, file and line), `msg`, `v` (where it is no error)
-//! and `err`. Then come `level`, the event's fields, and those of the spans around it.
+//! (milliseconds since 1970), `caller` (directory, file and line), `msg`, `v` (except for errors)
+//! and `err`. The keys `level`, the event's fields, and the fields of the enclosing spans follow.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -58,7 +58,7 @@ where
     }
 }
 
-/// An object, in the order in which its entries are added; the first entry of a key stays.
+/// An object whose entries keep the order in which they are added; the first entry of a key wins.
 #[derive(Default)]
 struct Line {
     text: String,
@@ -122,7 +122,7 @@ impl Visit for Fields {
     }
 }
 
-/// As `--v` counts; errors have none.
+/// Returns the level as `--v` counts it; errors have none.
 fn verbosity(level: Level) -> Option<u8> {
     match level {
         Level::ERROR => None,
@@ -132,7 +132,7 @@ fn verbosity(level: Level) -> Option<u8> {
     }
 }
 
-/// The last two parts of the file's path, and the line.
+/// Returns the last two parts of the file's path, and the line.
 fn caller(metadata: &Metadata<'_>) -> String {
     let file = metadata.file().unwrap_or_default();
     let short = match file.rmatch_indices('/').nth(1) {
@@ -200,7 +200,7 @@ mod tests {
             ("err", "a \"bad\"\nday".into()),
             ("level", "warn".into()),
             ("milliseconds", 1.5.into()),
-            // The event's own goes before the span's.
+            // The event's own field takes precedence over the span's.
             ("id", 8.into()),
             ("volume.id", "vol-1".into()),
         ] {

@@ -1,6 +1,7 @@
-//! One shape for every closed list of the protocol.
+//! One macro for every closed list of the protocol.
 
-/// Defines an enum that mirrors one of `helper.proto`: decoding is total, zero and unknown numbers are errors.
+/// Defines an enum that mirrors one of `helper.proto`: decoding is total, and unknown numbers are
+/// errors. So is zero, unless the enum has a value for it, as `Origin` and `Source` do.
 macro_rules! closed_enum {
     (
         $(#[$attribute:meta])*
@@ -18,7 +19,7 @@ macro_rules! closed_enum {
             /// Every value, in the order of the protocol.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// A short name for logs and metric labels.
+            /// Returns a short name for logs and metric labels.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -26,7 +27,7 @@ macro_rules! closed_enum {
                 }
             }
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             #[must_use]
             pub const fn to_wire(self) -> i32 {
                 match self {
@@ -34,10 +35,11 @@ macro_rules! closed_enum {
                 }
             }
 
-            /// From the number on the wire.
+            /// Converts the number on the wire.
             ///
             /// # Errors
-            /// [`Malformed`](crate::Malformed) for zero and for a number that this release does not know.
+            /// [`Malformed`](crate::Malformed) for a number that this release does not know, and
+            /// for zero unless the enum has a value for it.
             pub fn from_wire(number: i32) -> Result<Self, crate::Malformed> {
                 Self::ALL
                     .iter()
@@ -63,7 +65,7 @@ mod tests {
         ContentState, FsType, OperationKind, Origin, Refusal, Signature, Source, Step, pb,
     };
 
-    /// A number that the generated enum knows must be known to the checked one, zero aside.
+    /// Every number that the generated enum knows must be known to the checked one, except zero.
     macro_rules! mirrors {
         ($checked:ident, $wire:ident) => {
             for number in -2..1000 {
@@ -89,7 +91,7 @@ mod tests {
         mirrors!(Signature, Signature);
         mirrors!(ContentState, ContentState);
         mirrors!(OperationKind, OperationKind);
-        // Zero is a value here: a caller of the release before says nothing else.
+        // Zero is a value here: a caller of the previous release sends nothing else.
         for number in -2..1000 {
             assert_eq!(
                 Origin::from_wire(number).is_ok(),

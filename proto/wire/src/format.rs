@@ -1,11 +1,12 @@
-//! Numbers that shape a new file system.
+//! Options of a new file system.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::FsType;
 
-/// How to make a file system; `None` leaves the choice to the tool. Every number given is within the tool's own range.
+/// How to make a file system; `None` leaves the choice to the tool. Every given number is within
+/// the tool's own range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FormatOptions {
     block_size: Option<NonZeroU64>,
@@ -18,14 +19,14 @@ pub struct FormatOptions {
     legacy_xfs: bool,
 }
 
-/// The numbers as they are given, before any check; 0 stands for "not given".
+/// The numbers as given, before any check; 0 stands for "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UncheckedFormatOptions {
     /// Bytes in a block of the file system.
     pub block_size: u64,
     /// Bytes in an inode.
     pub inode_size: u64,
-    /// Bytes of space for each inode that is made.
+    /// Bytes of space for each inode.
     pub bytes_per_inode: u64,
     /// Inodes in the whole file system.
     pub number_of_inodes: u64,
@@ -46,7 +47,7 @@ pub enum FormatError {
     OutOfRange {
         /// The StorageClass key.
         key: &'static str,
-        /// What was given.
+        /// The given number.
         given: u64,
         /// The range, in words.
         range: &'static str,
@@ -57,7 +58,7 @@ pub enum FormatError {
     NotOffered {
         /// The StorageClass key.
         key: &'static str,
-        /// The file system asked for.
+        /// The requested file system.
         fs: FsType,
     },
 }
@@ -119,8 +120,8 @@ impl FormatOptions {
         })
     }
 
-    /// Whether `fs` has every option that is set. The `legacy_xfs` setting belongs to the node, not to the volume,
-    /// so other file systems ignore it.
+    /// Checks that `fs` has every option that is set. The `legacy_xfs` setting belongs to the node,
+    /// not to the volume, so other file systems ignore it.
     ///
     /// # Errors
     /// [`FormatError::NotOffered`] naming the first option that the file system does not have.
@@ -145,55 +146,55 @@ impl FormatOptions {
         }
     }
 
-    /// Bytes in a block.
+    /// Returns the bytes in a block.
     #[must_use]
     pub const fn block_size(&self) -> Option<NonZeroU64> {
         self.block_size
     }
 
-    /// Bytes in an inode.
+    /// Returns the bytes in an inode.
     #[must_use]
     pub const fn inode_size(&self) -> Option<NonZeroU64> {
         self.inode_size
     }
 
-    /// Bytes of space for each inode.
+    /// Returns the bytes of space for each inode.
     #[must_use]
     pub const fn bytes_per_inode(&self) -> Option<NonZeroU64> {
         self.bytes_per_inode
     }
 
-    /// Inodes in the file system.
+    /// Returns the number of inodes in the file system.
     #[must_use]
     pub const fn number_of_inodes(&self) -> Option<NonZeroU64> {
         self.number_of_inodes
     }
 
-    /// ext4's cluster allocation.
+    /// Returns whether ext4's cluster allocation is on.
     #[must_use]
     pub const fn ext4_bigalloc(&self) -> bool {
         self.ext4_bigalloc
     }
 
-    /// Bytes in an allocation cluster.
+    /// Returns the bytes in an allocation cluster.
     #[must_use]
     pub const fn ext4_cluster_size(&self) -> Option<NonZeroU64> {
         self.ext4_cluster_size
     }
 
-    /// ext4's per-file encryption feature.
+    /// Returns whether ext4's per-file encryption feature is on.
     #[must_use]
     pub const fn ext4_encryption(&self) -> bool {
         self.ext4_encryption
     }
 
-    /// Leave out XFS features that kernels before 5.10 cannot mount.
+    /// Returns whether to leave out XFS features that kernels before 5.10 cannot mount.
     #[must_use]
     pub const fn legacy_xfs(&self) -> bool {
         self.legacy_xfs
     }
 
-    /// The numbers again, 0 for "not given".
+    /// Returns the numbers as plain integers, 0 for "not given".
     #[must_use]
     pub fn unchecked(&self) -> UncheckedFormatOptions {
         let number = |value: Option<NonZeroU64>| value.map_or(0, NonZeroU64::get);

@@ -1,21 +1,21 @@
 //! Frames on a byte stream: a length (unsigned, 32 bits, little-endian), then a message.
 //!
-//! The blocking functions serve the helper; [`split`] is for a caller that reads into a buffer by its own means.
+//! The helper uses the blocking functions; [`split`] is for a caller that fills a buffer itself.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 
-/// The longest message, in bytes, its length prefix aside.
+/// The longest message, in bytes, without its length prefix.
 pub const MAX_FRAME: usize = 16 * 1024;
 /// Bytes of the length prefix.
 pub const PREFIX: usize = 4;
 
-/// A stream that does not carry frames.
+/// A stream that does not carry valid frames.
 #[derive(Debug)]
 pub enum FrameError {
     /// The prefix announces more than [`MAX_FRAME`] bytes.
     TooLong(usize),
-    /// The prefix announces no byte: every message has at least one.
+    /// The prefix announces zero bytes: every message has at least one.
     Empty,
     /// The stream ended inside a frame.
     Truncated,
@@ -64,11 +64,11 @@ fn checked_length(prefix: [u8; PREFIX]) -> Result<usize, FrameError> {
     }
 }
 
-/// Reads one frame; `None` when the peer closed the stream between two frames.
+/// Reads one frame. Returns `None` when the peer closed the stream between two frames.
 ///
 /// # Errors
-/// [`FrameError`]; the stream is of no further use then. A read timeout inside a frame is one too: the length that
-/// was read is lost.
+/// [`FrameError`]; the stream cannot be used afterwards. A read timeout inside a frame is also an
+/// error: the length that was read is lost.
 pub fn read_frame(stream: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
     let mut prefix = [0; PREFIX];
     let mut have = 0;
@@ -86,7 +86,7 @@ pub fn read_frame(stream: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError>
     Ok(Some(payload))
 }
 
-/// A message with its length in front.
+/// Returns a message with its length prefix.
 ///
 /// # Errors
 /// [`FrameError::TooLong`], [`FrameError::Empty`].
@@ -104,7 +104,7 @@ pub fn framed(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// Writes one frame in a single call where the stream allows, and flushes.
+/// Writes one frame, in a single call where the stream permits, and flushes.
 ///
 /// # Errors
 /// [`FrameError`].
@@ -114,10 +114,11 @@ pub fn write_frame(stream: &mut impl Write, payload: &[u8]) -> Result<(), FrameE
     Ok(())
 }
 
-/// Takes the first frame off a buffer that fills as bytes arrive; `None` while it is not complete.
+/// Removes the first frame from a buffer that fills as bytes arrive; returns `None` while the frame
+/// is incomplete.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] or [`FrameError::Empty`] as soon as the prefix is there.
+/// [`FrameError::TooLong`] or [`FrameError::Empty`] as soon as the prefix has arrived.
 pub fn split(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FrameError> {
     let Some(prefix) = buffer.first_chunk::<PREFIX>() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Identifiers that EC2 could have issued.
+//! Identifiers of the form that EC2 issues.
 
 use std::fmt;
 
@@ -27,7 +27,8 @@ impl fmt::Display for IdError {
 
 impl std::error::Error for IdError {}
 
-/// EC2 has issued resource ids with 8 digits (until 2018) and 17 digits since; both are in use.
+/// Returns whether EC2 can have issued the id. EC2 has issued resource ids with 8 digits (until
+/// 2018) and 17 digits since; both are in use.
 fn issued(given: &str, prefix: &str) -> bool {
     given.strip_prefix(prefix).is_some_and(|digits| {
         matches!(digits.len(), 8 | 17)
@@ -44,7 +45,7 @@ macro_rules! identifier {
         pub struct $name(Box<str>);
 
         impl $name {
-            /// Checks the shape: the prefix and 8 or 17 lower-case hexadecimal digits.
+            /// Checks the form: the prefix and 8 or 17 lower-case hexadecimal digits.
             ///
             /// # Errors
             /// [`IdError`] for a text that EC2 cannot have issued.
@@ -60,7 +61,7 @@ macro_rules! identifier {
                 }
             }
 
-            /// The identifier as EC2 writes it.
+            /// Returns the identifier as EC2 writes it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -97,7 +98,8 @@ identifier!(
 );
 
 impl VolumeId {
-    /// The serial number that the volume's NVMe controller reports: the id without its hyphen.
+    /// Returns the serial number that the volume's NVMe controller reports: the id without its
+    /// hyphen.
     #[must_use]
     pub fn serial(&self) -> String {
         self.0.replacen('-', "", 1)
@@ -109,11 +111,11 @@ impl VolumeId {
 pub struct InstanceId(Box<str>);
 
 impl InstanceId {
-    /// Checks the shape: `i-` and 8 or 17 lower-case hexadecimal digits.
+    /// Checks the form: `i-` and 8 or 17 lower-case hexadecimal digits.
     ///
     /// # Errors
-    /// [`IdError`] for a text that EC2 cannot have issued; SageMaker HyperPod's `hyperpod-…` node ids are named as
-    /// not supported.
+    /// [`IdError`] for a text that EC2 cannot have issued. For SageMaker HyperPod's `hyperpod-…`
+    /// node ids, the error says that they are not supported.
     pub fn parse(given: &str) -> Result<Self, IdError> {
         if issued(given, "i-") {
             return Ok(Self(given.into()));
@@ -126,7 +128,7 @@ impl InstanceId {
         Err(IdError::new("instance id", shape, given))
     }
 
-    /// The identifier as EC2 writes it.
+    /// Returns the identifier as EC2 writes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -147,12 +149,14 @@ impl std::str::FromStr for InstanceId {
     }
 }
 
-/// The device name that EC2 was told at attach (`/dev/xvdba`). On the node it is a hint, never an identity.
+/// The device name that EC2 was given at attach (`/dev/xvdba`). On the node it is a hint for a disk
+/// with a serial; it identifies only a disk without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceName(Box<str>);
 
 impl DeviceName {
-    /// Checks the shape of EC2's device names: `/dev/sd` or `/dev/xvd`, one or two letters, and at most two digits.
+    /// Checks the form of EC2's device names: `/dev/sd` or `/dev/xvd`, one or two letters, and at
+    /// most two digits.
     ///
     /// # Errors
     /// [`IdError`] for any other text.
@@ -178,13 +182,13 @@ impl DeviceName {
         }
     }
 
-    /// The name as EC2 was told it, with `/dev/`.
+    /// Returns the name as given to EC2, with `/dev/`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last component, for a look-up beneath a held `/dev`.
+    /// Returns the last component, for a lookup beneath an open `/dev`.
     #[must_use]
     pub fn file_name(&self) -> &str {
         self.0.strip_prefix("/dev/").unwrap_or(&self.0)

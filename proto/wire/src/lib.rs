@@ -1,8 +1,9 @@
-//! The words that the processes share: identifiers, paths, and the helper's closed request table.
+//! The types that the processes share: identifiers, paths, and the helper's closed request table.
 //!
-//! Everything that comes from another process is parsed here, once, into types that cannot be wrong: below this
-//! crate nobody handles an unchecked path, identifier or option. [`Request`] and [`Reply`] are the checked forms of
-//! the messages in `helper.proto`; [`frame`] carries them over any byte stream.
+//! Everything that comes from another process is parsed here, once, into types that cannot hold an
+//! invalid value: no other crate handles an unchecked path, identifier or option. [`Request`] and
+//! [`Reply`] are the checked forms of the messages in `helper.proto`; [`frame`] carries them over
+//! any byte stream.
 //!
 //! ```
 //! use ebs_csi_wire::{Operation, Request, VolumeId, KubeletPath, Unpublish};
@@ -12,7 +13,9 @@
 //!     wait: std::time::Duration::from_secs(5),
 //!     operation: Operation::Unpublish(Unpublish {
 //!         volume: VolumeId::parse("vol-0123456789abcdef0")?,
-//!         target: KubeletPath::parse("/var/lib/kubelet/pods/p/volumes/kubernetes.io~csi/v/mount")?,
+//!         target: KubeletPath::parse(
+//!             "/var/lib/kubelet/pods/p/volumes/kubernetes.io~csi/v/mount",
+//!         )?,
 //!     }),
 //! };
 //! let mut stream = Vec::new();
@@ -61,7 +64,7 @@ pub const PROTOCOL_OLDEST: u32 = 1;
 /// The newest version of the helper's protocol that this release speaks.
 pub const PROTOCOL_NEWEST: u32 = 1;
 
-/// The messages as they stand on the wire, generated from `helper.proto`. Nothing in them has been checked.
+/// The wire messages, generated from `helper.proto`. Nothing in them has been checked.
 pub mod pb {
     #![allow(missing_docs, unused_qualifications, unreachable_pub, clippy::all)]
     include!("gen/helper.rs");

@@ -1,4 +1,4 @@
-//! Why a message was not understood.
+//! Why a message could not be decoded.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use crate::ids::IdError;
 use crate::mount::MountWordError;
 use crate::path::PathError;
 
-/// A message that no correct peer sends. The connection that brought it is closed.
+/// A message that no correct peer sends. The receiver closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes are not the protobuf message.
     NotProtobuf,
-    /// A field that the message needs is missing.
+    /// A required field is missing.
     Missing {
         /// The field, as in `helper.proto`.
         field: &'static str,
@@ -21,28 +21,28 @@ pub enum Malformed {
     UnknownValue {
         /// The field, as in `helper.proto`.
         field: &'static str,
-        /// What stood there.
+        /// The number.
         number: i32,
     },
     /// A list or a text longer than the protocol allows.
     TooLong {
         /// The field, as in `helper.proto`.
         field: &'static str,
-        /// How many entries or bytes there are.
+        /// The number of entries or bytes.
         given: usize,
-        /// How many are allowed.
+        /// The allowed number.
         limit: usize,
     },
-    /// A value outside its range or of the wrong shape.
+    /// A value outside its range or of the wrong form.
     Invalid {
         /// The field, as in `helper.proto`.
         field: &'static str,
     },
-    /// An identifier of the wrong shape.
+    /// An identifier of the wrong form.
     Id(IdError),
-    /// A path of the wrong shape.
+    /// A path of the wrong form.
     Path(PathError),
-    /// A mount flag or file system of the wrong shape.
+    /// A mount flag or file system of the wrong form.
     MountWord(MountWordError),
     /// A format option out of range.
     Format(FormatError),
@@ -111,12 +111,12 @@ impl From<FormatError> for Malformed {
     }
 }
 
-/// The sub-message, or which one is missing.
+/// Returns the sub-message, or an error that names the missing one.
 pub(crate) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, Malformed> {
     value.ok_or(Malformed::Missing { field })
 }
 
-/// A list or a text no longer than `limit`.
+/// Checks that a list or a text is no longer than `limit`.
 pub(crate) fn bounded(given: usize, limit: usize, field: &'static str) -> Result<(), Malformed> {
     if given > limit {
         return Err(Malformed::TooLong {

@@ -26,10 +26,10 @@ closed_enum! {
 }
 
 impl FsType {
-    /// From the name in a CSI request or a StorageClass, in any letter case.
+    /// Parses the name in a CSI request or a StorageClass, in any letter case.
     ///
     /// # Errors
-    /// [`MountWordError::FsType`], naming what is supported.
+    /// [`MountWordError::FsType`], which names the supported file systems.
     pub fn parse(given: &str) -> Result<Self, MountWordError> {
         Self::ALL
             .iter()
@@ -39,22 +39,23 @@ impl FsType {
     }
 }
 
-/// One mount flag: a name, and a value where the flag takes one. Only its spelling is checked here; which flags are
-/// allowed is the policy's matter.
+/// One mount flag: a name, and a value where the flag takes one. Only its syntax is checked here;
+/// the policy decides which flags are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountFlag {
     name: Box<str>,
     value: Option<Box<str>>,
 }
 
-/// A file system or a mount flag that cannot be meant.
+/// A file system or mount flag that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountWordError {
     /// Not one of the supported file systems.
     FsType(String),
     /// A flag's name is empty, too long, or not made of lower-case letters, digits, `_`, `-`, `.`.
     FlagName(String),
-    /// A flag's value is empty, too long, or holds something else than printable ASCII without quotes and backslashes.
+    /// A flag's value is empty, too long, or holds anything but printable ASCII without quotes and
+    /// backslashes.
     FlagValue(String),
     /// A quote that is not closed, or that does not enclose the whole value.
     FlagQuote(String),
@@ -102,10 +103,10 @@ impl fmt::Display for MountWordError {
 impl std::error::Error for MountWordError {}
 
 impl MountFlag {
-    /// A flag without a value, or with one.
+    /// Creates a flag, with or without a value.
     ///
     /// # Errors
-    /// [`MountWordError`] when the name or the value is not spelled as a flag's.
+    /// [`MountWordError`] when the name or the value is not valid.
     pub fn new(name: &str, value: Option<&str>) -> Result<Self, MountWordError> {
         let plain =
             |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-' | b'.');
@@ -126,9 +127,9 @@ impl MountFlag {
         })
     }
 
-    /// The flags of one string of CSI's `mount_flags`: separated by commas, as mount(8) takes them. A value may be
-    /// enclosed in double quotes and then holds commas (`context="system_u:object_r:t:s0:c1,c2"`). Empty parts are
-    /// skipped.
+    /// Parses the flags of one string of CSI's `mount_flags`: separated by commas, as mount(8)
+    /// takes them. A value may be enclosed in double quotes and may then hold commas
+    /// (`context="system_u:object_r:t:s0:c1,c2"`). Empty parts are skipped.
     ///
     /// # Errors
     /// [`MountWordError`] for the first part that is not a flag.
@@ -160,7 +161,8 @@ impl MountFlag {
         Self::new(name, Some(bare))
     }
 
-    /// All flags of one mount together are within the protocol's limits: 32 flags, 4096 bytes of names and values.
+    /// Checks that all flags of one mount together are within the protocol's limits: 32 flags, 4096
+    /// bytes of names and values.
     ///
     /// # Errors
     /// [`MountWordError::TooManyFlags`] or [`MountWordError::TooMuchText`].
@@ -178,13 +180,13 @@ impl MountFlag {
         Ok(())
     }
 
-    /// The name, for example `noatime` or `commit`.
+    /// Returns the name, for example `noatime` or `commit`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The part behind `=`.
+    /// Returns the part after `=`.
     #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
@@ -222,7 +224,7 @@ fn split_outside_quotes(given: &str) -> Result<Vec<&str>, MountWordError> {
     Ok(parts)
 }
 
-/// Enough of a text to recognise it in a message.
+/// Shortens a text to what a message needs to identify it.
 fn shortened(given: &str) -> String {
     given.chars().take(80).collect()
 }

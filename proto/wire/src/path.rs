@@ -1,15 +1,16 @@
-//! Paths that kubelet or another orchestrator names.
+//! Paths that kubelet or another orchestrator supplies.
 
 use std::fmt;
 use std::path::Path;
 
 /// PATH_MAX of the kernel, less the terminating NUL.
 const PATH_LIMIT: usize = 4095;
-/// NAME_MAX of every file system that matters here.
+/// NAME_MAX of every relevant file system.
 const COMPONENT_LIMIT: usize = 255;
 
-/// An absolute path of normal components: none is empty, `.` or `..`, none holds a control character; bounded as
-/// the kernel bounds it. It says nothing about what stands there: symbolic links are the resolver's matter.
+/// An absolute path of normal components: none is empty, `.` or `..`, and none holds a control
+/// character. Its length is bounded as the kernel bounds it. The type says nothing about the file
+/// at the path: the resolver handles symbolic links.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KubeletPath(Box<str>);
 
@@ -40,7 +41,7 @@ pub enum PathProblem {
 }
 
 impl PathError {
-    /// Which rule the path breaks.
+    /// Returns the rule that the path breaks.
     #[must_use]
     pub const fn problem(&self) -> PathProblem {
         self.problem
@@ -68,8 +69,8 @@ impl KubeletPath {
     /// Checks a path.
     ///
     /// # Errors
-    /// [`PathError`] naming the rule that it breaks. A trailing slash breaks one too: two spellings of a path must
-    /// not name two volumes.
+    /// [`PathError`] with the rule that the path breaks. A trailing slash also breaks a rule: two
+    /// spellings of a path must not name two volumes.
     pub fn parse(given: &str) -> Result<Self, PathError> {
         match problem_of(given) {
             None => Ok(Self(given.into())),
@@ -80,19 +81,19 @@ impl KubeletPath {
         }
     }
 
-    /// The whole path.
+    /// Returns the whole path.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The whole path, for the file-system functions.
+    /// Returns the whole path, for the file-system functions.
     #[must_use]
     pub fn as_path(&self) -> &Path {
         Path::new(&*self.0)
     }
 
-    /// The part beneath `root`; `None` when the path is elsewhere or is the root itself.
+    /// Returns the part beneath `root`; `None` when the path is elsewhere or is the root itself.
     #[must_use]
     pub fn strip_root(&self, root: &Self) -> Option<RelativePath<'_>> {
         self.0
@@ -121,18 +122,19 @@ impl std::str::FromStr for KubeletPath {
 pub struct RelativePath<'a>(&'a str);
 
 impl<'a> RelativePath<'a> {
-    /// The path, without a leading slash.
+    /// Returns the path, without a leading slash.
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         self.0
     }
 
-    /// Its components, from the root downwards.
+    /// Returns the components, from the root downwards.
     pub fn components(self) -> impl DoubleEndedIterator<Item = &'a str> + Clone {
         self.0.split('/')
     }
 
-    /// The directory that holds the last component (`None`: the root) and the last component.
+    /// Returns the directory that holds the last component (`None`: the root) and the last
+    /// component.
     #[must_use]
     pub fn parent_and_name(self) -> (Option<RelativePath<'a>>, &'a str) {
         match self.0.rsplit_once('/') {

@@ -1,37 +1,40 @@
-//! Why the helper will not do what it was asked.
+//! Why the helper refuses a request.
 
 use crate::closed::closed_enum;
 
 closed_enum! {
-    /// The policy or the facts forbid a request; the same request gets the same answer until something changes.
+    /// The policy or the facts forbid a request; a repeated request gets the same answer until
+    /// something changes.
     Refusal mirrors Refusal, "reason" {
         /// A path is not beneath the kubelet directories that the policy allows for this operation.
         PathOutside => "path-outside",
         /// A component of the path is missing, a symbolic link, or not a directory.
         PathNotPlain => "path-not-plain",
-        /// A mount flag that the policy does not allow for this file system and place.
+        /// The policy does not allow a mount flag for this file system and place.
         MountFlag => "mount-flag",
-        /// A file system that the policy does not allow.
+        /// The policy does not allow the file system.
         FsType => "fs-type",
-        /// A format option that the file system does not have, or a combination that it cannot have.
+        /// The file system does not have a format option, or cannot combine the given options.
         FormatOption => "format-option",
         /// No disk of the volume appeared in time.
         DeviceNotFound => "device-not-found",
         /// Two disks may be the volume's.
         DeviceAmbiguous => "device-ambiguous",
-        /// Another serial, model, kind or disk sequence than it must have, or what is known of it names another volume.
+        /// The disk's serial, model, kind or disk sequence is not the expected one, or the known
+        /// facts about the disk name another volume.
         DeviceMismatch => "device-mismatch",
-        /// Smaller than the volume was when it was attached, or than its file system.
+        /// The disk is smaller than the volume was when it was attached, or than its file system.
         DeviceTooSmall => "device-too-small",
-        /// The disk holds a partition table, and the whole disk was asked for.
+        /// The disk holds a partition table, and the request names the whole disk.
         PartitionTable => "partition-table",
-        /// A signature of something that is not the file system asked for.
+        /// The disk has a signature of something other than the requested file system.
         ForeignContent => "foreign-content",
-        /// Bytes that are neither zero nor a known signature.
+        /// The disk has bytes that are neither zero nor a known signature.
         UnknownContent => "unknown-content",
-        /// A volume from a snapshot or a clone without a file system: never formatted.
+        /// The volume was made from a snapshot or a clone and has no file system; such a volume is
+        /// never formatted.
         CopyWithoutFilesystem => "copy-without-filesystem",
-        /// Formatting was needed on a read-only request.
+        /// The disk would need a format, but the request is read-only.
         ReadOnlyBlank => "read-only-blank",
         /// The checker found errors that it may not repair by itself.
         FilesystemErrors => "filesystem-errors",
@@ -41,31 +44,33 @@ closed_enum! {
         StagedElsewhere => "staged-elsewhere",
         /// The staging path is not the volume's verified mount.
         NotStaged => "not-staged",
-        /// A directory in the way that is not empty, or a file of another kind.
+        /// A directory that is not empty, or a file of another kind, is at the target.
         TargetOccupied => "target-occupied",
         /// Another holder (mount, opener, mapper) keeps the disk.
         StillHeld => "still-held",
         /// The device is smaller than the request requires, or larger than its limit.
         SizeOutOfRange => "size-out-of-range",
-        /// Nothing is mounted at the path, or not this volume.
+        /// Nothing is mounted at the path, or another volume is.
         VolumeNotAtPath => "volume-not-at-path",
-        /// Not offered for this device (no NVMe log page, or a raw block volume).
+        /// The device does not support the operation (no NVMe log page, or a raw block volume).
         Unsupported => "unsupported",
-        /// Another operation on the volume runs, or too many operations wait; ask again.
+        /// Another operation on the volume runs, or too many operations wait; the caller may retry.
         Busy => "busy",
         /// The protocol versions do not overlap.
         Version => "version",
-        /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
+        /// The file system was not made by this driver, and it is refused or cannot be checked for
+        /// the requested kind of mount.
         UntrustedImage => "untrusted-image",
-        /// The disk has no serial (Xen), and nothing else that counts says whose it is.
+        /// The disk has no serial (Xen), and no other accepted proof tells which volume it is.
         DeviceWithoutSerial => "device-without-serial",
-        /// The superblock asks for a journal on another disk, or for default mount options that are not allowed.
+        /// The superblock asks for a journal on another disk, or for default mount options that are
+        /// not allowed.
         SuperblockAsks => "superblock-asks",
-        /// Somebody else made the disk read-only.
+        /// Another program made the disk read-only.
         DeviceReadOnly => "device-read-only",
-        /// The volume is published at as many targets as one volume may be.
+        /// The volume already has as many targets as one volume may have.
         TooManyPublications => "too-many-publications",
-        /// The disk reads as blank, and nobody said that the volume began blank.
+        /// The disk reads as blank, but its origin is untold.
         OriginUntold => "origin-untold",
         /// The disk reads as blank, and was published raw and writable since it was attached.
         UsedRaw => "used-raw",
@@ -73,7 +78,7 @@ closed_enum! {
 }
 
 impl Refusal {
-    /// What the reason means and what to do about it, for a person who reads a status or an event.
+    /// Explains the reason and what to do about it, for the reader of a status or an event.
     #[must_use]
     pub const fn explain(self) -> &'static str {
         match self {

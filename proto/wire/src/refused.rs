@@ -1,35 +1,36 @@
-//! A refusal with what the helper saw.
+//! A refusal together with the helper's observation.
 
 use std::fmt;
 
 use crate::malformed::Malformed;
 use crate::{ContentState, KubeletPath, Refusal, Signature, pb};
 
-/// A request that is refused, and what was seen that the reason rests on.
+/// A refused request, and the observation behind the refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
-    /// What was seen; `None` when the reason says all, and from a helper of the release before.
+    /// The observation; `None` when the reason says everything, and from a helper of the previous
+    /// release.
     pub seen: Option<Seen>,
 }
 
-/// What the helper saw.
+/// The helper's observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Something with a signature stands on the disk.
+    /// The disk has content with a signature.
     Content {
-        /// What it is.
+        /// The kind of content.
         signature: Signature,
-        /// In which state.
+        /// The state of the content.
         state: ContentState,
     },
-    /// Bytes that are neither zero nor part of anything known.
+    /// The disk has bytes that are neither zero nor part of any known format.
     UnknownBytes {
-        /// Offset of the first, in bytes from the start of the disk.
+        /// Offset of the first such byte, in bytes from the start of the disk.
         at: u64,
     },
-    /// The volume, or what is in its way, is mounted here.
+    /// The volume, or the mount that blocks it, is mounted here.
     MountedAt(KubeletPath),
     /// The size of the disk, in bytes.
     DiskBytes(u64),
@@ -38,7 +39,7 @@ pub enum Seen {
 }
 
 impl Refused {
-    /// A refusal that says what was seen.
+    /// Creates a refusal with an observation.
     #[must_use]
     pub const fn because(reason: Refusal, seen: Seen) -> Self {
         Self {

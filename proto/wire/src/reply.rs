@@ -1,4 +1,4 @@
-//! What the mount-helper answers.
+//! The mount-helper's answers.
 
 use std::num::{NonZeroI32, NonZeroU8};
 
@@ -20,55 +20,55 @@ const ERRNO_LIMIT: i32 = 4095;
 pub struct Reply {
     /// The id of the request.
     pub id: u64,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
 /// The closed list of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// To Hello.
+    /// Answer to Hello.
     Welcome(Welcome),
-    /// To Stage.
+    /// Answer to Stage.
     Staged(Staged),
-    /// To Unstage, PublishFilesystem, PublishBlock and Unpublish.
+    /// Answer to Unstage, PublishFilesystem, PublishBlock and Unpublish.
     Done(Done),
-    /// To Expand.
+    /// Answer to Expand.
     Expanded(Expanded),
-    /// To Stats.
+    /// Answer to Stats.
     Usage(Usage),
-    /// To NvmeStatistics.
+    /// Answer to NvmeStatistics.
     LogPage(LogPage),
-    /// To Inspect.
+    /// Answer to Inspect.
     Inventory(Inventory),
-    /// The policy or the facts forbid it.
+    /// The policy or the facts forbid the request.
     Refused(Refused),
-    /// Something that should have worked did not; a retry may.
+    /// A step failed; a retry may succeed.
     Failed(Failed),
-    /// Still running when the caller's wait had passed; a repeated request joins it.
+    /// The operation still ran when the caller's wait had passed; a repeated request joins it.
     Pending,
 }
 
-/// To Hello: what the helper is.
+/// The answer to Hello: the helper's version and policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The version that this connection speaks from now on.
     pub version: u32,
     /// The helper's release: 1 to 64 printable ASCII characters.
     pub release: String,
-    /// SHA-256 of the policy that is enforced: 64 lower-case hexadecimal digits.
+    /// SHA-256 of the enforced policy: 64 lower-case hexadecimal digits.
     pub policy_digest: String,
     /// The policy recognises simulated devices.
     pub sandbox: bool,
-    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the release
-    /// before.
+    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the previous
+    /// release.
     pub landlock: Option<u32>,
 }
 
-/// To Stage: what was done.
+/// The answer to Stage: what was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staged {
-    /// The disk was mounted there before, as asked: nothing was done.
+    /// The disk was already mounted at the staging path as requested: nothing was done.
     pub already: bool,
     /// A file system was made.
     pub formatted: bool,
@@ -80,23 +80,24 @@ pub struct Staged {
     pub grown: bool,
     /// Size of the disk, in bytes.
     pub device_bytes: u64,
-    /// Mounted without the check of what was made elsewhere, because nobody said where it was made.
+    /// Mounted without the check that file systems made elsewhere get, because the origin is
+    /// untold.
     pub untold: bool,
     /// The journal was replayed before the mount.
     pub replayed: bool,
 }
 
-/// An operation without further result.
+/// The answer of an operation without further result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// It had been done before.
+    /// The operation had already been done.
     pub already: bool,
-    /// Unstage alone: files that are open in another mount namespace keep the file system; it was
-    /// written back and made read-only.
+    /// Unstage only: files that are open in another mount namespace keep the file system in use;
+    /// the helper wrote it back and made it read-only.
     pub copied: bool,
 }
 
-/// To Expand.
+/// The answer to Expand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expanded {
     /// Size of the disk, in bytes.
@@ -105,46 +106,47 @@ pub struct Expanded {
     pub filesystem_bytes: u64,
 }
 
-/// To Stats. For a raw block volume only `total_bytes` is set and `block` is true.
+/// The answer to Stats. For a raw block volume only `total_bytes` is set and `block` is true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// A raw block volume.
     pub block: bool,
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Bytes that an unprivileged user can still take.
+    /// Bytes that an unprivileged user can still use.
     pub available_bytes: u64,
-    /// Inodes in all; 0 when the file system does not count them.
+    /// Total inodes; 0 when the file system does not count them.
     pub total_inodes: u64,
     /// Inodes in use.
     pub used_inodes: u64,
-    /// Inodes that can still be taken.
+    /// Free inodes.
     pub available_inodes: u64,
-    /// After errors the kernel takes no more writes.
+    /// The kernel refuses writes after errors.
     pub turned_read_only: bool,
-    /// After errors the kernel takes nothing at all.
+    /// The kernel refuses all access after errors.
     pub shut_down: bool,
-    /// Errors that the kernel has met in the file system since it was last checked; 0 where it does not count them.
+    /// Errors that the kernel has recorded in the file system since its last check; 0 where the
+    /// kernel does not count them.
     pub errors: u64,
 }
 
-/// To NvmeStatistics: log page 0xD0 as the device gave it, at most 4096 bytes.
+/// The answer to NvmeStatistics: log page 0xD0 as the device returned it, at most 4096 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPage {
     /// The page.
     pub page: Vec<u8>,
 }
 
-/// To Inspect: one page of what the helper holds.
+/// The answer to Inspect: one page of the volumes and operations that the helper holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// Volumes from the asked-for position on.
+    /// Volumes from the requested position on.
     pub volumes: Vec<HeldVolume>,
     /// Running operations.
     pub operations: Vec<RunningOperation>,
-    /// Volumes follow behind these.
+    /// Further volumes follow on the next page.
     pub more: bool,
 }
 
@@ -155,27 +157,27 @@ pub struct HeldVolume {
     pub volume: VolumeId,
     /// The staging or target path.
     pub path: KubeletPath,
-    /// It cannot be written there.
+    /// The mount refuses writes.
     pub read_only: bool,
     /// Staged (true) or published.
     pub staged: bool,
-    /// Its disk has no serial, and was taken by the name that EC2 was told.
+    /// The disk has no serial and was identified by the device name that EC2 was given.
     pub by_name: bool,
 }
 
-/// An operation that runs.
+/// A running operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningOperation {
     /// The volume.
     pub volume: VolumeId,
-    /// What runs.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// For how long, in milliseconds.
+    /// How long the operation has run, in milliseconds.
     pub running_ms: u64,
 }
 
 closed_enum! {
-    /// What runs on a volume.
+    /// The operation that runs on a volume.
     OperationKind mirrors OperationKind, "kind" {
         /// Stage.
         Stage => "stage",
@@ -192,28 +194,28 @@ closed_enum! {
     }
 }
 
-/// Something that should have worked did not.
+/// A step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// What was being done.
+    /// The step.
     pub step: Step,
     /// The error of the system call, errno(3), 1 to 4095; `None` when no system call failed.
     pub errno: Option<NonZeroI32>,
     /// How the tool ended, when a tool failed.
     pub tool: Option<ToolEnd>,
-    /// Whose the disk's node is, when it may not be opened; `None` else, and from a helper of the
-    /// release before.
+    /// Owner and mode of the disk's node, when the node may not be opened; otherwise `None`, as
+    /// also from a helper of the previous release.
     pub node: Option<Node>,
 }
 
 /// Owner and permission bits of a disk's node in `/dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its user.
+    /// The user of the node.
     pub uid: u32,
-    /// Its group.
+    /// The group of the node.
     pub gid: u32,
-    /// Its permission bits, 0 to 0o7777.
+    /// The permission bits of the node, 0 to 0o7777.
     pub mode: u32,
 }
 
@@ -223,17 +225,18 @@ impl std::fmt::Display for Node {
     }
 }
 
-/// How a tool ended that did not succeed.
+/// How a tool ended that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolEnd {
-    /// By itself, with this status.
+    /// The tool exited with this status.
     Exited(NonZeroU8),
-    /// By this signal, 1 to 64.
+    /// This signal ended the tool, 1 to 64.
     Signalled(NonZeroU8),
 }
 
 impl Failed {
-    /// A system call failed with `errno`; anything that is not an errno counts as none.
+    /// Creates the failure of a system call with `errno`; a number that is not an errno counts as
+    /// none.
     #[must_use]
     pub fn call(step: Step, errno: i32) -> Self {
         let errno =
@@ -246,7 +249,7 @@ impl Failed {
         }
     }
 
-    /// A tool ended badly.
+    /// Creates the failure of a tool.
     #[must_use]
     pub const fn tool(step: Step, end: ToolEnd) -> Self {
         Self {
@@ -259,10 +262,11 @@ impl Failed {
 }
 
 impl Inventory {
-    /// One page: as many of `held` from `first` on as a frame takes, beside the operations (at most 64 of them).
+    /// Returns one page: as many entries of `held` from `first` on as fit into a frame, and at most
+    /// 64 of the operations.
     #[must_use]
     pub fn page(held: &[HeldVolume], operations: &[RunningOperation], first: u32) -> Self {
-        // Each entry: its strings and what the encoding adds to them, rounded up.
+        // Each entry has its strings and the overhead of the encoding, rounded up.
         const ENTRY_OVERHEAD: usize = 64;
         let operations = operations
             .get(..operations.len().min(64))
@@ -295,17 +299,18 @@ impl From<Refusal> for Outcome {
 }
 
 impl Reply {
-    /// Reads a message of the wire.
+    /// Decodes a wire message.
     ///
     /// # Errors
-    /// [`Malformed`] for bytes that no correct helper sends; the connection is of no further use then.
+    /// [`Malformed`] for bytes that no correct helper sends; the connection cannot be used
+    /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         pb::Reply::decode(bytes)
             .map_err(|_| Malformed::NotProtobuf)?
             .try_into()
     }
 
-    /// Writes the message of the wire.
+    /// Encodes the wire message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         pb::Reply::from(self.clone()).encode_to_vec()

@@ -1,4 +1,4 @@
-//! What the node-agent may ask of the mount-helper.
+//! The node-agent's requests to the mount-helper.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::{DeviceName, FormatOptions, FsType, KubeletPath, Malformed, MountFlag
 mod encoding;
 
 closed_enum! {
-    /// What the controller said of the volume's first content.
+    /// The controller's report about the volume's first content.
     Origin mirrors Origin, "origin" {
-        /// The controller did not say.
+        /// The controller did not report it.
         Unknown => "unknown",
         /// Made empty.
         Blank => "blank",
@@ -23,13 +23,13 @@ closed_enum! {
 }
 
 closed_enum! {
-    /// Who wrote what a volume is a copy of. Means something only beside [`Origin::Copy`].
+    /// Who wrote the source of a copy. Meaningful only with [`Origin::Copy`].
     Source mirrors Source, "source" {
-        /// Somebody else, or a controller of the release before.
+        /// Somebody else wrote it, or the controller is of the previous release.
         Elsewhere => "elsewhere",
-        /// This driver, for this cluster.
+        /// This driver wrote it, for this cluster.
         Own => "own",
-        /// The controller could not see the source any more.
+        /// The controller could no longer see the source.
         Untold => "untold",
     }
 }
@@ -37,57 +37,58 @@ closed_enum! {
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Chosen by the caller, echoed in the reply.
+    /// Chosen by the caller and repeated in the reply.
     pub id: u64,
-    /// How long the caller waits for the answer (whole milliseconds on the wire, at most about 49 days). The operation
-    /// itself is not bounded by it: when it passes, the answer is `Pending`, and a repeated request joins the operation.
+    /// How long the caller waits for the answer (whole milliseconds on the wire, at most about 49
+    /// days). The wait does not bound the operation itself: when the wait passes, the answer is
+    /// `Pending`, and a repeated request joins the operation.
     pub wait: Duration,
-    /// What is asked.
+    /// The requested operation.
     pub operation: Operation,
 }
 
-/// The closed table of what may be asked.
+/// The closed table of operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// The first request of a connection.
     Hello(Hello),
-    /// Make the volume's file system ready at the staging path.
+    /// Prepares the volume's file system at the staging path.
     Stage(Stage),
-    /// Undo Stage.
+    /// Undoes Stage.
     Unstage(Unstage),
-    /// Show the staged file system at the target path.
+    /// Shows the staged file system at the target path.
     PublishFilesystem(PublishFilesystem),
-    /// Show the disk itself at the target path.
+    /// Shows the disk itself at the target path.
     PublishBlock(PublishBlock),
-    /// Undo either publish.
+    /// Undoes either publish.
     Unpublish(Unpublish),
-    /// Grow the file system to the size of its disk.
+    /// Grows the file system to the size of its disk.
     Expand(Expand),
-    /// Space and inodes in use.
+    /// Returns space and inodes in use.
     Stats(Stats),
-    /// EBS's log page of the disk.
+    /// Returns EBS's log page of the disk.
     NvmeStatistics(NvmeStatistics),
-    /// What the helper holds.
+    /// Returns what the helper holds.
     Inspect(Inspect),
 }
 
 /// Versions of the protocol that the caller speaks, both inclusive; `1 <= oldest <= newest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The oldest.
+    /// The oldest version.
     pub oldest: u32,
-    /// The newest.
+    /// The newest version.
     pub newest: u32,
 }
 
 impl Hello {
-    /// What this release speaks.
+    /// The versions that this release speaks.
     pub const OURS: Self = Self {
         oldest: crate::PROTOCOL_OLDEST,
         newest: crate::PROTOCOL_NEWEST,
     };
 
-    /// The newest version that both sides speak.
+    /// Returns the newest version that both sides speak.
     #[must_use]
     pub fn common(self, other: Self) -> Option<u32> {
         let newest = self.newest.min(other.newest);
@@ -95,24 +96,27 @@ impl Hello {
     }
 }
 
-/// How to find and recognise the volume's disk.
+/// How to find and identify the volume's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The volume; its serial identifies the disk.
     pub volume: VolumeId,
-    /// The name that EC2 was told, a hint only.
+    /// The device name that EC2 was given: a hint for a disk with a serial. It identifies only a
+    /// disk without one.
     pub device_hint: Option<DeviceName>,
-    /// `None`: the whole disk.
+    /// The partition; `None`: the whole disk.
     pub partition: Option<NonZeroU32>,
-    /// The volume's size when it was attached, in bytes; `None` when the controller did not say.
+    /// The volume's size when it was attached, in bytes; `None` when the controller did not report
+    /// it.
     pub size_at_attach: Option<NonZeroU64>,
-    /// What the controller said of the first content.
+    /// The controller's report about the first content.
     pub origin: Origin,
-    /// What it said of the source of a copy.
+    /// The controller's report about the source of a copy.
     pub source: Source,
 }
 
-/// Make the volume's file system ready at the staging path: format when blank, check, mount, grow.
+/// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts and
+/// grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// The disk.
@@ -121,7 +125,7 @@ pub struct Stage {
     pub staging: KubeletPath,
     /// The file system that is expected or made.
     pub fs: FsType,
-    /// Mount read-only; never format or repair.
+    /// Mount read-only; do not format or repair.
     pub read_only: bool,
     /// Mount flags, at most 32.
     pub flags: Vec<MountFlag>,
@@ -129,7 +133,7 @@ pub struct Stage {
     pub format: FormatOptions,
 }
 
-/// Undo [`Stage`].
+/// Undoes [`Stage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unstage {
     /// The volume.
@@ -138,14 +142,14 @@ pub struct Unstage {
     pub staging: KubeletPath,
 }
 
-/// Show the staged file system at the target path.
+/// Shows the staged file system at the target path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishFilesystem {
-    /// The disk, whose mount the staging path must be.
+    /// The disk, whose mount must be at the staging path.
     pub disk: Disk,
     /// Where it is staged.
     pub staging: KubeletPath,
-    /// Where it appears.
+    /// The target path.
     pub target: KubeletPath,
     /// Read-only at the target.
     pub read_only: bool,
@@ -153,40 +157,40 @@ pub struct PublishFilesystem {
     pub flags: Vec<MountFlag>,
 }
 
-/// Show the disk itself at the target path.
+/// Shows the disk itself at the target path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishBlock {
     /// The disk.
     pub disk: Disk,
-    /// Where it appears.
+    /// The target path.
     pub target: KubeletPath,
     /// Make the disk refuse writes.
     pub read_only: bool,
 }
 
-/// Undo either publish.
+/// Undoes either publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpublish {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it appears.
+    /// The target path.
     pub target: KubeletPath,
 }
 
-/// Grow the file system to the size of its disk.
+/// Grows the file system to the size of its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expand {
     /// The volume.
     pub volume: VolumeId,
     /// A staging or target path of the volume.
     pub path: KubeletPath,
-    /// The disk must have at least these bytes.
+    /// The least size of the disk, in bytes.
     pub required_bytes: Option<NonZeroU64>,
-    /// The disk must not have more bytes than these.
+    /// The greatest size of the disk, in bytes.
     pub limit_bytes: Option<NonZeroU64>,
 }
 
-/// Space and inodes in use.
+/// Requests space and inodes in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// The volume.
@@ -195,32 +199,33 @@ pub struct Stats {
     pub path: KubeletPath,
 }
 
-/// Log page 0xD0 of the volume's NVMe controller.
+/// Requests log page 0xD0 of the volume's NVMe controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvmeStatistics {
     /// The volume.
     pub volume: VolumeId,
 }
 
-/// What the helper holds: staged and published volumes, running operations.
+/// Requests what the helper holds: staged and published volumes, running operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inspect {
-    /// Volumes to skip: an inventory larger than a frame comes in pages.
+    /// Number of volumes to skip: an inventory larger than a frame comes in pages.
     pub first: u32,
 }
 
 impl Request {
-    /// Reads a message of the wire.
+    /// Decodes a wire message.
     ///
     /// # Errors
-    /// [`Malformed`] for bytes that no correct caller sends; the connection is of no further use then.
+    /// [`Malformed`] for bytes that no correct caller sends; the connection cannot be used
+    /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         pb::Request::decode(bytes)
             .map_err(|_| Malformed::NotProtobuf)?
             .try_into()
     }
 
-    /// Writes the message of the wire.
+    /// Encodes the wire message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         pb::Request::from(self.clone()).encode_to_vec()
@@ -228,7 +233,7 @@ impl Request {
 }
 
 impl Operation {
-    /// A short name for logs and metric labels.
+    /// Returns a short name for logs and metric labels.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -245,7 +250,7 @@ impl Operation {
         }
     }
 
-    /// The volume that is asked about; `None` for Hello and Inspect.
+    /// Returns the volume of the request; `None` for Hello and Inspect.
     #[must_use]
     pub const fn volume(&self) -> Option<&VolumeId> {
         match self {

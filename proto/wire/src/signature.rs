@@ -1,10 +1,10 @@
-//! What a disk holds, as the helper names it.
+//! The helper's names for the content of a disk.
 
 use crate::FsType;
 use crate::closed::closed_enum;
 
 closed_enum! {
-    /// The signature that stands on a disk.
+    /// The signature on a disk.
     Signature mirrors Signature, "signature" {
         /// An ext2 file system.
         Ext2 => "ext2",
@@ -98,21 +98,21 @@ closed_enum! {
 }
 
 closed_enum! {
-    /// In which state it is, as far as a bounded look can tell.
+    /// The state of the content, as far as a limited read can tell.
     ContentState mirrors ContentState, "state" {
-        /// As far as its first blocks tell.
+        /// Nothing in its first blocks contradicts the signature.
         Sound => "sound",
-        /// The signature is there, and what stands around it cannot be right, or a checker found errors.
+        /// The signature is present, but the data around it is invalid, or a checker found errors.
         Damaged => "damaged",
-        /// A tool that made it never finished.
+        /// The tool that made the content never finished.
         Unfinished => "unfinished",
-        /// It says that it is larger than the disk.
+        /// The content claims to be larger than the disk.
         CutOff => "cut-off",
     }
 }
 
 impl Signature {
-    /// What it is, for a person.
+    /// Describes the content for a person.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {

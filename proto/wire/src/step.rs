@@ -1,4 +1,4 @@
-//! What the helper was doing when something did not work.
+//! The step of the helper that failed.
 
 use crate::closed::closed_enum;
 
@@ -9,7 +9,7 @@ closed_enum! {
         FindDevice => "find-device",
         /// Reading the disk.
         ReadDevice => "read-device",
-        /// Opening the disk for this operation alone.
+        /// Opening the disk exclusively for this operation.
         ClaimDevice => "claim-device",
         /// Making the file system.
         Format => "format",
@@ -25,21 +25,21 @@ closed_enum! {
         RemoveTarget => "remove-target",
         /// umount2.
         Unmount => "unmount",
-        /// Writing back what the kernel still holds.
+        /// Writing back the kernel's cached data.
         Sync => "sync",
         /// Growing the file system.
         Grow => "grow",
         /// Reading the mount table.
         ReadMountTable => "read-mount-table",
-        /// Asking a file system for its numbers.
+        /// Reading the statistics of a file system.
         Stat => "stat",
-        /// The tool passed its deadline and was ended.
+        /// The tool exceeded its deadline and was ended.
         ToolDeadline => "tool-deadline",
-        /// The process that runs tools could not be had.
+        /// The runner process was not available.
         Runner => "runner",
         /// Reading the NVMe log page.
         LogPage => "log-page",
-        /// Walking to a path.
+        /// Resolving a path.
         ResolvePath => "resolve-path",
     }
 }

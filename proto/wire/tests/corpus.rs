@@ -1,12 +1,12 @@
-//! Every input that the fuzz targets keep is decoded or refused, never more.
+//! Every input in the fuzz corpus is decoded or refused.
 
 use std::fs;
 use std::path::PathBuf;
 
 use ebs_csi_wire::{Reply, Request, frame};
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// Returns this crate's folder as cargo names it when the test runs. Not `env!`: a target directory
+/// that several checkouts share would hold the folder of another checkout.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")

@@ -1,4 +1,4 @@
-//! Messages that are protobuf and still nobody's request.
+//! Valid protobuf messages that no correct peer sends.
 
 use ebs_csi_wire::mount::MountWordError;
 use ebs_csi_wire::{Malformed, Reply, Request, pb};
@@ -129,7 +129,7 @@ fn what_a_refusal_has_seen_is_of_closed_lists_or_a_checked_path() {
 
 #[test]
 fn a_refusal_without_what_was_seen_is_what_the_release_before_sends() {
-    // Reply 1, refused, reason 11: the bytes as that release wrote them.
+    // Reply 1, refused, reason 11: the bytes as the previous release wrote them.
     let old = [8, 1, 0xa2, 1, 2, 8, 11];
     let expected = Reply {
         id: 1,

@@ -1,4 +1,4 @@
-//! Every message survives the wire, and nothing that is not a message gets through.
+//! Every message survives encoding and decoding, and other bytes are refused.
 
 use std::num::{NonZeroI32, NonZeroU8, NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -279,7 +279,8 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
-        // What is accepted is in the form that is sent: it encodes to something that decodes to the same.
+        // Accepted bytes are in the form that is sent: they encode to bytes that decode to the same
+        // message.
         if let Ok(request) = Request::decode(&bytes) {
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

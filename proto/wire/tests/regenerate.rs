@@ -1,9 +1,9 @@
-//! The checked-in code is what `helper.proto` generates.
+//! The checked-in code is the code that `helper.proto` generates.
 
 use std::path::PathBuf;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// Returns this crate's folder as cargo names it when the test runs. Not `env!`: a target directory
+/// that several checkouts share would hold the folder of another checkout.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")

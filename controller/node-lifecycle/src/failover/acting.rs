@@ -1,4 +1,5 @@
-//! Acts: each rests on a second look, at the API server itself and at EC2 through the controller.
+//! Acts on nodes. Each act needs a second look at the API server itself and at EC2 through the
+//! controller.
 
 use std::time::Instant;
 
@@ -12,21 +13,23 @@ use super::{Failover, Suspect, questions};
 use crate::act::{self, act};
 use crate::controller::Answers;
 
-/// Nodes that are looked at and acted on together: EC2 is asked once, and the Lease written once, for all of them.
+/// Nodes that are looked at and acted on together: one query to EC2 and one write of the Lease
+/// cover all of them.
 const TOGETHER: usize = AT_ONCE;
-/// Of these so many at a time, so that the API server is not asked for all of them at one moment.
+/// Nodes that are processed at the same time, so that the API server does not get all requests at
+/// once.
 const AT_A_TIME: usize = 25;
-/// What became of a round's acts.
+/// The result of a round's acts.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
     /// Why nodes were not acted on, one reason for each.
     pub(super) held: Vec<&'static str>,
-    /// Nodes whose answers had grown too old before all was done.
+    /// Nodes whose answers became too old before all acts were done.
     pub(super) left: usize,
 }
 
 impl Failover {
-    /// Does what was chosen, as far as a second look bears it out.
+    /// Does what was chosen, where a second look confirms it.
     pub(super) async fn act_on(&self, chosen: &Chosen<'_>) -> Acted {
         let mut acted = Acted::default();
         for some in chosen.due.chunks(TOGETHER) {
@@ -47,8 +50,10 @@ impl Failover {
         acted
     }
 
-    /// Looks at these again, at the API server and, once for all of them, at EC2; and does what still follows. Something is taken only from
-    /// those that are written down: from the others the second look may show for the first time that it could be. Returns how many were left.
+    /// Looks at these nodes again, at the API server and, with one query for all of them, at EC2;
+    /// then does what still follows. Braked acts and fences happen only for the nodes that are
+    /// recorded in the Lease: for another node, the second look may be the first to permit such an
+    /// act. Returns how many nodes were left.
     async fn act_anew(&self, suspects: &[&Suspect], written: &[&str]) -> usize {
         let looks: Vec<_> = suspects.iter().map(|s| self.look_again(s)).collect();
         let looks = stream::iter(looks).buffer_unordered(AT_A_TIME);
@@ -89,7 +94,7 @@ impl Failover {
         }
     }
 
-    /// Returns whether all was tried.
+    /// Returns whether every act was tried.
     async fn act_on_one(
         &self,
         object: Option<&Node>,

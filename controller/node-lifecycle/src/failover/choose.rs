@@ -1,4 +1,5 @@
-//! Who is acted on in a round: what follows from the tables, less what the brake and the switches hold.
+//! Chooses the nodes to act on in a round: those that the steps call for, minus those that the
+//! brake and the switches hold.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,21 +12,21 @@ use super::{Failover, Suspect};
 use crate::leader::Term;
 use crate::tell::Tale;
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Debug, Default)]
 pub(super) struct Chosen<'a> {
-    /// Nodes for which something is to be done: first those from which something would be taken.
+    /// Nodes with something to do; first those in `taking`.
     pub(super) due: Vec<&'a Suspect>,
-    /// The names of those from which something would be taken.
+    /// The names of the nodes with a braked act or a fence.
     pub(super) taking: BTreeSet<&'a str>,
-    /// For how long the brake's word counts.
+    /// The term in which the brake's decision is valid.
     pub(super) term: Term,
-    /// Why others are held, one reason for each.
+    /// Why the other nodes are held, one reason for each.
     pub(super) held: Vec<&'static str>,
 }
 
 impl Failover {
-    /// Chooses, and says why on the others.
+    /// Chooses the nodes, and reports the reason for those that are held.
     pub(super) async fn choose<'a>(&self, suspects: &'a [Suspect], steps: &[Step]) -> Chosen<'a> {
         let takes = |suspect: &Suspect, step: &Step| {
             step.intents.iter().any(Intent::is_braked)
@@ -71,7 +72,8 @@ impl Failover {
         chosen
     }
 
-    /// What the brake lets through of those from which something would be taken, and for how long that counts.
+    /// Returns which of the nodes in `taking` the brake admits, and the term in which that is
+    /// valid.
     async fn brake(&self, suspects: &[Suspect], taking: &BTreeSet<&str>) -> (Admitted, Term) {
         let now = Timestamp::now();
         let (journal, term) = self.leader.journal().await;
@@ -82,7 +84,7 @@ impl Failover {
             seen.wanted = taking.contains(seen.node.as_str());
             there.insert(seen.node.clone());
         }
-        // One whose object has gone since still counts.
+        // A node that was acted on counts even when its object has gone since.
         for node in journal.nodes(now).filter(|node| !there.contains(*node)) {
             seen.push(Seen {
                 node: node.to_owned(),

@@ -1,37 +1,39 @@
-//! How long failovers take: from the first look that found a node lost to its proof, and to its last attachment's end.
+//! Measures how long failovers take: from the first observation that a node is lost to the proof,
+//! and to the end of its last attachment.
 //!
-//! By this process's own clock. Of a node that was lost already when this replica began to lead, the beginning is not known: it is not measured.
+//! The times come from this process's own clock. When a node was already lost at the time this
+//! replica began to lead, the beginning is unknown and the failover is not measured.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use ebs_csi_safe_detach::lifecycle::Phase;
 
-/// What a round shows of a node that is not well.
+/// A round's observation of a node that is not healthy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown<'a> {
     pub(super) node: &'a str,
     pub(super) phase: Phase,
-    /// Attachments of it are left.
+    /// The node still has attachments.
     pub(super) attached: bool,
 }
 
-/// Something came to its end, so long after its beginning.
+/// The end of a measured phase, with its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Took {
-    /// From being lost to being proved, wholly or a volume of it.
+    /// From loss to proof, of the whole node or of one of its volumes.
     Proof(Duration),
-    /// From being lost to having no attachment left.
+    /// From loss to the end of the last attachment.
     Recovery(Duration),
-    /// From the request to power that node's instance off until EC2 showed it off.
+    /// From the request to power off the node's instance until EC2 showed it off.
     Fence(String, Duration),
 }
 
-/// The failovers that go on.
+/// The failovers in progress.
 #[derive(Debug, Default)]
 pub struct Episodes {
     nodes: HashMap<String, Episode>,
-    /// Whether this replica led at its last look.
+    /// Whether this replica led at its last observation.
     led: bool,
 }
 
@@ -44,18 +46,19 @@ struct Episode {
 }
 
 impl Episodes {
-    /// This replica does not lead: it does not see what happens.
+    /// Forgets all episodes: a replica that does not lead does not observe them.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// The node's instance is being powered off.
+    /// Records that the node's instance is being powered off.
     pub(super) fn fenced(&mut self, node: &str, now: Instant) {
         let episode = self.nodes.entry(node.to_owned()).or_default();
         episode.fenced.get_or_insert(now);
     }
 
-    /// All nodes that are not well, as a round shows them; `is_attached` says of another whether attachments of it are left.
+    /// Records all unhealthy nodes of a round; `is_attached` tells whether another node still has
+    /// attachments.
     pub(super) fn note(
         &mut self,
         all: &[Shown<'_>],
@@ -118,7 +121,8 @@ mod tests {
 
     const NODE: &str = "node-1";
 
-    /// Plays rounds, ten seconds apart; `None`: the node is well or gone, and nothing of it is attached.
+    /// Plays rounds, ten seconds apart; `None`: the node is healthy or gone, and has no
+    /// attachments.
     fn played(rounds: &[Option<(Phase, bool)>]) -> Vec<Took> {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
         let mut took = Vec::new();

@@ -1,4 +1,5 @@
-//! Which instances are powered off, which are asked about for it, and which are left alone and why.
+//! Which instances are powered off, whose status checks are queried for that, and which are left
+//! alone and why.
 
 use std::time::Instant;
 
@@ -11,12 +12,12 @@ use super::{Failover, Suspect};
 use crate::flags::Fence;
 use crate::tell::Tale;
 
-/// What is done to the instances of nodes that are lost.
+/// How the instances of lost nodes are treated.
 #[derive(Clone, Copy, Debug)]
 pub struct Fencing {
-    /// Whether, and how, they are powered off.
+    /// Whether, and how, the instances are powered off.
     pub how: Fence,
-    /// What EC2 must say of them.
+    /// What EC2 must report about the instances.
     pub when: FenceWhen,
 }
 
@@ -29,17 +30,18 @@ impl Fencing {
         }
     }
 
-    /// The instance that is to be fenced, and how.
+    /// Returns the instance to fence, and how.
     pub(super) fn due<'a>(self, facts: &'a NodeFacts, step: &Step) -> Option<(&'a str, Mode)> {
         let mode = self.mode()?;
-        // What can be done by proof is done first.
+        // Acts that follow from a proof come first.
         if step.intents.iter().any(Intent::is_braked) {
             return None;
         }
         Some((fence(facts, self.when)?, mode))
     }
 
-    /// The instance whose status checks decide; `None` where they make no difference, so that they cost nothing.
+    /// Returns the instance whose status checks decide; `None` where they make no difference, so
+    /// that they cost no request.
     pub(super) fn asks_about(self, facts: &NodeFacts) -> Option<&str> {
         self.mode()?;
         match self.when {
@@ -48,14 +50,14 @@ impl Fencing {
         }
     }
 
-    /// Why an instance that runs and may be fenced is not, in a stable word.
+    /// Returns why a running instance that may be fenced is not fenced, as a stable label.
     pub(super) fn left_alone(self, facts: &NodeFacts) -> Option<&'static str> {
         self.mode()?;
         left_alone(facts, self.when)
     }
 }
 
-/// The reason of [`Fencing::left_alone`] for people, with what EC2 says.
+/// Returns the reason of [`Fencing::left_alone`] as text, with EC2's report.
 pub(super) fn words(why: &str, checks: &str) -> String {
     let why = match why {
         "checks-pass" => "its node is only cut off (--fence-when=impaired)",

@@ -1,4 +1,5 @@
-//! What is known of the nodes that are not well: from the tables for all, from the API server for one.
+//! What is known about unhealthy nodes: about all nodes from the tables, about one node from the
+//! API server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,12 +18,12 @@ use kube::{Api, Client, ResourceExt};
 use crate::seen::{Refused, SeenAttachment, SeenCsiNode, SeenNode, SeenPod, SeenVolume, Watched};
 use crate::table::Table;
 
-/// Everything that is watched.
+/// All watched objects.
 #[derive(Debug, Default)]
 pub struct Tables {
     /// Nodes.
     pub nodes: Arc<Table<SeenNode>>,
-    /// What kubelets wrote down when this driver registered with them.
+    /// What kubelets recorded when this driver registered with them.
     pub csi_nodes: Arc<Table<SeenCsiNode>>,
     /// Pods that have a node and claims.
     pub pods: Arc<Table<SeenPod>>,
@@ -32,19 +33,19 @@ pub struct Tables {
     pub attachments: Arc<Table<SeenAttachment>>,
 }
 
-/// A node that a step is to be made for.
+/// A node that a step is computed for.
 #[derive(Clone, Debug)]
 pub struct Suspect {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// The Node object's uid; empty when it is gone.
+    /// The Node object's uid; empty when the object is gone.
     pub uid: String,
-    /// What is known.
+    /// The known facts.
     pub facts: NodeFacts,
 }
 
 impl Suspect {
-    /// Whether its Node object is there and not Ready.
+    /// Returns whether the Node object exists and is not Ready.
     pub fn is_lost(&self) -> bool {
         matches!(&self.facts.object, Fact::Present(node) if node.ready == Readiness::NotReady)
     }
@@ -55,7 +56,7 @@ fn is_well(node: &Facts) -> bool {
 }
 
 impl Tables {
-    /// Whether each kind has been listed once.
+    /// Returns whether each kind has been listed once.
     pub fn are_complete(&self) -> bool {
         self.nodes.is_complete()
             && self.pods.is_complete()
@@ -63,13 +64,15 @@ impl Tables {
             && self.attachments.is_complete()
     }
 
-    /// Whether every node's instance is known, where it can be. Not needed where all nodes have
-    /// provider ids: until the CSINodes are listed, those that have none are of no instance.
+    /// Returns whether the instance of every node is known, where it can be. Not needed where all
+    /// nodes have provider ids: until the CSINodes are listed, a node without a provider id has no
+    /// known instance.
     pub fn identities_are_complete(&self) -> bool {
         self.nodes.is_complete() && self.csi_nodes.is_complete()
     }
 
-    /// The instance of a node: its provider id's, without one that of the CSINode which belongs to this very Node.
+    /// Returns the instance of a node: that of its provider id, or without one that of the CSINode
+    /// that belongs to this very Node.
     pub fn instance_of(&self, seen: &SeenNode) -> Option<String> {
         if !seen.nameless {
             return seen.node.instance.clone();
@@ -86,7 +89,8 @@ impl Tables {
         })
     }
 
-    /// The nodes that have neither a provider id nor an entry of this driver in their CSINode: nobody can tell which instance they are.
+    /// Returns the nodes that have neither a provider id nor an entry of this driver in their
+    /// CSINode: their instance cannot be determined.
     pub fn unidentified(&self) -> Vec<String> {
         let nameless = self.nodes.pick(|seen| seen.nameless);
         let unknown = nameless
@@ -97,8 +101,8 @@ impl Tables {
         names
     }
 
-    /// Of the nodes that have the startup taint: how many wait for the driver, and those where it
-    /// is registered and has said how many volumes it takes.
+    /// Returns, for the nodes with the startup taint, how many wait for the driver, and the names
+    /// of those where the driver is registered and has reported how many volumes it takes.
     pub fn starting(&self) -> (usize, Vec<String>) {
         let starting = self.nodes.pick(|seen| seen.starting);
         let is_ready = |seen: &&Arc<SeenNode>| {
@@ -113,7 +117,8 @@ impl Tables {
         (starting.len() - ready.len(), ready)
     }
 
-    /// The nodes that are not Ready, that carry our taint, or of which only attachments are left.
+    /// Returns the nodes that are not Ready, that carry the driver's taint, or of which only
+    /// attachments are left.
     pub fn suspects(&self) -> Vec<Suspect> {
         let unwell = self.nodes.pick(|seen| !is_well(&seen.node));
         let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> = unwell
@@ -164,20 +169,20 @@ impl Tables {
         suspects.collect()
     }
 
-    /// The detaches that the controller refuses.
+    /// Returns the detaches that the controller refuses.
     pub fn refused(&self) -> Vec<Refused> {
         let refused = self.attachments.pick(|seen| seen.refused().is_some());
         let refused = refused.iter().filter_map(|seen| seen.refused().cloned());
         refused.collect()
     }
 
-    /// Whether everything has been listed that a look at refused detaches rests on.
+    /// Returns whether every kind that the handling of refused detaches needs has been listed.
     pub fn refusals_are_known(&self) -> bool {
         self.nodes.is_complete() && self.volumes.is_complete() && self.attachments.is_complete()
     }
 
-    /// The attachments whose detach is refused, and would be sent to the instance that it was
-    /// refused for: a Node object of the same name may be another one's by now.
+    /// Returns the attachments whose detach is refused and would be sent to the instance for which
+    /// it was refused: a Node object of the same name may by now belong to another instance.
     pub fn refusals(&self) -> Vec<Attachment> {
         let refused = self.attachments.pick(|seen| seen.refused().is_some());
         let refused = refused
@@ -193,7 +198,7 @@ impl Tables {
             .collect()
     }
 
-    /// Whether it is known which instance the node is that an attachment names.
+    /// Returns whether the instance of the node that an attachment names is known.
     pub fn is_identified(&self, attachment: &str) -> bool {
         if !self.identities_are_complete() {
             return true;
@@ -203,20 +208,21 @@ impl Tables {
         node.is_none_or(|seen| !seen.nameless || self.instance_of(&seen).is_some())
     }
 
-    /// Whether attachments of the node are left.
+    /// Returns whether the node still has attachments.
     pub(super) fn is_attached(&self, node: &str) -> bool {
         let attached = self.attachments.pick(|seen| seen.node() == node);
         !attached.is_empty()
     }
 
-    /// Since when each node that has our taint has it, by the clock of who set it.
+    /// Returns, for each node with the driver's taint, the time when it was set, by the clock of
+    /// the process that set it.
     pub fn taints(&self) -> Vec<Option<Timestamp>> {
         let ours = |seen: &SeenNode| matches!(seen.node.out_of_service, OutOfService::Ours(_));
         let tainted = self.nodes.pick(ours);
         tainted.iter().map(|seen| seen.tainted).collect()
     }
 
-    /// All nodes as the brake counts them, without what was and what is to be done.
+    /// Returns all nodes as the brake counts them, without the past and the intended acts.
     pub fn for_brake(&self, suspects: &[Suspect]) -> Vec<Seen> {
         let seen = |node: &str, zone: &str, suspect| Seen {
             node: node.to_owned(),
@@ -236,11 +242,11 @@ impl Tables {
         all
     }
 
-    /// One node, read anew from the API server: the Node object and its pods. Attachments and volumes are from the tables: an act on one
-    /// names its uid.
+    /// Reads one node afresh from the API server: the Node object and its pods. Attachments and
+    /// volumes come from the tables, because an act on an attachment names its uid.
     ///
     /// # Errors
-    /// The API server's.
+    /// The API server's error.
     pub async fn look(
         &self,
         client: &Client,

@@ -1,12 +1,13 @@
-//! How long nodes have not been Ready, as this process has seen it.
+//! How long nodes have not been Ready, as observed by this process.
 //!
-//! By its own clock and from its own looks, so that no clock of another machine counts, and a process that has just begun has seen nothing long.
+//! The durations come from this process's own clock and observations, so that no other machine's
+//! clock matters. A new process has observed no node for long.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Since when each node is lost.
+/// The time since when each node is lost.
 #[derive(Debug)]
 pub struct Lost {
     long: Duration,
@@ -14,7 +15,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// `long` is what counts as long.
+    /// Creates an empty state; `long` is the threshold of [`Lost::is_long`].
     pub fn new(long: Duration) -> Self {
         Self {
             long,
@@ -22,7 +23,7 @@ impl Lost {
         }
     }
 
-    /// These are lost now, and no others.
+    /// Records that exactly these nodes are lost now.
     pub fn note<'a>(&self, lost: impl Iterator<Item = &'a str>, now: Instant) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         *since = lost
@@ -33,7 +34,7 @@ impl Lost {
             .collect();
     }
 
-    /// Whether it has been lost at every look for that long.
+    /// Returns whether the node was lost at every observation for that long.
     pub fn is_long(&self, node: &str, now: Instant) -> bool {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let since = since.get(node);

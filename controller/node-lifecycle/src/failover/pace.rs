@@ -1,11 +1,12 @@
-//! How soon the next round follows.
+//! The pause until the next round.
 
 use std::time::Duration;
 
-/// A turn costs EC2 a request, so closer turns would cost one a second.
+/// Each turn costs a request to EC2; the limit keeps turns from using one every second.
 const LEAST: Duration = Duration::from_millis(1_200);
 
-/// From the beginning of a round to the next. `every`: when all suspects are asked about at once; when they need several turns, these come
+/// Returns the time from the beginning of a round to the beginning of the next. `every` is that
+/// time when one query covers all suspects; when the suspects need several turns, the rounds follow
 /// closer together.
 pub(super) fn pace(every: Duration, turns: usize) -> Duration {
     let turns = u32::try_from(turns.max(1)).unwrap_or(u32::MAX);
@@ -30,7 +31,7 @@ mod tests {
             (10, 2, 5_000),
             (10, 4, 2_500),
             (10, 25, 1_200),
-            // Whoever asks to be faster is.
+            // A configured pace that is faster is kept.
             (1, 1, 1_000),
             (1, 5, 1_000),
         ];
@@ -40,7 +41,8 @@ mod tests {
         }
     }
 
-    /// How long it takes at worst, from evidence that comes right after an instance was asked about to the round that asks again.
+    /// Returns the longest time from evidence that appears right after the query of an instance to
+    /// the round with the next query.
     fn longest_wait(suspects: usize) -> Duration {
         let questions: Vec<_> = (0..suspects)
             .map(|number| (format!("i-{number:04}"), "vol-1".to_owned()))
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_ec2_shows_is_heard_within_seconds_however_many_are_suspect() {
-        // What is left of five seconds is for the second look and the act.
+        // The rest of five seconds is for the second look and the act.
         let rows = [
             (1, 3_000),
             (200, 3_000),

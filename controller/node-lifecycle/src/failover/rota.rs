@@ -1,7 +1,8 @@
-//! Which suspects are asked about in a round, and what was last answered about the others.
+//! Chooses the suspects to query in a round, and keeps the last answers about the others.
 //!
-//! EC2 takes so many instances in one request. When more are suspect, each round asks about those that were asked about longest ago; what is
-//! remembered of the others only chooses whom to look at anew, and nothing is done without a fresh look.
+//! EC2 limits the number of instances in one request. When more instances are suspect, each round
+//! queries those whose last query is the oldest. The remembered answers about the others only
+//! decide which nodes to query again; no act happens without a fresh query.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,18 +10,19 @@ use crate::controller::Answers;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, NodeFacts};
 
-/// Instances that EC2 takes in one request.
+/// Most instances that EC2 accepts in one request.
 pub(super) const AT_ONCE: usize = 200;
 
-/// Instances whose status checks EC2 tells in one request.
+/// Most instances whose status checks EC2 returns in one request.
 const CHECKS_AT_ONCE: usize = 100;
-/// EC2 makes its checks once a minute: after one answer so many rounds go by before the next question about the same instance.
+/// EC2 runs its status checks once a minute: this many rounds pass before the same instance's
+/// checks are queried again.
 const CHECKS_EVERY: u64 = 5;
 
-/// An instance, and a volume at it.
+/// An instance, and a volume attached to it.
 pub(super) type Question = (String, String);
 
-/// The turns.
+/// The order of the queries, and the remembered answers.
 #[derive(Debug, Default)]
 pub struct Rota {
     round: u64,
@@ -31,7 +33,8 @@ pub struct Rota {
 }
 
 impl Rota {
-    /// Which of the questions are to be asked in this round. What is no longer asked about is forgotten.
+    /// Returns the questions to ask in this round. Forgets the state of instances that are no
+    /// longer in question.
     pub fn choose(&mut self, questions: &[Question]) -> Vec<Question> {
         self.round += 1;
         let all: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
@@ -40,7 +43,7 @@ impl Rota {
         self.forget(|instance| !all.contains(instance));
         self.turns = all.len().div_ceil(AT_ONCE);
         let mut instances: Vec<&String> = all.into_iter().collect();
-        // Those that were never asked about come first.
+        // Instances that were never queried come first.
         instances.sort_by_key(|instance| self.asked.get(*instance).copied().unwrap_or(0));
         instances.truncate(AT_ONCE);
         let chosen: BTreeSet<&String> = instances.into_iter().collect();
@@ -52,12 +55,13 @@ impl Rota {
         now
     }
 
-    /// In how many rounds each comes up once.
+    /// Returns the number of rounds in which each instance is queried once.
     pub(super) fn turns(&self) -> usize {
         self.turns
     }
 
-    /// Of which of the chosen the status checks are to be asked for in this round, of those for which they matter.
+    /// Returns the chosen instances whose status checks are due in this round, among those for
+    /// which the checks matter.
     pub fn choose_checks(
         &mut self,
         chosen: &[Question],
@@ -80,7 +84,8 @@ impl Rota {
         due.into_iter().collect()
     }
 
-    /// The answers to what was chosen. What EC2's status checks said of an instance that runs on stands until they are asked for again.
+    /// Stores the answers to the chosen questions. The last status checks of an instance that still
+    /// runs stay valid until they are queried again.
     pub fn note(&mut self, chosen: &[Question], checks: &BTreeSet<String>, mut answers: Answers) {
         let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
         for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
@@ -105,7 +110,7 @@ impl Rota {
         self.answers.checks.extend(answers.checks);
     }
 
-    /// The controller does not answer: nothing is known.
+    /// Forgets all answers, because the controller does not answer.
     pub fn silence(&mut self) {
         *self = Self {
             round: self.round,
@@ -114,17 +119,17 @@ impl Rota {
         };
     }
 
-    /// Fills in what is known of a node.
+    /// Fills in what is known about a node.
     pub fn fill(&self, facts: &mut NodeFacts) {
         fill(&self.answers, facts);
     }
 
-    /// The controller's words about instances.
+    /// Returns the controller's texts about instances.
     pub fn texts(&self) -> &BTreeMap<String, String> {
         &self.answers.texts
     }
 
-    /// Its words about their status checks.
+    /// Returns the controller's texts about the instances' status checks.
     pub fn checks(&self) -> &BTreeMap<String, String> {
         &self.answers.checks
     }
@@ -138,7 +143,7 @@ impl Rota {
     }
 }
 
-/// Fills in what was answered about a node, and nothing else.
+/// Fills in the answers about a node, and nothing else.
 pub(super) fn fill(answers: &Answers, facts: &mut NodeFacts) {
     let questions = facts.questions();
     facts.volumes.clear();
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(text(&rota, "i-0002").as_deref(), Some("runs"));
         let chosen = rota.choose(&questions(0..2));
         assert_eq!(text(&rota, "i-0002"), None);
-        // An answer that lacks what the last one had.
+        // An answer that lacks an instance of the last answer.
         rota.note(&chosen, &none, Answers::default());
         assert_eq!(text(&rota, "i-0001"), None);
         rota.note(&chosen, &none, answers(&chosen));
@@ -229,7 +234,8 @@ mod tests {
         assert_eq!(sizes, [100, 50, 0, 0, 0, 100, 50, 0]);
         assert!(rounds[0].is_disjoint(&rounds[1]));
         assert_eq!(rounds[0], rounds[5]);
-        // Whose checks matter only now is asked about at once, who is not asked about at all is not.
+        // An instance whose checks matter only now is queried at once; an instance that is not in
+        // question is not.
         let chosen = rota.choose(&questions(0..151));
         let more = ["i-0150", "i-0999"].map(str::to_owned);
         let asked = rota.choose_checks(&chosen, more.into());
@@ -262,7 +268,7 @@ mod tests {
             (&asked, running(failing), "fails", running(failing), "fails"),
             (&none, running(Fact::Unknown), "", running(failing), "fails"),
             (&none, running(Fact::Unknown), "", running(failing), "fails"),
-            // Asked for, and not answered: not known.
+            // Queried, and not answered: unknown.
             (
                 &asked,
                 running(Fact::Unknown),
@@ -271,7 +277,7 @@ mod tests {
                 "throttled",
             ),
             (&asked, running(failing), "fails", running(failing), "fails"),
-            // It runs no more, and then again: that is another story.
+            // The instance stops running and then runs again: the former checks no longer apply.
             (
                 &none,
                 InstanceEvidence::NotOff,

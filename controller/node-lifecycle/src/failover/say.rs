@@ -1,4 +1,4 @@
-//! What is said of a node, in words for people.
+//! The reports about a node, as text for the reader.
 
 use std::collections::BTreeMap;
 

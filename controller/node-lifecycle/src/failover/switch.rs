@@ -1,4 +1,5 @@
-//! What stops all acts: the kill switch, and a CSIDriver object that does not advertise safe detach.
+//! The switches that stop all acts: the kill switch, and a CSIDriver object that does not advertise
+//! safe detach.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -8,10 +9,10 @@ use kube::{Api, Client, ResourceExt};
 pub const KILL_SWITCH: &str = "ebs-csi-node-lifecycle";
 /// The annotation by which the CSIDriver object advertises safe detach.
 pub const ADVERTISED: &str = "ebs.csi.aws.com/safe-detach";
-/// Its value.
+/// The value of that annotation.
 pub const ADVERTISED_VERSION: &str = "v1";
 
-/// Why nothing may be done at all. What cannot be read stops it, too.
+/// Returns why no act is allowed. A switch that cannot be read also stops all acts.
 pub async fn stopped(client: &Client, namespace: &str) -> Option<&'static str> {
     let switches: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match switches.get_opt(KILL_SWITCH).await {

@@ -1,4 +1,4 @@
-//! What was found of one object, or of several for one reason.
+//! A finding about one object, or about several with the same reason.
 
 use std::io::{self, Write};
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use super::Output;
 
-/// How many names a line shows.
+/// Most names on a line.
 const NAMED: usize = 10;
 
-/// What follows for whoever wants to install the driver.
+/// The consequence for an installation of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The driver refuses it, or cannot serve it.
+    /// The driver refuses the object, or cannot serve it.
     Refused,
-    /// The driver leaves it alone.
+    /// The driver ignores the object.
     Ignored,
-    /// Somebody should know.
+    /// A person should know about it.
     Noted,
     /// Nothing is to be done.
     Fine,
@@ -37,20 +37,21 @@ impl Verdict {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What follows.
+    /// The consequence.
     pub verdict: Verdict,
     /// The kind of object.
     pub kind: &'static str,
-    /// Its name, with the namespace where it has one; several are separated by commas.
+    /// The object's name, with its namespace where it has one; several names are separated by
+    /// commas.
     pub name: String,
     /// What was found.
     pub says: String,
-    /// What to do; empty: nothing.
+    /// What to do next; empty when nothing is to do.
     pub next: String,
 }
 
 impl Finding {
-    /// That nothing is wrong with a kind of object.
+    /// Creates the finding that a kind of object has no problem.
     pub(super) fn fine(kind: &'static str, says: String) -> Self {
         Self {
             verdict: Verdict::Fine,
@@ -62,7 +63,7 @@ impl Finding {
     }
 }
 
-/// Several names for a line: the first of them, and how many more there are.
+/// Formats several names for a line: the first ones, and the number of the others.
 pub(super) fn names(all: &[String]) -> String {
     let shown = all.iter().take(NAMED).map(String::as_str);
     let shown = shown.collect::<Vec<_>>().join(",");
@@ -81,7 +82,7 @@ struct Document<'a> {
 /// Writes the findings.
 ///
 /// # Errors
-/// The writer's.
+/// The writer's error.
 pub(super) fn print(findings: &[Finding], output: Output, to: &mut impl Write) -> io::Result<()> {
     let refused = findings.iter().filter(|f| f.verdict == Verdict::Refused);
     let refused = refused.count();
@@ -108,7 +109,7 @@ fn line(finding: &Finding) -> String {
     if !finding.next.is_empty() {
         line = format!("{line}; {}", finding.next);
     }
-    // What a cluster's objects say must not look like another line.
+    // Text from a cluster's objects must not look like another line.
     line.replace(|c: char| c.is_control(), " ")
 }
 

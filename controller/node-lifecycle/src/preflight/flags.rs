@@ -30,7 +30,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Reads the command line behind the word `preflight`.
+    /// Parses the command line after the word `preflight`.
     ///
     /// # Errors
     /// [`Stop`].

@@ -1,4 +1,4 @@
-//! Whose the present installation is.
+//! Who manages the present installation.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use kube::{Resource, ResourceExt};
 
 use super::{Finding, Verdict};
 
-/// The names under which the driver's workloads are installed.
+/// The names of the driver's installed workloads.
 const WORKLOADS: [&str; 3] = ["ebs-csi-controller", "ebs-csi-node", "ebs-csi-node-windows"];
-/// The label by which charts name what they install, and the driver's name there.
+/// The label with the name of a chart's objects, and the driver's name in that label.
 const NAME_LABEL: (&str, &str) = ("app.kubernetes.io/name", "aws-ebs-csi-driver");
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Who applied an object.
+/// The tool that applied an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owner {
     Helm { release: String, namespace: String },
@@ -26,7 +26,7 @@ enum Owner {
     Unknown,
 }
 
-/// The CSIDriver object.
+/// Judges the CSIDriver object.
 pub(super) fn driver(found: Option<&CSIDriver>) -> Finding {
     match found {
         Some(object) => finding("CSIDriver", DRIVER_NAME.to_owned(), owner(object)),
@@ -34,7 +34,7 @@ pub(super) fn driver(found: Option<&CSIDriver>) -> Finding {
     }
 }
 
-/// Deployments or DaemonSets of the driver.
+/// Judges the Deployments or DaemonSets of the driver.
 pub(super) fn workloads<K: Resource>(kind: &'static str, all: &[K]) -> Vec<Finding> {
     let is_ours = |object: &&K| {
         let label = object.labels().get(NAME_LABEL.0).map(String::as_str);

@@ -13,10 +13,10 @@ use crate::seen::STARTUP;
 
 /// The oldest kernel that has the interfaces that the node uses.
 const OLDEST_KERNEL: (u64, u64) = (5, 15);
-/// Where EKS says that a node is a Fargate pod's own.
+/// The label by which EKS marks the node of a Fargate pod.
 const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 
-/// Why nodes are not as the driver needs them: in this order.
+/// Why the driver cannot serve a node; the variants are in the order of the report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     Windows { serves: bool },
@@ -28,7 +28,7 @@ enum Why {
     Tainted,
 }
 
-/// All nodes, those of one reason together.
+/// Judges all nodes; one finding for the nodes with the same reason.
 pub(super) fn judge(all: &[Node], registered: &[CSINode]) -> Vec<Finding> {
     let mut by_reason: BTreeMap<Why, Vec<String>> = BTreeMap::new();
     for node in all {
@@ -59,7 +59,7 @@ fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
             let serves = ours.is_some();
             return vec![Why::Windows { serves }];
         }
-        // What is empty its kubelet has not written yet.
+        // An empty field has not been written by kubelet yet.
         if !matches!(info.architecture.as_str(), "" | "amd64") {
             all.push(Why::Architecture(info.architecture.clone()));
         }
@@ -88,7 +88,7 @@ fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
     all
 }
 
-/// `5.10.220-209.869.amzn2.x86_64`: the first two numbers.
+/// Parses the first two numbers of a version such as `5.10.220-209.869.amzn2.x86_64`.
 fn kernel(version: &str) -> Option<(u64, u64)> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
     let major = numbers.next()?.parse().ok()?;

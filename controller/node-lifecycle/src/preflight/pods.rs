@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use super::finding::names;
 use super::{Finding, Verdict};
 
-/// Below one of these are kubelet's mounts of volumes.
+/// Directories beneath which kubelet mounts volumes.
 const ABOVE_KUBELET: [&str; 5] = [
     "/",
     "/var",
@@ -17,8 +17,8 @@ const ABOVE_KUBELET: [&str; 5] = [
     "/var/lib/kubelet/pods",
 ];
 
-/// Pods with a host path above kubelet's mounts and without propagation: those of one owner
-/// together.
+/// Finds pods with a host path above kubelet's mounts and without propagation; one finding for the
+/// pods of one owner.
 pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
     let mut by_owner: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for pod in all.iter().filter(|pod| !has_ended(pod)) {
@@ -52,7 +52,7 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// What it belongs to.
+/// Returns the owner of the pod.
 fn owner(pod: &Pod) -> String {
     let namespace = pod.namespace().unwrap_or_default();
     let mut owners = pod.owner_references().iter();
@@ -62,7 +62,7 @@ fn owner(pod: &Pod) -> String {
     }
 }
 
-/// The host paths that a container mounts as a copy.
+/// Returns the host paths that a container mounts without propagation.
 fn copies(pod: &Pod) -> Vec<String> {
     let Some(spec) = &pod.spec else {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! PersistentVolumes and StorageClasses: what the driver's nodes and controller refuse of them.
+//! PersistentVolumes and StorageClasses: what the driver's node and controller services refuse of
+//! them.
 
 use ebs_csi_policy::flag;
 use ebs_csi_proto::DRIVER_NAME;
@@ -9,12 +10,12 @@ use kube::ResourceExt;
 
 use super::{Finding, Verdict};
 
-/// The in-tree provisioner, whose volumes Kubernetes hands to this driver.
+/// The in-tree provisioner, whose volumes Kubernetes passes to this driver.
 const IN_TREE: &str = "kubernetes.io/aws-ebs";
-/// Handles of disks that a node has by itself.
+/// Prefix of the handles of node-local disks.
 const NODE_LOCAL: &str = "local-ebs://";
 
-/// All volumes of this driver.
+/// Judges all volumes of this driver.
 pub(super) fn volumes(all: &[PersistentVolume]) -> Vec<Finding> {
     let ours: Vec<_> = all.iter().filter_map(Volume::of).collect();
     let mut findings: Vec<_> = ours.iter().flat_map(Volume::judge).collect();
@@ -25,7 +26,7 @@ pub(super) fn volumes(all: &[PersistentVolume]) -> Vec<Finding> {
     findings
 }
 
-/// All classes of this driver.
+/// Judges all classes of this driver.
 pub(super) fn classes(all: &[StorageClass]) -> Vec<Finding> {
     let is_ours =
         |class: &&StorageClass| class.provisioner == DRIVER_NAME || class.provisioner == IN_TREE;
@@ -38,7 +39,7 @@ pub(super) fn classes(all: &[StorageClass]) -> Vec<Finding> {
     findings
 }
 
-/// A volume of this driver, also one that is still written in its in-tree form.
+/// A volume of this driver, including a volume in the in-tree form.
 struct Volume {
     name: String,
     handle: String,
@@ -133,7 +134,7 @@ fn judge_class(class: &StorageClass) -> Vec<Finding> {
         .collect()
 }
 
-/// What the node refuses of a file system and its mount options.
+/// Returns what the node service refuses of a file system and its mount options.
 fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
     let fs = match fs_type.unwrap_or_default() {
         "" => FsType::Ext4,

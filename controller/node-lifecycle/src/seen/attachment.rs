@@ -10,34 +10,36 @@ use super::{Object, Seen, SeenVolume};
 use crate::table::{Row, Table};
 use crate::texts::Texts;
 
-/// The annotation whose change has external-attacher try a refused detach again at once. Its value is when it was last written.
+/// The annotation whose change makes external-attacher retry a refused detach at once. Its value is
+/// the time of the last write.
 pub const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
-/// Where external-attacher writes the node id that it attached to: it outlives Node and CSINode.
+/// The annotation in which external-attacher writes the node id that it attached to: it outlives
+/// Node and CSINode.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// A person's order to let the attachment go, whatever else is known: `INSTANCE TIME`, the instance's id and the time when EC2 accepted the
-/// attach (RFC 3339, as EC2 shows it).
+/// The annotation of an override order: `INSTANCE TIME`, the instance's id and the time when EC2
+/// accepted the attach (RFC 3339, as EC2 shows it).
 pub const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
 
-/// What is ordered to be let go.
+/// The attachment that an override order names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Order {
-    /// From that instance.
+    /// The instance to detach from.
     pub instance: String,
-    /// The attachment that was made then.
+    /// The time of the attach.
     pub since: String,
 }
 
-/// A detach that was asked for and refused.
+/// A detach that was requested and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The VolumeAttachment's name.
     pub name: String,
-    /// Its uid.
+    /// The VolumeAttachment's uid.
     pub uid: String,
-    /// Why.
+    /// The reason.
     pub token: String,
-    /// Since when it is asked for, by the API server's clock.
+    /// The time of the detach request, by the API server's clock.
     pub since: Timestamp,
 }
 
@@ -58,7 +60,7 @@ pub struct SeenAttachment {
     nudged: bool,
 }
 
-/// The fields of an attachment's `spec` that matter.
+/// The used fields of an attachment's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
@@ -73,7 +75,7 @@ struct Source {
     persistent_volume_name: Option<String>,
 }
 
-/// The fields of an attachment's `status` that matter.
+/// The used fields of an attachment's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -86,7 +88,8 @@ struct DetachError {
     message: Option<String>,
 }
 
-/// Why the controller refused a detach, in its message: `SafeDetachRefused/TOKEN: …`.
+/// Returns the controller's reason for a refused detach, from its message:
+/// `SafeDetachRefused/TOKEN: …`.
 fn token(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("SafeDetachRefused/")?;
     rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
@@ -105,7 +108,7 @@ impl Seen for SeenAttachment {
     type Spec = Spec;
     type Status = Status;
 
-    /// `None` for another driver's, and for one without a PersistentVolume.
+    /// Returns `None` for another driver's attachment, and for one without a PersistentVolume.
     fn new(object: Object<Spec, Status>) -> Option<Self> {
         let (meta, spec) = (object.metadata, object.spec);
         if spec.attacher != DRIVER_NAME {
@@ -145,22 +148,24 @@ impl Seen for SeenAttachment {
 }
 
 impl SeenAttachment {
-    /// The node that it names.
+    /// Returns the node that the attachment names.
     pub fn node(&self) -> &str {
         self.texts.get(NODE)
     }
 
-    /// A person's order about it.
+    /// Returns the override order for the attachment.
     pub fn order(&self) -> Option<&Order> {
         self.order.as_deref()
     }
 
-    /// The refusal that stands in its status.
+    /// Returns the refusal in the attachment's status.
     pub fn refused(&self) -> Option<&Refused> {
         self.refused.as_deref()
     }
 
-    /// With its volume. One whose PersistentVolume has not been seen has no instance either: nothing is asked and nothing done about it.
+    /// Returns the attachment together with its volume. An attachment whose PersistentVolume has
+    /// not been seen gets no instance either, so that no question is asked and no act is done about
+    /// it.
     pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
         let seen = volumes.get(self.texts.get(PERSISTENT_VOLUME));
         let volume = seen.as_ref().and_then(|seen| seen.volume());

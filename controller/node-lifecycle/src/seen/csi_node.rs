@@ -1,4 +1,4 @@
-//! CSINodes: what kubelet wrote down when this driver registered with it.
+//! CSINodes: what kubelet recorded when this driver registered with it.
 
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_wire::InstanceId;
@@ -20,11 +20,11 @@ pub struct SeenCsiNode {
     counted: bool,
 }
 
-/// The fields of a CSINode's `spec` that matter.
+/// The used fields of a CSINode's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Spec {
-    /// The API server writes `null` where there are none.
+    /// The API server writes `null` where there are no drivers.
     drivers: Option<Vec<Driver>>,
 }
 
@@ -58,7 +58,7 @@ impl Seen for SeenCsiNode {
     type Spec = Spec;
     type Status = Status;
 
-    /// `None` while this driver is not registered there.
+    /// Returns `None` while this driver is not registered on the node.
     fn new(object: Object<Spec, Status>) -> Option<Self> {
         let meta = object.metadata;
         let mut drivers = object.spec.drivers.into_iter().flatten();
@@ -77,14 +77,15 @@ impl Seen for SeenCsiNode {
 }
 
 impl SeenCsiNode {
-    /// The instance, when the CSINode belongs to the Node object of that uid: one that outlived its Node may name an
-    /// instance that had the node's name before.
+    /// Returns the instance, when the CSINode belongs to the Node object with this uid: a CSINode
+    /// that outlived its Node may name an instance that had the node's name before.
     pub fn instance_of(&self, node_uid: &str) -> Option<&str> {
         let instance = self.texts.get(INSTANCE);
         (self.is_of(node_uid) && !instance.is_empty()).then_some(instance)
     }
 
-    /// Whether the driver is registered at the Node of that uid and has said how many volumes it takes.
+    /// Returns whether the driver is registered at the Node with this uid and has reported how many
+    /// volumes it takes.
     pub fn is_counted(&self, node_uid: &str) -> bool {
         self.counted && self.is_of(node_uid)
     }

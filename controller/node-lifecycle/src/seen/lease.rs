@@ -1,4 +1,4 @@
-//! The leases that kubelets renew.
+//! The Leases that kubelets renew.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -7,23 +7,23 @@ use serde::Deserialize;
 
 use super::{Object, Seen};
 
-/// A lease of a node.
+/// A node's Lease.
 #[derive(Clone, Debug)]
 pub struct SeenLease {
-    /// The node.
+    /// The node's name.
     pub node: String,
-    /// When it was last renewed, by the node's clock.
+    /// The time of the last renewal, by the node's clock.
     pub renewed: Option<Timestamp>,
 }
 
-/// The fields of a lease's `spec` that matter.
+/// The used fields of a Lease's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     renew_time: Option<MicroTime>,
 }
 
-/// A lease has no status.
+/// A Lease has no status.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Status {}
 

@@ -10,40 +10,41 @@ use serde::Deserialize;
 use super::{Meta, Object, Seen};
 use crate::table::Row;
 
-/// The key of Kubernetes' taint: its pods are deleted by force and its volumes detached without waiting for kubelet.
+/// The key of Kubernetes' out-of-service taint: the node's pods are deleted by force and its
+/// volumes are detached without waiting for kubelet.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// The value by which this driver knows its own.
+/// The value of this driver's own out-of-service taints.
 pub const OWNER: &str = "ebs-safe-detach";
-/// The annotation beside it: instance, launch and boot that it is about.
+/// The annotation that accompanies the taint: the instance, launch and boot to which it applies.
 pub const RETURN: &str = "ebs.csi.aws.com/out-of-service";
 /// The key of the taint that keeps pods from a node until the driver is ready there.
 pub const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
 /// Label of a node, or annotation of a pod, that failover must leave alone (`failover=off`).
 pub const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 
-/// Label of a node whose instance may be stopped to prove it dead (`fence=true`).
+/// Label of a node whose instance may be stopped or terminated to prove it dead (`fence=true`).
 pub const MAY_FENCE: &str = "ebs.csi.aws.com/fence";
 
 /// A Node object.
 #[derive(Clone, Debug)]
 pub struct SeenNode {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its uid.
+    /// The Node object's uid.
     pub uid: String,
-    /// Its zone; empty when it is not labelled.
+    /// The node's zone; empty when the node has no zone label.
     pub zone: String,
-    /// What a step rests on. Its instance is the one that the provider id names.
+    /// The facts that a step is based on. The instance is that of the provider id.
     pub node: Node,
-    /// It has no provider id, so its CSINode says which instance it is.
+    /// The node has no provider id, so its CSINode tells its instance.
     pub nameless: bool,
-    /// It has the startup taint.
+    /// The node has the startup taint.
     pub starting: bool,
-    /// When our taint was set, by the clock of who set it.
+    /// When the driver's taint was set, by the clock of the process that set it.
     pub tainted: Option<Timestamp>,
 }
 
-/// The fields of a node's `spec` that matter.
+/// The used fields of a node's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
@@ -52,7 +53,7 @@ pub struct Spec {
     taints: Vec<core::Taint>,
 }
 
-/// The fields of a node's `status` that matter.
+/// The used fields of a node's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -117,7 +118,7 @@ impl SeenNode {
                 opted_out: label(OPT_OUT) == Some("off"),
                 may_fence: label(MAY_FENCE) == Some("true"),
                 boot: status.node_info.boot_id,
-                // Only who has watched it for so long can say.
+                // Only a process that has watched the node for that long knows.
                 lost_for_long: false,
             },
             starting: spec.taints.iter().any(|taint| taint.key == STARTUP),
@@ -132,7 +133,7 @@ impl SeenNode {
         }
     }
 
-    /// Of a whole object.
+    /// Reads a complete Node object.
     pub fn of(object: &core::Node) -> Self {
         let spec = object.spec.clone().unwrap_or_default();
         let status = object.status.clone().unwrap_or_default();
@@ -167,7 +168,7 @@ impl SeenNode {
     }
 }
 
-/// The instance of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`).
+/// Returns the instance of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`).
 pub fn instance_of(provider_id: &str) -> Option<String> {
     let path = provider_id.strip_prefix("aws://")?;
     let id = path.rsplit('/').next()?;
@@ -185,7 +186,8 @@ fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
     match (first, second, about) {
         (None, _, _) => OutOfService::None,
         (Some(only), None, Some(about)) if is_ours(only) => OutOfService::Ours(about),
-        // Also two of them, of which a person set one, and ours without the word about what it is.
+        // Also covers two such taints, one of them set by a person, and the driver's taint without
+        // its annotation.
         _ => OutOfService::Foreign,
     }
 }

@@ -1,5 +1,5 @@
-//! Objects as they are read from the API server: only the fields that somebody looks at. The others are skipped while they are read, so that a
-//! page of a list costs little more than its text.
+//! Objects as read from the API server, with only the fields that are used. The parser skips the
+//! other fields, so that a page of a list costs little more memory than its text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,16 +9,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
-/// What is kept of a kind of object.
+/// The retained part of a kind of object.
 pub trait Seen: Sized {
     /// The kind.
     type Kind: Resource<DynamicType = ()>;
-    /// The fields of `spec` that matter.
+    /// The used fields of `spec`.
     type Spec: DeserializeOwned + Default;
-    /// The fields of `status` that matter.
+    /// The used fields of `status`.
     type Status: DeserializeOwned + Default;
 
-    /// What matters of an object; `None`: nothing does.
+    /// Creates the retained part of an object; `None` when nothing of the object is needed.
     fn new(object: Object<Self::Spec, Self::Status>) -> Option<Self>;
 }
 
@@ -37,25 +37,25 @@ pub struct Object<S, U> {
     pub status: U,
 }
 
-/// The fields of `metadata` that matter.
+/// The used fields of `metadata`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
-    /// Empty in lists' and bookmarks' own metadata.
+    /// The object's name; empty in the metadata of lists and bookmarks.
     pub name: String,
-    /// Of namespaced objects.
+    /// The namespace, for namespaced objects.
     pub namespace: Option<String>,
-    /// The object's, and no later one's of the same name.
+    /// The uid, which distinguishes the object from a later one of the same name.
     pub uid: String,
-    /// Changes with every write.
+    /// The version, which changes with every write.
     pub resource_version: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// When its deletion was asked for, if it was.
+    /// The time of the deletion request, if there was one.
     pub deletion_timestamp: Option<Time>,
-    /// What it belongs to.
+    /// The owners of the object.
     pub owner_references: Vec<Owner>,
 }
 
@@ -63,15 +63,15 @@ pub struct Meta {
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// Its kind.
+    /// The owner's kind.
     pub kind: String,
-    /// Its uid.
+    /// The owner's uid.
     pub uid: String,
-    /// It is the one that manages the object.
+    /// Whether the owner manages the object.
     pub controller: bool,
 }
 
-/// How an object is found in a table: `NAMESPACE/NAME`, or the name alone.
+/// Returns the key of an object in a table: `NAMESPACE/NAME`, or the name alone.
 pub fn key_of(meta: &ObjectMeta) -> String {
     let name = meta.name.as_deref().unwrap_or_default();
     match &meta.namespace {
@@ -80,7 +80,7 @@ pub fn key_of(meta: &ObjectMeta) -> String {
     }
 }
 
-/// An object as it comes from a list or a watch: what matters of it, under its name and version.
+/// An object from a list or a watch: its retained part, with its name and version.
 #[derive(Debug)]
 pub struct Watched<T> {
     meta: ObjectMeta,
@@ -88,7 +88,7 @@ pub struct Watched<T> {
 }
 
 impl<T> Watched<T> {
-    /// What matters of it; `None`: nothing does.
+    /// Returns the retained part; `None` when nothing of the object is needed.
     pub fn row(self) -> Option<Arc<T>> {
         self.row
     }

@@ -13,14 +13,14 @@ const KEY: usize = 0;
 const NODE: usize = 1;
 const UID: usize = 2;
 const VERSION: usize = 3;
-/// Names of claims, a line each.
+/// Names of claims, one per line.
 const CLAIMS: usize = 4;
 
 /// A pod that is bound to a node and has claims.
 #[derive(Clone, Debug)]
 pub struct SeenPod {
     texts: Texts<5>,
-    /// Those without an end: one that ends keeps no pod.
+    /// Tolerations without a time limit: one with a limit does not keep a pod.
     tolerations: Box<[Toleration]>,
     deleting: bool,
     ended: bool,
@@ -29,7 +29,7 @@ pub struct SeenPod {
     opted_out: bool,
 }
 
-/// The fields of a pod's `spec` that matter.
+/// The used fields of a pod's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
@@ -60,7 +60,7 @@ struct Tolerated {
     toleration_seconds: Option<i64>,
 }
 
-/// The fields of a pod's `status` that matter.
+/// The used fields of a pod's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -78,7 +78,7 @@ impl Seen for SeenPod {
     type Spec = Spec;
     type Status = Status;
 
-    /// `None` for a pod without a node or without claims.
+    /// Returns `None` for a pod without a node or without claims.
     fn new(object: Object<Spec, Status>) -> Option<Self> {
         let (meta, spec) = (object.metadata, object.spec);
         let node = spec.node_name?;
@@ -87,7 +87,8 @@ impl Seen for SeenPod {
             .into_iter()
             .filter_map(|volume| {
                 let named = volume.persistent_volume_claim.map(|claim| claim.claim_name);
-                // A generic ephemeral volume's claim is named after both.
+                // The claim of a generic ephemeral volume has the names of both the pod and the
+                // volume.
                 named.or_else(|| {
                     volume.ephemeral?;
                     Some(format!("{}-{}", meta.name, volume.name))
@@ -127,12 +128,12 @@ impl Seen for SeenPod {
 }
 
 impl SeenPod {
-    /// Its node.
+    /// Returns the pod's node.
     pub fn node(&self) -> &str {
         self.texts.get(NODE)
     }
 
-    /// With what its claims are bound to.
+    /// Returns the pod together with the volumes that its claims are bound to.
     pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
         let (namespace, name) = self.key().split_once('/').unwrap_or_default();
         let claims = self.texts.get(CLAIMS).split('\n');

@@ -15,7 +15,7 @@ const NAME: usize = 0;
 const CLAIM: usize = 1;
 const HANDLE: usize = 2;
 
-/// A PersistentVolume, found by its name, and by the claim (`NAMESPACE/NAME`) that it is bound to.
+/// A PersistentVolume, with its name and the claim (`NAMESPACE/NAME`) that it is bound to as keys.
 #[derive(Clone, Debug)]
 pub struct SeenVolume {
     texts: Texts<3>,
@@ -23,7 +23,7 @@ pub struct SeenVolume {
     shared: bool,
 }
 
-/// The fields of a volume's `spec` that matter.
+/// The used fields of a volume's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
@@ -46,7 +46,7 @@ struct Csi {
     volume_handle: String,
 }
 
-/// The fields of a volume's `status` that matter.
+/// The used fields of a volume's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -88,13 +88,13 @@ impl Seen for SeenVolume {
 }
 
 impl SeenVolume {
-    /// The driver's volume; `None` for another driver's.
+    /// Returns the driver's volume; `None` for another driver's.
     pub fn volume(&self) -> Option<&str> {
         self.ours.then(|| self.texts.get(HANDLE))
     }
 }
 
-/// What a claim is bound to.
+/// Returns what a claim is bound to.
 pub fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str) -> Claim {
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,

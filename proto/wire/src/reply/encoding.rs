@@ -1,4 +1,4 @@
-//! Replies to the messages of the wire, and back.
+//! Conversion of replies to wire messages and back.
 
 use std::num::{NonZeroI32, NonZeroU8};
 
@@ -15,9 +15,9 @@ const RELEASE_LIMIT: usize = 64;
 const DIGEST_LENGTH: usize = 64;
 /// Bytes in a log page; page 0xD0 has 4096.
 const LOG_PAGE_LIMIT: usize = 4096;
-/// Signals are numbered to 64.
+/// Signal numbers end at 64.
 const SIGNAL_LIMIT: i32 = 64;
-/// Permission bits, with set-user-id and its like.
+/// Permission bits, including set-user-id, set-group-id and sticky.
 const MODE_LIMIT: u32 = 0o7777;
 
 impl TryFrom<pb::Reply> for Reply {

@@ -1,4 +1,4 @@
-//! Requests to the messages of the wire, and back.
+//! Conversion of requests to wire messages and back.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::format::{FormatOptions, UncheckedFormatOptions};
 use crate::malformed::{Malformed, required};
 use crate::{DeviceName, FsType, KubeletPath, MountFlag, VolumeId, pb};
 
-/// Partition numbers end where the kernel's minor numbers do.
+/// Partition numbers are limited by the kernel's minor numbers.
 const PARTITION_LIMIT: u32 = 255;
 
 impl TryFrom<pb::Request> for Request {
@@ -217,7 +217,7 @@ impl From<Stage> for pb::Stage {
 }
 
 fn flags_from(wire: &[pb::MountFlag]) -> Result<Vec<MountFlag>, Malformed> {
-    // A frame bounds how many there can be.
+    // The frame's size limits their number.
     let flags = wire
         .iter()
         .map(|flag| {
