@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::Path;
 
-use aws_smithy_http_client::tls::TrustStore;
+use aws_smithy_http_client::tls::{TlsContext, TrustStore};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject;
 ///
 /// # Errors
 /// One line that names the file and what is wrong with it.
-pub(super) fn read(path: &Path) -> Result<TrustStore, String> {
+pub(super) fn read(path: &Path) -> Result<TlsContext, String> {
     let unusable = |why: &dyn fmt::Display| {
         let path = path.display();
         format!("{path}: {why}; give a PEM file that the controller's user may read")
@@ -25,8 +25,11 @@ pub(super) fn read(path: &Path) -> Result<TrustStore, String> {
         let certificate = certificate.map_err(|error| unusable(&error))?;
         roots.add(certificate).map_err(|error| unusable(&error))?;
     }
-    match roots.is_empty() {
-        true => Err(unusable(&"holds no certificate")),
-        false => Ok(TrustStore::empty().with_pem_certificate(text)),
+    if roots.is_empty() {
+        return Err(unusable(&"holds no certificate"));
     }
+    TlsContext::builder()
+        .with_trust_store(TrustStore::empty().with_pem_certificate(text))
+        .build()
+        .map_err(|error| unusable(&error))
 }

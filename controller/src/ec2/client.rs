@@ -11,7 +11,7 @@ use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
-use aws_smithy_http_client::tls::TrustStore;
+use aws_smithy_http_client::tls::TlsContext;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_runtime_api::client::interceptors::SharedInterceptor;
 use aws_smithy_types::retry::RetryConfig;
@@ -124,7 +124,7 @@ impl Ec2 {
         }
         let trusted = match &settings.ca_bundle {
             Some(path) => ca_bundle::read(path).map_err(StartError::CaBundle)?,
-            None => TrustStore::default(),
+            None => TlsContext::default(),
         };
         loader = loader.http_client(
             surroundings

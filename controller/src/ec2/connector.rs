@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use aws_smithy_http_client::proxy::ProxyConfig;
-use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
+use aws_smithy_http_client::tls::{Provider, TlsContext, rustls_provider::CryptoMode};
 use aws_smithy_http_client::{Builder, ConnectorBuilder};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
@@ -32,12 +32,12 @@ pub(super) struct ByScheme {
     direct: SharedHttpClient,
     plain: SharedHttpClient,
     tls: Arc<OnceLock<SharedHttpClient>>,
-    trusted: TrustStore,
+    trusted: TlsContext,
 }
 
 impl ByScheme {
     /// Creates the client with these certificate authorities for `https`.
-    pub(super) fn new(trusted: TrustStore) -> Self {
+    pub(super) fn new(trusted: TlsContext) -> Self {
         Self {
             direct: client(None, ProxyConfig::disabled),
             plain: client(None, ProxyConfig::from_env),
@@ -69,7 +69,7 @@ struct Choice {
     direct: SharedHttpConnector,
     plain: SharedHttpConnector,
     tls: Arc<OnceLock<SharedHttpClient>>,
-    trusted: TrustStore,
+    trusted: TlsContext,
     settings: HttpConnectorSettings,
     components: RuntimeComponents,
 }
@@ -82,10 +82,9 @@ impl HttpConnector for Choice {
         if request.uri().starts_with("http://") {
             return self.plain.call(request);
         }
-        let tls = self.tls.get_or_init(|| {
-            let trusted = TlsContext::builder().with_trust_store(self.trusted.clone());
-            client(trusted.build().ok(), ProxyConfig::from_env)
-        });
+        let tls = self
+            .tls
+            .get_or_init(|| client(Some(self.trusted.clone()), ProxyConfig::from_env));
         tls.http_connector(&self.settings, &self.components)
             .call(request)
     }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
-use aws_smithy_http_client::tls::TrustStore;
+use aws_smithy_http_client::tls::TlsContext;
 
 use super::super::connector::ByScheme;
 use super::super::surroundings::Settings;
@@ -62,7 +62,7 @@ impl Source for Arc<Memory> {
 fn poller() -> (Poller<Arc<Memory>>, Arc<Memory>) {
     let config = aws_sdk_ec2::Config::builder()
         .behavior_version(aws_sdk_ec2::config::BehaviorVersion::latest())
-        .http_client(SharedHttpClient::new(ByScheme::new(TrustStore::default())))
+        .http_client(SharedHttpClient::new(ByScheme::new(TlsContext::default())))
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
     let core = Arc::new(Core::new(client, None, Settings::default(), Arc::default()));
