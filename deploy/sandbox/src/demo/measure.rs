@@ -11,7 +11,7 @@ use super::ec2::MUTATING;
 use super::{DemoError, Scene};
 use crate::audit::{self, Tier};
 use crate::bare::LoopDevice;
-use crate::co::{Attempts, Claim};
+use crate::co::{Attachment, Attempts, Claim, Volume};
 use crate::figures::{median, milliseconds};
 
 /// Volumes that are measured.
@@ -95,6 +95,34 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     memory(scene)
 }
 
+/// Creates a volume; and the latency beyond EC2's own, where it is known.
+pub(super) async fn create(
+    scene: &Scene<'_>,
+    claim: &Claim,
+) -> Result<(Volume, Option<Duration>), DemoError> {
+    let before = scene.ec2().last().await?;
+    let (volume, own) = beside(scene.co.create(claim), |done| {
+        own_time(scene, before, "CreateVolume", &claim.name, done)
+    })
+    .await;
+    Ok((volume?, added(&scene.co.attempts, "CreateVolume", own?)))
+}
+
+/// The same for an attach.
+pub(super) async fn attach(
+    scene: &Scene<'_>,
+    volume: &Volume,
+    instance: &str,
+) -> Result<(Attachment, Option<Duration>), DemoError> {
+    let before = scene.ec2().last().await?;
+    let (attachment, own) = beside(scene.co.attach(volume, instance), |done| {
+        own_time(scene, before, "AttachVolume", &volume.id, done)
+    })
+    .await;
+    let added = added(&scene.co.attempts, "ControllerPublishVolume", own?);
+    Ok((attachment?, added))
+}
+
 async fn one_life(
     scene: &mut Scene<'_>,
     index: usize,
@@ -102,28 +130,14 @@ async fn one_life(
 ) -> Result<(), DemoError> {
     let name = format!("pvc-figure-{index}");
     let claim = Claim::filesystem(&name, "ext4", 1).parameter("type", "gp3");
-    let before = scene.ec2().last().await?;
     let co = scene.co.clone();
-    let (volume, own) = beside(co.create(&claim), |done| {
-        own_time(scene, before, "CreateVolume", &name, done)
-    })
-    .await;
-    let volume = volume?;
-    samples
-        .create
-        .extend(added(&co.attempts, "CreateVolume", own?));
+    let (volume, added) = create(scene, &claim).await?;
+    samples.create.extend(added);
     scene.volumes.push((volume.clone(), None));
 
     let instance = scene.instance(0);
-    let before = scene.ec2().last().await?;
-    let (attachment, own) = beside(co.attach(&volume, &instance), |done| {
-        own_time(scene, before, "AttachVolume", &volume.id, done)
-    })
-    .await;
-    let attachment = attachment?;
-    samples
-        .attach
-        .extend(added(&co.attempts, "ControllerPublishVolume", own?));
+    let (attachment, added) = attach(scene, &volume, &instance).await?;
+    samples.attach.extend(added);
 
     let kubelet = scene.kubelets[0].clone();
     kubelet.stage(&volume, &attachment).await?;
@@ -159,7 +173,7 @@ async fn one_life(
 }
 
 /// Runs `work`, and beside it a watcher that is told when the work is done.
-pub(super) async fn beside<T, W, F>(
+async fn beside<T, W, F>(
     work: impl Future<Output = T>,
     watch: impl FnOnce(Rc<Cell<bool>>) -> F,
 ) -> (T, W)
@@ -178,7 +192,7 @@ where
 
 /// How long EC2 itself took: from the arrival of the request that mentions `what` to the end of the transition that it began. `None`
 /// when the transition was over before it could be seen.
-pub(super) async fn own_time(
+async fn own_time(
     scene: &Scene<'_>,
     before: u64,
     action: &str,
@@ -210,7 +224,7 @@ pub(super) async fn own_time(
 }
 
 /// The time of the last call of `rpc` beyond EC2's own, where both are known.
-pub(super) fn added(attempts: &Attempts, rpc: &str, own: Option<Duration>) -> Option<Duration> {
+fn added(attempts: &Attempts, rpc: &str, own: Option<Duration>) -> Option<Duration> {
     Some(single(attempts, rpc)?.saturating_sub(own?))
 }
 

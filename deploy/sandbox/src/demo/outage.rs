@@ -6,7 +6,7 @@ use ebs_csi_proto::csi;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::measure::{added, beside, own_time, single};
+use super::measure::{attach, create, single};
 use super::{DemoError, Scene, prove};
 use crate::co::{Claim, Co};
 use crate::figures::{median, milliseconds};
@@ -119,29 +119,21 @@ async fn lives(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
         let co = scene.co.clone();
         let name = format!("pvc-{when}-{index}");
         let claim = Claim::filesystem(&name, "ext4", 1);
-        let last = scene.ec2().last().await?;
-        let (volume, own) = beside(co.create(&claim), |done| {
-            own_time(scene, last, "CreateVolume", &name, done)
-        })
-        .await;
-        let volume = volume?;
-        times
-            .create
-            .extend(added(&co.attempts, "CreateVolume", own?));
+        let (volume, added) = create(scene, &claim).await?;
+        times.create.extend(added);
         let instance = scene.instance(0);
-        let last = scene.ec2().last().await?;
-        let (attachment, own) = beside(co.attach(&volume, &instance), |done| {
-            own_time(scene, last, "AttachVolume", &volume.id, done)
-        })
-        .await;
-        attachment?;
-        let publish = "ControllerPublishVolume";
-        times.attach.extend(added(&co.attempts, publish, own?));
+        let (_, added) = attach(scene, &volume, &instance).await?;
+        times.attach.extend(added);
         co.detach(&volume.id, &instance).await?;
         let unpublish = "ControllerUnpublishVolume";
         times.detach.extend(single(&co.attempts, unpublish));
         co.delete(&volume.id).await?;
-        for rpc in ["CreateVolume", publish, unpublish, "DeleteVolume"] {
+        for rpc in [
+            "CreateVolume",
+            "ControllerPublishVolume",
+            unpublish,
+            "DeleteVolume",
+        ] {
             let attempts = co.attempts.last(rpc).map_or(0, |call| call.attempts);
             prove(attempts == 1, || format!("{rpc} took {attempts} attempts"))?;
         }
