@@ -110,11 +110,7 @@ impl Tagging {
     /// # Errors
     /// EC2's errors.
     pub(super) async fn carry_out(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
-        let failed = |error: Ec2Error| match failure(&error) {
-            // Every failure but `InvalidField` says that the request was carried out in part.
-            failed if failed.condition() == Condition::InvalidField => failed,
-            failed => failed.context("the volume is modified, its tags are not yet"),
-        };
+        let failed = |error: Ec2Error| failure(&error);
         ec2.delete_tags(id.as_str(), &self.delete)
             .await
             .map_err(failed)?;

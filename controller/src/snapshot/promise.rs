@@ -11,9 +11,6 @@ use crate::ec2::Timestamp;
 use crate::parameters::{Lock, LockMode, SnapshotParameters};
 use crate::tags::{PROMISED_FAST_RESTORES, PROMISED_LOCK, Tags};
 
-/// The longest recorded tag value in bytes, which is within what EC2 accepts.
-const LONGEST_VALUE: usize = 255;
-
 /// The fast restores and the lock promised for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
@@ -58,7 +55,6 @@ impl Promise {
             }
             tags.insert(PROMISED_LOCK.to_owned(), words);
         }
-        tags.retain(|_, value| value.len() <= LONGEST_VALUE);
         tags
     }
 

@@ -236,6 +236,24 @@ fn refuse(action: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_refused_after_modification_are_reported_so() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    // The first call is the dry run.
+    driver.world.fault(json!({ "match": { "action": "CreateTags" }, "skip": 1, "fault": { "kind": "error", "code": "InvalidParameterValue", "status": 400 } }));
+    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
+    let refused = driver.modify(&id, class).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(
+        refused
+            .message()
+            .contains("the volume is modified, its tags are not yet"),
+        "{refused}"
+    );
+    assert_eq!(look(&driver, &id).await.iops, Some(4000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;

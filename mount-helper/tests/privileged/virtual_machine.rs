@@ -273,6 +273,11 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
     };
     let directory = tempfile::tempdir().expect("tempdir");
     let tests = [
+        "attacks::confinement::broker::a_broker_opens_no_disk_and_writes_no_file_of_root",
+        "attacks::confinement::opener::a_disk_is_opened_for_writing_only_when_nobody_holds_it",
+        "attacks::confinement::supervisor::a_broker_gets_no_more_than_eight_runners",
+        "attacks::confinement::supervisor::a_supervisor_makes_no_child_in_a_namespace",
+        "attacks::confinement::tool::a_tool_reaches_no_other_process_of_its_user",
         "attacks::upkeep::growth::ext_is_grown_once_it_is_mounted_where_allowed",
         "kills::whoever_is_killed_once_it_grew_is_followed",
         "pulled::a_disk_pulled_at_any_step_leaves_nothing",
@@ -289,7 +294,7 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
         println!("skipped: the virtual machine did not end in {limit} s");
         return;
     };
-    assert!(said.contains("test result: ok. 6 passed"), "{said}");
+    assert!(said.contains("test result: ok. 11 passed"), "{said}");
     assert!(said.contains("grown at its stage, mounted: true"), "{said}");
     assert!(
         said.contains("killed once it grew, mounted: true"),
