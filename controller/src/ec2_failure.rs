@@ -86,8 +86,9 @@ mod tests {
         }
     }
 
+    /// A sidecar must never take such a failure for a call that certainly had no effect.
     #[test]
-    fn an_effect_that_may_exist_is_never_called_certainly_not_done() {
+    fn failure_with_possible_effect_may_be_in_progress() {
         for kind in [
             Kind::ServerError,
             Kind::NoAnswer,

@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rates_are_fitted_as_the_go_driver_fits_them() {
+    fn iops_are_fitted_as_in_go_driver() {
         // type, wanted, GiB, raise, result
         let rows = [
             ("gp3", 3_000, 4, false, 3_000),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_rate_above_the_documented_maximum_needs_the_zones() {
+    fn only_iops_above_documented_maximum_need_zone_maximum() {
         assert!(!IopsLimits::of("gp3").needs_the_zones_maximum(16_000));
         assert!(IopsLimits::of("gp3").needs_the_zones_maximum(16_001));
         assert!(!IopsLimits::of("gp2").needs_the_zones_maximum(1_000_000));

@@ -191,8 +191,9 @@ mod tests {
         })
     }
 
+    /// A later failure of the check shows in `unready`, not in the probe's answer.
     #[tokio::test(start_paused = true)]
-    async fn probe_waits_for_the_first_success_and_then_stays_good() {
+    async fn probe_fails_until_first_success_then_always_succeeds() {
         let probe = Probe::new(ProbeAws::Startup);
         assert!(
             probe

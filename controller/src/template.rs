@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_rendered_is_refused_with_the_reason() {
+    fn unrenderable_templates_are_refused_with_reason() {
         let rows = [
             ("{{ .Pod }}", "PVCName"),
             ("{{ .PVCName", "not closed"),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_the_ones_that_the_go_driver_sends() {
+    fn client_tokens_match_go_driver() {
         let second = Attempt::FIRST.next();
         for (attempt, token) in [
             (

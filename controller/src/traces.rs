@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_without_its_secrets() {
+    fn unusable_otel_setting_is_named_without_its_secret() {
         for (name, value) in [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"),

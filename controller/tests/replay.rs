@@ -187,8 +187,10 @@ fn many_callers_of_one_key() -> Vec<String> {
     })
 }
 
+/// Each caller goes on with a create of its own, so the order of EC2's requests shows the order of
+/// the answers.
 #[test]
-fn callers_who_wait_for_one_operation_are_told_in_the_same_order_each_time() {
+fn waiting_callers_are_answered_in_reproducible_order() {
     let first = many_callers_of_one_key();
     let made = |what: &str| first.iter().filter(|line| line.contains(what)).count();
     assert_eq!(made("Action=CreateVolume&"), 25, "{first:#?}");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_verdict_is_kept_and_no_list_grows_for_ever() {
+    fn full_comparison_list_drops_oldest_keeps_latest_verdict() {
         let comparisons = Comparisons::default();
         for sequence in 0..MOST as u64 + 1 {
             comparisons.strange.insert((sequence, 7), compared(1));

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lines_some_are_written_and_all_are_counted() {
+    fn rate_limited_lines_are_suppressed_and_counted() {
         let mut buckets = Vec::new();
         let bucket = bucket(&mut buckets, "peer-cut-off");
         let start = bucket.filled;

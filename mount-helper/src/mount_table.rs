@@ -225,8 +225,10 @@ mod tests {
         }
     }
 
+    /// A superblock with emergency_ro, or with ro below an rw mount, counts as turned read-only;
+    /// the option shutdown counts as shut down.
     #[test]
-    fn a_file_system_that_the_kernel_stopped_is_told_from_one_that_was_mounted_read_only() {
+    fn kernel_stopped_filesystem_differs_from_read_only_mount() {
         for (options, superblock, read_only, down) in [
             ("rw", "rw,errors=remount-ro", false, false),
             ("rw", "rw,errors=remount-ro,emergency_ro", true, false),
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_table_can_be_read_and_has_a_root() {
+    fn live_mount_table_contains_root() {
         let mounts = MountTable::open().expect("open").read().expect("read");
         assert!(mounts.iter().any(|mount| mount.path == "/"));
     }

@@ -67,7 +67,7 @@ fn the_ext_family_is_told_apart() {
 }
 
 #[test]
-fn an_xfs_is_recognised_with_its_size_and_identifier() {
+fn xfs_is_recognised_with_size_and_uuid() {
     let uuid = "0f0e0d0c-0b0a-0908-0706-050403020100";
     let Some(head) = image(400, "mkfs.xfs", &["-q", "-m", &format!("uuid={uuid}")]) else {
         return;
@@ -109,7 +109,7 @@ fn other_formats_are_foreign() {
 }
 
 #[test]
-fn what_is_left_of_a_superblock_is_damaged_and_not_foreign() {
+fn partially_overwritten_superblock_is_damaged_not_foreign() {
     let Some(mut head) = ext4() else { return };
     // Everything behind the size of a block, but not the magic.
     head[ext::AT + 8..ext::AT + 0x38].fill(0xff);
@@ -172,8 +172,9 @@ fn what_e2fsck_would_look_at_is_not_clean() {
     assert!(never.clean, "-1 is no limit of mounts");
 }
 
+/// A signature deeper in an ext4 or XFS may be a user's image in a file and changes nothing.
 #[test]
-fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
+fn signature_in_boot_area_wins_over_ext_superblock() {
     for (tool, arguments, megabytes) in [
         ("mke2fs", &["-q", "-F", "-t", "ext4"][..], 64),
         ("mkfs.xfs", &["-q"][..], 400),
@@ -213,7 +214,7 @@ fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
 }
 
 #[test]
-fn a_boot_sector_is_no_partition_table_without_a_partition() {
+fn mbr_without_valid_partition_entry_is_not_recognised() {
     let mut head = vec![0; HEAD];
     head[510..512].copy_from_slice(&[0x55, 0xaa]);
     assert_eq!(recognise(&head, 0), None);

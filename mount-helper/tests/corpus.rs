@@ -40,7 +40,7 @@ fn word(content: &Content) -> &'static str {
 }
 
 #[test]
-fn every_kept_disk_is_taken_for_what_it_is() {
+fn every_corpus_disk_matches_kind_in_its_name() {
     if std::env::var_os("UPDATE_GENERATED").is_some() {
         make();
     }

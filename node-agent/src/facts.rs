@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_node_is_told_what_each_source_lacked() {
+    fn unknown_node_error_explains_each_failed_source() {
         let dir = tempfile::tempdir().unwrap();
         let error = read(&Sources {
             order: vec![Source::Imds, Source::Kubernetes],

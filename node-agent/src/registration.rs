@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_keeps_the_registrars_name() {
+    fn non_socket_at_former_path_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let former = dir.path().join(FORMER_SOCKET);
         std::fs::write(&former, "data").unwrap();

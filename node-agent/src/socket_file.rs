@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_socket_is_not_removed_by_its_former_owner() {
+    fn replaced_socket_survives_former_owner_drop() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let (_listener, first) = Prepared::bind(&path).unwrap().take_over().unwrap();

@@ -105,8 +105,10 @@ mod tests {
 
     const SERIES: &str = "ebs_csi_node_agent_kubelet_registered";
 
+    /// The fault comes 60 s after the start, or at once when kubelet refuses the registration or
+    /// another agent takes over.
     #[test]
-    fn an_unregistered_agent_shows_at_once_and_faults_later() {
+    fn unregistered_agent_sets_metric_first_and_faults_later() {
         let (metrics, start) = (Arc::new(Metrics::default()), Instant::now());
         let standing = Standing::waiting(Arc::clone(&metrics), start);
         let shows = |value: u8| metrics.page().contains(&format!("\n{SERIES} {value}\n"));

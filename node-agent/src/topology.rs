@@ -46,7 +46,7 @@ mod tests {
     use crate::facts::{Outpost, example};
 
     #[test]
-    fn a_node_in_a_region_says_zone_and_system() {
+    fn regional_node_has_zone_and_os_segments() {
         let segments = segments(&example());
         assert_eq!(segments.len(), 3);
         assert_eq!(segments[ZONE], "us-east-1a");

@@ -136,8 +136,9 @@ fn who_serves_this_drivers_name_is_told() {
     }
 }
 
+/// A directory that the user cannot read does not fail the run: the exit status is 0.
 #[test]
-fn an_unprivileged_user_is_told_what_it_may_not_see() {
+fn preflight_as_unprivileged_user_reports_denied_access() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can start it as another user");
         return;

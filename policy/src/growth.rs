@@ -47,8 +47,9 @@ pub fn was_cut_short(facts: &ExtFacts) -> bool {
 mod tests {
     use super::*;
 
+    /// The time lies less than 2^16 seconds ahead, and its low 16 bits are the mark.
     #[test]
-    fn a_marked_time_is_near_and_bears_the_mark() {
+    fn growth_check_time_is_near_and_carries_mark() {
         for now in [0, 7, 0xffff, 1_763_800_000, 1 << 33] {
             let time = time([5; 16], now);
             assert!((now..now + (1 << BITS)).contains(&time), "{now}");
@@ -63,8 +64,10 @@ mod tests {
         assert!(marks.len() > 190, "{}", marks.len());
     }
 
+    /// A clean state, a later mount or check, a pending recovery, or another UUID rules the growth
+    /// out.
     #[test]
-    fn only_the_mark_of_the_file_system_itself_counts() {
+    fn only_own_mark_shows_unfinished_growth() {
         let cut = ExtFacts {
             level: crate::facts::ExtLevel::Ext4,
             clean: false,

@@ -125,8 +125,9 @@ mod tests {
         assert!(error.to_string().contains("CapEff"), "{error}");
     }
 
+    /// Old kernels do not write Seccomp_filters.
     #[test]
-    fn an_old_kernel_without_a_filter_count_is_understood() {
+    fn status_without_seccomp_filter_count_parses() {
         let text = TEXT.replace("Seccomp_filters:\t2\n", "");
         assert_eq!(Status::parse(&text).unwrap().seccomp_filters, None);
     }

@@ -13,7 +13,7 @@ fn covers(size: u64, at: u64) -> bool {
 }
 
 #[test]
-fn every_row_is_read_on_a_disk_that_is_large_enough() {
+fn every_area_is_read_on_512_gib_disk() {
     let size = 512 * GIB;
     for area in AREAS {
         let starts = match area.from {
@@ -79,7 +79,7 @@ fn signatures_of_known_formats_lie_within() {
 }
 
 #[test]
-fn a_disk_smaller_than_the_areas_is_read_whole() {
+fn disk_smaller_than_areas_is_read_whole() {
     for size in [1, 4096, 65_536, MIB, 2 * MIB] {
         assert_eq!(ranges(size), [(0, size)], "{size}");
     }

@@ -49,7 +49,7 @@ fn settings_narrow() {
 }
 
 #[test]
-fn a_longer_deadline_than_the_compiled_one_has_no_effect() {
+fn deadline_longer_than_compiled_has_no_effect() {
     let settings = Settings {
         tool_deadline: Some(Duration::from_secs(1_000_000)),
         ..Settings::default()

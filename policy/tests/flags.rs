@@ -36,7 +36,7 @@ fn every_row_admits_its_value_and_no_other() {
 }
 
 #[test]
-fn every_row_is_denied_on_the_file_systems_that_it_does_not_name() {
+fn flag_is_denied_on_unlisted_file_systems() {
     for rule in FLAGS {
         let (good, _) = values(rule);
         let good = flag(rule.name, good.as_deref());
@@ -55,8 +55,9 @@ fn every_row_is_denied_on_the_file_systems_that_it_does_not_name() {
     }
 }
 
+/// A flag that is refused without a value is refused with one as well.
 #[test]
-fn every_flag_that_is_refused_on_purpose_is_refused() {
+fn refused_flags_are_denied_on_every_file_system() {
     for row in REFUSED {
         let refused = match row.name.split_once('=') {
             Some((name, value)) => flag(name, Some(value)),
@@ -151,8 +152,9 @@ fn a_read_only_request_stays_read_only() {
     assert_eq!(plan("rw", FsType::Ext4, true), Err(Refusal::MountFlag));
 }
 
+/// The flags dev, nodev and _netdev only look as if they did.
 #[test]
-fn nothing_that_names_another_file_is_among_the_flags() {
+fn no_allowed_flag_names_another_file() {
     for rule in FLAGS {
         assert!(
             !["dev", "path", "offset", "loop", "subvol", "helper"]

@@ -127,8 +127,9 @@ fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
     Content::Xfs(facts)
 }
 
+/// For a partition, the size of the whole disk counts.
 #[test]
-fn a_disk_is_as_large_as_it_was_and_whole() {
+fn disk_smaller_than_at_attach_is_refused() {
     assert_eq!(judge::disk(&asked_disk(), &DISK), Ok(()));
     for (size, expected) in [
         (DISK.bytes, Ok(())),
@@ -147,8 +148,9 @@ fn a_disk_is_as_large_as_it_was_and_whole() {
     assert_eq!(judge::disk(&asked, &part), Ok(()));
 }
 
+/// A different mount, a second staging path and a new mount of a disk shown raw are refused.
 #[test]
-fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
+fn stage_needs_free_path_or_same_mount() {
     let asked = stage(|_| ());
     let reader = stage(|s| s.read_only = true);
     let fresh = |make| Ok(StagePlace::Fresh { make });
@@ -266,7 +268,7 @@ const FORMAT: StageDisk = StageDisk {
 };
 
 #[test]
-fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
+fn disk_content_decides_format_check_mount_or_refusal() {
     let ext4 = stage(|_| ());
     let ext3 = stage(|s| s.fs = FsType::Ext3);
     let xfs4 = stage(|s| s.fs = FsType::Xfs);
@@ -653,8 +655,10 @@ fn a_format_that_never_finished_is_made_again() {
     );
 }
 
+/// A volume that began blank and a copy from this driver pass even `deny`. Under `check`, an untold
+/// origin mounts without the full check.
 #[test]
-fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
+fn file_system_made_elsewhere_follows_untrusted_images() {
     use UntrustedImages::{Allow, Check, Deny};
     const ELSEWHERE: [u8; 16] = [9; 16];
     let foreign_ext = || ext(|e| e.uuid = ELSEWHERE);
@@ -917,8 +921,9 @@ fn a_target_shows_only_the_staged_volume() {
     }
 }
 
+/// A second raw target passes only in the same mode, and a partition cannot be shown read-only.
 #[test]
-fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
+fn block_publish_needs_disk_without_mounts() {
     let raw = |read_only| {
         mounted(|m| {
             m.block = true;
@@ -1009,8 +1014,10 @@ fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
     }
 }
 
+/// A mount whose owner is gone or unproved is unmounted. Unstage leaves files and raw targets
+/// alone.
 #[test]
-fn only_what_belongs_to_the_volume_is_taken_away() {
+fn unstage_and_unpublish_refuse_another_volumes_mount() {
     let raw = || mounted(|m| m.block = true);
     for (place, owner, unstage, unpublish) in [
         (
@@ -1249,7 +1256,7 @@ proptest! {
 }
 
 #[test]
-fn a_volume_is_published_at_so_many_targets_and_no_more() {
+fn publications_beyond_limit_are_refused() {
     let most = judge::PUBLICATIONS;
     for (shown, expected) in [
         (0, Ok(())),

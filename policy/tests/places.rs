@@ -40,8 +40,9 @@ fn paths(parts: &[Part]) -> (String, String) {
     (good.join("/"), format!("elsewhere/{}", good.join("/")))
 }
 
+/// The parent of a matching path does not match, unless the row covers a whole subtree.
 #[test]
-fn every_row_allows_what_it_matches_and_nothing_beside() {
+fn each_place_row_allows_only_matching_paths() {
     for row in PLACES {
         let (good, bad) = paths(row.parts);
         for operation in row.operations {
@@ -130,8 +131,9 @@ fn kubelets_paths_are_allowed_for_their_use_alone() {
     }
 }
 
+/// Neither directory itself is a place, and the `kubernetes` class refuses the wider paths.
 #[test]
-fn the_wider_class_still_ends_at_plugins_and_pods() {
+fn any_class_is_limited_to_plugins_and_pods() {
     for path in ["plugins/sanity/staging", "pods/x"] {
         for operation in [
             PlaceFor::Stage,

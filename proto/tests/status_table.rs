@@ -69,8 +69,9 @@ fn code_name(condition: Condition) -> String {
     out
 }
 
+/// A row whose code matches the spec states no reason.
 #[test]
-fn each_code_is_the_spec_s_or_has_a_reason() {
+fn status_codes_match_spec_or_state_reason() {
     for row in rows() {
         let what = format!("{}: {}", row.rpc, row.condition);
         if row.failure == "-" {

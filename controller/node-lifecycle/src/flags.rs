@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_in_one_line() {
+    fn invalid_flag_is_refused_in_one_line() {
         for arguments in [
             ["--safe-detach-endpoint=tcp://127.0.0.1:1"],
             ["--safe-detach-endpoint=unix://relative"],

@@ -220,8 +220,10 @@ mod tests {
         assert!(matches!(refused, Step::Refuse(_)));
     }
 
+    /// One absence alone may be a late read; a seen detach, a denial by EC2 or a second absence
+    /// confirms it.
     #[test]
-    fn gone_is_what_ec2_shows_and_not_a_single_late_look() {
+    fn gone_needs_seen_detach_or_second_absence() {
         let now = Instant::now();
         let mut seen_leaving = machine();
         seen_leaving.sent(now);
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_that_the_volume_contradicts_is_not_gone() {
+    fn denial_contradicted_by_volume_is_not_gone() {
         let now = Instant::now();
         let mut machine = machine();
         for _ in 0..MOST_REQUESTS {
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_device_is_named_when_the_time_ends() {
+    fn busy_device_timeout_asks_for_unmount() {
         let now = Instant::now();
         let mut machine = machine();
         machine.see(&with(AttachmentState::Busy), now);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attachment_that_has_ended_is_not_seen_again() {
+    async fn ended_attachment_shows_detaching_during_read_lag() {
         let lately = Lately::default();
         lately.ended(&volume().id, &node(), time(5));
         let seen = |seconds| state(&lately.corrected(&attached_at(seconds)));

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_describe_calls_are_reads_and_every_name_is_its_own() {
+    fn only_describe_actions_read_and_names_are_unique() {
         let names: std::collections::BTreeSet<_> = Action::ALL.iter().map(|a| a.name()).collect();
         assert_eq!(names.len(), Action::ALL.len());
         for action in Action::ALL {

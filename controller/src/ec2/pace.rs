@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn for_long_it_takes_no_more_than_half_of_the_refill() {
+    async fn sustained_polling_takes_at_most_half_of_refill() {
         let calls = calls_within(Duration::from_secs(600), true);
         assert!((5850..=6000).contains(&calls), "{calls}");
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_worth_more_the_fewer_are_left() {
+    async fn call_worth_rises_as_tokens_run_low() {
         let now = Instant::now();
         let mut pace = pace(now);
         let full = pace.worth(now);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn empty_pages_do_not_end_a_list_and_an_endless_list_is_an_error() {
+    async fn empty_page_continues_and_endless_list_fails() {
         let pages = [
             (vec![1], Some("a")),
             (vec![], Some("b")),

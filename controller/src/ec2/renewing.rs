@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_fetched_again_when_aws_refuses_them_but_not_at_once() {
+    async fn refused_credentials_are_fetched_again_after_1_second() {
         let (renewing, _, _) = renewing(None);
         assert_eq!(key(&renewing).await, "AKIA1");
         assert!(!renewing.forget(), "they have just come");
@@ -270,8 +270,10 @@ mod tests {
         assert_eq!(source.asked.load(Ordering::Relaxed), 1);
     }
 
+    /// A source that is down is asked again only after a pause, and `Debug` never shows the
+    /// credentials.
     #[tokio::test(start_paused = true)]
-    async fn while_the_source_is_away_what_is_held_is_used_to_its_end() {
+    async fn failed_source_leaves_cached_credentials_usable_until_expiry() {
         let (renewing, source, clock) = renewing(Some(900));
         assert_eq!(key(&renewing).await, "AKIA1");
         source.down.store(true, Ordering::Relaxed);

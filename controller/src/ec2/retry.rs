@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_sent_again_only_when_nothing_happened_or_twice_is_once() {
+    fn retry_requires_no_effect_or_idempotent_action() {
         let rows = [
             (Action::AttachVolume, Kind::Throttled, Sent::Answered, true),
             (Action::AttachVolume, Kind::Unreachable, Sent::Not, true),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_come_when_the_end_is_likely_and_not_before() {
+    fn polls_are_rare_before_likely_end_then_dense() {
         let usual = that_took((0..40).map(|n| 2000 + n * 5));
         // Polls are rare before the changes end, and dense while they end.
         assert!(next(&usual, 0) > 600, "{}", next(&usual, 0));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_was_never_seen_is_asked_about_less_as_it_ages() {
+    fn unseen_kind_is_polled_less_as_change_ages() {
         let unknown = Usual::default();
         let gaps = [0, 1000, 4000, 60_000, 600_000].map(|from| next(&unknown, from) - from);
         assert!(gaps.is_sorted(), "{gaps:?}");
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn what_outlasts_all_that_were_seen_is_asked_about_as_if_none_were() {
+    fn change_outlasting_history_uses_prior_alone() {
         let usual = that_took([500; 48]);
         assert_eq!(next(&usual, 5000), next(&Usual::default(), 5000));
     }
 
     #[test]
-    fn who_waited_in_a_queue_is_asked_about_less() {
+    fn queue_wait_delays_next_poll_up_to_3s() {
         let unknown = Usual::default();
         let soon = ms(500);
         assert!(unknown.lateness(ms(0), ms(0), soon) > 0.1);

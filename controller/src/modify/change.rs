@@ -306,8 +306,10 @@ mod tests {
         }
     }
 
+    /// A ratio in the request always applies, a ratio in a tag only with permission, and an
+    /// explicit rate wins over the tag.
     #[test]
-    fn a_ratio_applies_where_request_or_volume_allow_it() {
+    fn iops_ratio_applies_if_request_or_volume_allows() {
         let tagged = |raise: &str, ratio: &str| {
             let mut volume = Volume {
                 kind: "io2".to_owned(),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_system_takes_the_keys_of_the_table() {
+    fn file_systems_accept_only_supported_format_keys() {
         // key, and whether ext4, "", ext3, xfs, ntfs and an unknown one support it
         let rows = [
             ("blocksize", [true, true, true, true, false, false]),

@@ -214,8 +214,9 @@ mod tests {
         }
     }
 
+    /// The value `True` of `encrypted` reads as false.
     #[test]
-    fn zero_is_not_given_and_only_true_is_true() {
+    fn iops_0_is_unset_and_only_true_encrypts() {
         let read = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "True")]).unwrap();
         assert_eq!((read.iops, read.iops_per_gib), (None, Some(3)));
         assert_eq!(read.encrypted, Some(false));

@@ -114,8 +114,10 @@ fn a_copy_is_encrypted_as_its_source() {
     }
 }
 
+/// Unpublish counts as a deletion here. The volume context decides whether a publish waits for
+/// initialization.
 #[test]
-fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
+fn malformed_ids_delete_as_gone_otherwise_not_found() {
     let gone = csi::ControllerUnpublishVolumeRequest {
         volume_id: "vol-impossible".to_owned(),
         node_id: "i-0123456789abcdef0".to_owned(),
@@ -144,8 +146,10 @@ fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
     assert!(Publish::parse(&publish).unwrap().wait_until_initialized);
 }
 
+/// A successful unpublish would call an attached volume detached. A volume id that cannot exist is
+/// gone all the same.
 #[test]
-fn what_is_attached_to_a_hyperpod_node_is_not_called_detached() {
+fn hyperpod_node_is_refused_for_publish_and_unpublish() {
     const NODE: &str = "hyperpod-abc-i-0123456789abcdef0";
     let mut leave = csi::ControllerUnpublishVolumeRequest {
         volume_id: "vol-0123456789abcdef0".to_owned(),

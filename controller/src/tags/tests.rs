@@ -21,7 +21,7 @@ fn pairs(tags: &Tags) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn the_whole_set_of_a_volume_is_the_go_drivers() {
+fn all_volume_tags_match_go_driver() {
     let settings = TagSettings {
         cluster_id: Some("prod".to_owned()),
         ..Default::default()
@@ -51,7 +51,7 @@ fn the_whole_set_of_a_volume_is_the_go_drivers() {
 }
 
 #[test]
-fn the_whole_set_of_a_snapshot_is_the_go_drivers() {
+fn all_snapshot_tags_match_go_driver() {
     let settings = TagSettings {
         cluster_id: Some("prod".to_owned()),
         ..Default::default()

@@ -50,7 +50,7 @@ fn error(code: &str, status: u16) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_failure_has_its_cause_a_next_step_and_ec2s_request_id() {
+async fn failure_names_cause_next_step_and_request_id() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.publish(&id, NODE_1).await.unwrap();

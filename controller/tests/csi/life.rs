@@ -163,8 +163,9 @@ async fn a_volume_is_validated_against_what_it_is() {
     }
 }
 
+/// A copy in another zone than its source's is refused too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_without_a_size_has_its_sources_and_never_less() {
+async fn copy_defaults_to_source_size_and_refuses_less() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 120)).await.unwrap().volume_id;
     let copy = |name: &str, range| csi::CreateVolumeRequest {

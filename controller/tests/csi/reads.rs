@@ -64,8 +64,9 @@ async fn a_hidden_volume_in_use_is_not_deleted() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// Describe calls do not show the instance for a minute; EC2's answer to AttachVolume decides.
 #[tokio::test(start_paused = true)]
-async fn a_hidden_node_is_attached_to_by_ec2s_answer() {
+async fn attach_and_detach_succeed_for_hidden_node() {
     let slow = Slow::new(json!({})).await;
     let id = slow.create("pvc-1").await.unwrap();
     hide(&slow, NODE_1, 60_000);

@@ -18,7 +18,7 @@ mod weather;
 use ebs_csi_controller::known_bug::KnownBug;
 
 #[test]
-fn nothing_leaks_nothing_is_doubled_and_every_answer_is_true() {
+fn nothing_leaks_or_doubles_and_answers_are_true() {
     let seeds = seeds::wanted();
     let (requests, failed) = seeds::run(seeds.clone());
     println!(

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_with_work_for_half_its_processors_is_busy() {
+    fn load_above_half_of_processors_is_busy() {
         let mut host = Host::look();
         host.processors = 2;
         for (load, busy) in [

@@ -241,7 +241,7 @@ mod tests {
         );
     }
     #[test]
-    fn another_driver_stands_beside_ours_where_it_was_measured() {
+    fn page_shows_other_driver_where_measured() {
         let mut part = Results::begin("controller", "run controller".to_owned());
         let figure = |key: &str| {
             Figure::new(key, key, "s")

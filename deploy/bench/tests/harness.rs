@@ -200,7 +200,7 @@ fn another_driver_is_measured_in_the_same_run() {
 }
 
 #[test]
-fn another_drivers_node_service_is_measured_in_the_same_run() {
+fn other_drivers_node_service_is_measured_alongside() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: block devices and processes with users of their own need root");
         return;

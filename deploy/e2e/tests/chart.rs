@@ -289,8 +289,9 @@ fn no_object_is_rendered_twice() {
     });
 }
 
+/// A second release must not own the cluster-wide objects of the release with the controller.
 #[test]
-fn a_node_only_release_owns_nothing_of_the_other() {
+fn node_only_release_renders_only_own_namespaced_objects() {
     let Some(helm) = helm() else { return };
     let objects = render(&helm, &["--values", "deploy/chart/ci/node-only.yaml"]);
     let kinds: BTreeSet<_> = objects
@@ -879,7 +880,7 @@ fn every_value_has_a_class_and_a_reason() {
 }
 
 #[test]
-fn the_page_of_values_is_what_the_schema_says() {
+fn configuration_page_matches_values_and_schema() {
     let file = root().join("deploy/docs/configuration.md");
     let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
     let made = page(&values);

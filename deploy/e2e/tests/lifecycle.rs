@@ -77,7 +77,7 @@ async fn a_raw_block_volume_lives_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
+async fn larger_restore_grows_file_system_and_keeps_data() {
     let Some(setting) = Setting::start().await else {
         return;
     };
@@ -146,8 +146,9 @@ async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
     setting.finish().await;
 }
 
+/// Writes of the second pod fail with EROFS while the first pod still writes.
 #[tokio::test]
-async fn a_read_only_publish_cannot_be_written_and_two_pods_share_a_volume() {
+async fn read_only_publish_shares_volume_with_writing_pod() {
     let Some(setting) = Setting::start().await else {
         return;
     };

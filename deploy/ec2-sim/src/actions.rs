@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_ids_filters_and_page_is_unfiltered() {
+    fn call_without_ids_filters_or_page_is_unfiltered() {
         for (query, yes) in [
             ("Action=DescribeVolumes&Version=1", true),
             ("VolumeId.1=vol-1", false),

@@ -119,8 +119,9 @@ impl View {
 mod tests {
     use super::*;
 
+    /// A read that filters by tag adds the tag lag.
     #[test]
-    fn a_replica_keeps_to_its_lag_and_replicas_differ() {
+    fn replica_lag_is_stable_and_differs_per_replica() {
         let setting: Setting = serde_json::from_str(
             r#"{"replicas":8,"lag":{"uniform_ms":[0,1000]},"tag_lag":{"fixed_ms":5000}}"#,
         )

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn issued_ids_are_well_formed_distinct_and_follow_from_the_seed() {
+    fn issued_ids_are_valid_unique_and_seeded() {
         let mut a = Ids::new(9);
         let mut b = Ids::new(9);
         let first: Vec<String> = (0..1000).map(|_| a.issue("vol")).collect();

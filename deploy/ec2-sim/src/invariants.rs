@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_changes_its_identity_while_attached_is_reported() {
+    fn file_system_identity_change_while_attached_is_reported() {
         let print = |id: &str| {
             Some(Fingerprint {
                 kind: "ext4",

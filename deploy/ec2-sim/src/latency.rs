@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_normal_has_its_median_and_its_99th_percentile() {
+    fn log_normal_samples_match_median_and_p99() {
         let d = spread(1_000, 4_000);
         let mut r = Random::new(5, "t");
         let mut v: Vec<u64> = (0..20_000).map(|_| d.sample(&mut r)).collect();

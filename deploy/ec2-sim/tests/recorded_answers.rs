@@ -364,7 +364,7 @@ fn attach_and_detach_refuse_in_the_recorded_words() {
 }
 
 #[test]
-fn the_attachment_limit_of_the_type_counts_root_and_interfaces() {
+fn attachment_limit_counts_root_and_network_interfaces() {
     let mut w = World::new();
     assert!(w.sim.set_enis(w.now, NODE_A, 2));
     // m5.large: 27 shared; one is the root volume, one the second interface's.
@@ -394,8 +394,10 @@ fn the_attachment_limit_of_the_type_counts_root_and_interfaces() {
     );
 }
 
+/// A modification is refused until the last one completes; the new size is in force once optimizing
+/// begins.
 #[test]
-fn a_modification_blocks_the_next_until_it_is_complete_and_four_a_day_are_the_limit() {
+fn modifications_are_serial_and_limited_to_4_daily() {
     let mut scenario = ec2_sim::Scenario {
         profile: "instant".to_owned(),
         ..ec2_sim::Scenario::default()

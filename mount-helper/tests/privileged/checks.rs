@@ -74,8 +74,9 @@ fn limit(tool: u32, resource: Resource, most: u64) {
     .expect("thread");
 }
 
+/// A checker that dies before it begins changes nothing on the disk, and the retry checks it.
 #[test]
-fn a_checker_that_dies_or_runs_out_of_memory_leaves_nothing_mounted_and_the_retry_checks() {
+fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
     if !able() {
         return;
     }
@@ -145,7 +146,7 @@ fn a_checker_that_dies_or_runs_out_of_memory_leaves_nothing_mounted_and_the_retr
 }
 
 #[test]
-fn a_checker_that_takes_too_long_is_ended_and_tried_again() {
+fn checker_past_deadline_is_ended_and_retry_succeeds() {
     if !able() {
         return;
     }
@@ -196,7 +197,7 @@ fn ends_with(status: u8) -> Vec<u8> {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn only_the_statuses_that_say_so_count_as_checked() {
+fn unexpected_e2fsck_status_fails_stage_without_mount() {
     use std::os::unix::fs::PermissionsExt;
     if !able() {
         return;

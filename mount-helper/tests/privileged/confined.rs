@@ -57,7 +57,7 @@ fn each_process_holds_what_its_profile_says() {
 }
 
 #[test]
-fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
+fn runner_and_tool_hold_only_their_disk() {
     if !able() {
         return;
     }
@@ -126,8 +126,10 @@ fn descriptors(pid: u32) -> Vec<(String, String)> {
     open
 }
 
+/// While the broker still examines the disk, runner and tool process hold no descriptor of the disk
+/// and have not executed mke2fs.
 #[test]
-fn a_format_that_waits_for_the_look_has_no_disk_and_no_program() {
+fn early_format_process_has_no_disk_or_program() {
     if !able() {
         return;
     }
@@ -171,7 +173,7 @@ fn a_format_that_waits_for_the_look_has_no_disk_and_no_program() {
 }
 
 #[test]
-fn a_stop_ends_the_whole_tree_with_status_zero() {
+fn sigterm_ends_all_processes_with_status_0() {
     if !able() {
         return;
     }
@@ -246,7 +248,7 @@ fn refused_start(arguments: &[&str], code: i32, words: &str) {
 }
 
 #[test]
-fn a_start_that_cannot_be_good_says_why_in_one_line() {
+fn invalid_start_options_fail_with_single_line_reason() {
     refused_start(&["--no-such-flag"], 64, "--no-such-flag");
     refused_start(&["--listen", "tcp://1.2.3.4"], 64, "unix:///PATH");
     let directory = tempfile::tempdir().expect("tempdir");
@@ -274,7 +276,7 @@ fn a_start_that_cannot_be_good_says_why_in_one_line() {
 }
 
 #[test]
-fn without_the_capability_to_mount_it_does_not_start() {
+fn helper_without_cap_sys_admin_does_not_start() {
     if !able() {
         return;
     }
@@ -315,8 +317,9 @@ fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
     command
 }
 
+/// Kubelet would not see mounts made there; the flag --allow-private-mounts permits the start.
 #[test]
-fn where_mounts_would_stay_unseen_it_does_not_start() {
+fn helper_with_private_kubelet_mounts_does_not_start() {
     if !able() {
         return;
     }

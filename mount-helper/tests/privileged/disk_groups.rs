@@ -77,8 +77,10 @@ fn disks_of_nobody_are_told_at_the_start() {
     drop(disk);
 }
 
+/// The opener joins the group of the disks at its start and cannot open a later disk of another
+/// group.
 #[test]
-fn a_disk_of_a_later_group_is_told_with_its_owner() {
+fn disk_with_unknown_group_fails_stage_naming_owner() {
     if !able() {
         return;
     }

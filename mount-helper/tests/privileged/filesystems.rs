@@ -42,7 +42,7 @@ fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
 }
 
 #[test]
-fn an_ext4_that_was_cut_off_is_checked_and_keeps_what_was_synced() {
+fn unclean_ext4_is_checked_and_keeps_synced_data() {
     if !able() {
         return;
     }
@@ -78,7 +78,7 @@ fn an_xfs_copy_stands_beside_its_origin() {
 }
 
 #[test]
-fn a_replayed_journal_is_no_repair_and_costs_one_full_check() {
+fn journal_replay_needs_1_full_check_no_repair() {
     if !able() {
         return;
     }
@@ -119,7 +119,7 @@ fn damaged(signature: Signature) -> Refused {
 }
 
 #[test]
-fn an_error_that_needs_a_person_is_refused_and_not_mounted() {
+fn ext4_needing_manual_repair_is_refused_not_mounted() {
     if !able() {
         return;
     }
@@ -164,8 +164,9 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     assert_eq!(rig.mounts(&attached), 0);
 }
 
+/// The image stays the same byte for byte, and a write in the pod fails.
 #[test]
-fn read_only_is_read_only_from_the_disk_to_the_pod() {
+fn read_only_stage_writes_nothing_refuses_writable_publish() {
     if !able() {
         return;
     }
@@ -205,7 +206,7 @@ fn read_only_is_read_only_from_the_disk_to_the_pod() {
 }
 
 #[test]
-fn a_read_only_target_stands_beside_a_writable_one() {
+fn read_only_and_writable_targets_of_volume_coexist() {
     if !able() {
         return;
     }
@@ -313,7 +314,7 @@ fn format_options_reach_the_file_system() {
 }
 
 #[test]
-fn a_file_system_that_the_kernel_stopped_is_told() {
+fn kernel_filesystem_error_is_reported_in_stats() {
     if !able() {
         return;
     }
@@ -355,7 +356,7 @@ fn a_file_system_that_the_kernel_stopped_is_told() {
 }
 
 #[test]
-fn a_file_system_that_was_shut_down_is_told_and_can_be_taken_away() {
+fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
     if !able() {
         return;
     }

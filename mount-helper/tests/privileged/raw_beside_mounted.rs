@@ -16,8 +16,9 @@ fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
     assert_eq!(told.seen, Some(Seen::MountedAt(rig.kubelet(place))));
 }
 
+/// The refusal names the raw target. A raw publish beside a stage is refused with the staging path.
 #[test]
-fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
+fn raw_published_disk_refuses_stage_and_unstage() {
     if !able() {
         return;
     }
@@ -52,8 +53,10 @@ fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
     }
 }
 
+/// One partition can be mounted beside another one published raw, but unstage is refused until the
+/// raw one is unpublished.
 #[test]
-fn a_partition_counts_as_its_disk_and_not_as_its_neighbour() {
+fn partition_conflicts_with_whole_disk_not_with_neighbour() {
     if !able() {
         return;
     }

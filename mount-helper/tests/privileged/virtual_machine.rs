@@ -193,7 +193,7 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
 /// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that the kernel takes.
 #[test]
 #[ignore = "runs in the virtual machine, whose controller is known"]
-fn an_nvme_controller_is_asked_for_the_statistics_page() {
+fn nvme_statistics_request_reaches_controller() {
     let disk = fs::File::open("/dev/nvme0n1").expect("the machine's NVMe disk");
     let error = sys::nvme_statistics_page(&disk).expect_err("a page of EC2's");
     assert_eq!(Errno::from_io_error(&error), Some(Errno::REMOTEIO));
@@ -222,7 +222,7 @@ pub(crate) fn plug_the_disk_in() {
 /// What was mounted from it can be neither read nor written back any more; it must not keep the volume on the node for ever.
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
-fn what_is_mounted_of_a_disk_that_left_the_node_is_taken_away() {
+fn mounts_of_detached_disk_are_removed() {
     let rig = Rig::start();
     for written in [false, true] {
         let volume = volume();
@@ -262,8 +262,9 @@ fn what_is_mounted_of_a_disk_that_left_the_node_is_taken_away() {
     }
 }
 
+/// A host may deny CAP_SYS_RESOURCE or have no NVMe disk to pull, so QEMU runs these 6 tests.
 #[test]
-fn what_a_host_may_withhold_works_in_a_virtual_machine() {
+fn host_restricted_tests_pass_in_virtual_machine() {
     let (kernel, module) = match kernel() {
         Ok(found) => found,
         Err(why) => {
@@ -273,17 +274,17 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
     };
     let directory = tempfile::tempdir().expect("tempdir");
     let tests = [
-        "attacks::confinement::broker::a_broker_opens_no_disk_and_writes_no_file_of_root",
-        "attacks::confinement::opener::a_disk_is_opened_for_writing_only_when_nobody_holds_it",
+        "attacks::confinement::broker::broker_cannot_open_disk_or_write_root_file",
+        "attacks::confinement::opener::opener_opens_disk_for_writing_only_if_unheld",
         "attacks::confinement::supervisor::a_broker_gets_no_more_than_eight_runners",
         "attacks::confinement::supervisor::a_supervisor_makes_no_child_in_a_namespace",
-        "attacks::confinement::tool::a_tool_reaches_no_other_process_of_its_user",
-        "attacks::upkeep::growth::ext_is_grown_once_it_is_mounted_where_allowed",
+        "attacks::confinement::tool::tool_cannot_reach_other_processes_of_its_user",
+        "attacks::upkeep::growth::ext_grows_while_mounted_if_host_allows",
         "kills::whoever_is_killed_once_it_grew_is_followed",
         "pulled::a_disk_pulled_at_any_step_leaves_nothing",
-        "lifecycle::ext4_grows_while_it_is_used_where_the_host_allows_it",
-        "virtual_machine::an_nvme_controller_is_asked_for_the_statistics_page",
-        "virtual_machine::what_is_mounted_of_a_disk_that_left_the_node_is_taken_away",
+        "lifecycle::mounted_ext4_grows_only_with_cap_sys_resource",
+        "virtual_machine::nvme_statistics_request_reaches_controller",
+        "virtual_machine::mounts_of_detached_disk_are_removed",
     ];
     let initrd = archive(directory.path(), &module, &tests.join(" "));
     let disk = directory.path().join("disk");

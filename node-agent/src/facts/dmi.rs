@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_firmware_of_a_nitro_instance_says_id_and_type() {
+    fn nitro_firmware_gives_instance_id_and_type() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("board_asset_tag"), "i-0123456789abcdef0\n").unwrap();
         std::fs::write(dir.path().join("product_name"), "m7i.metal-24xl\n").unwrap();

@@ -254,8 +254,9 @@ mod tests {
         assert!(matches!(error, Lack::OtherNode { .. }), "{error}");
     }
 
+    /// The patience of 60 s is for an incomplete file, not for a bad value.
     #[test]
-    fn a_number_that_is_none_is_refused_at_once() {
+    fn negative_enis_count_is_refused() {
         let (dir, files) = write(&WHOLE.replace("\"3\"", "\"-1\""));
         let error = read(dir.path(), &files, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("enis-count"), "{error}");

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_length_is_there_or_the_stream_has_ended() {
+    fn response_completes_at_content_length_or_stream_end() {
         let sized = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc";
         let answer = parse(sized, false).unwrap().unwrap();
         assert_eq!((answer.status, answer.body.as_str()), (200, "ab"));

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_read_as_the_sdks_read_it() {
+    fn imds_endpoint_is_parsed_like_aws_sdks() {
         let rows = [
             (None, None, Some("169.254.169.254:80")),
             (None, Some("IPv6"), Some("[fd00:ec2::254]:80")),

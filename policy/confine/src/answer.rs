@@ -186,8 +186,9 @@ mod tests {
     use super::*;
     use ebs_csi_policy::profile;
 
+    /// The kernel takes a filter of 1 to 4096 instructions.
     #[test]
-    fn every_profile_becomes_filters_that_the_kernel_could_take() {
+    fn every_profile_compiles_to_loadable_filters() {
         for profile in profile::ALL {
             let programs = programs(profile.calls).unwrap();
             for program in &programs {

@@ -275,8 +275,9 @@ mod tests {
         );
     }
 
+    /// The error echoes only a bounded part of a text of 100000 characters.
     #[test]
-    fn an_error_echoes_a_bounded_part_of_the_text() {
+    fn id_parse_error_stays_below_300_bytes() {
         let error = VolumeId::parse(&"x".repeat(100_000)).unwrap_err();
         assert!(error.to_string().len() < 300);
     }

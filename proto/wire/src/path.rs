@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_stripped_at_a_component_boundary_only() {
+    fn root_is_stripped_only_at_component_boundary() {
         let root = KubeletPath::parse("/var/lib/kubelet").unwrap();
         let inside = KubeletPath::parse("/var/lib/kubelet/pods/u/mount").unwrap();
         let beside = KubeletPath::parse("/var/lib/kubelet-other/pods").unwrap();

@@ -98,8 +98,9 @@ fn unknown_numbers_of_closed_lists_are_refused() {
     }
 }
 
+/// Content comes from closed lists, and a mount path must pass the path check.
 #[test]
-fn what_a_refusal_has_seen_is_of_closed_lists_or_a_checked_path() {
+fn refusal_with_invalid_seen_detail_is_rejected() {
     use pb::refused::Seen;
     let refused = |seen| {
         replied(pb::reply::Result::Refused(pb::Refused {
@@ -128,7 +129,7 @@ fn what_a_refusal_has_seen_is_of_closed_lists_or_a_checked_path() {
 }
 
 #[test]
-fn a_refusal_without_what_was_seen_is_what_the_release_before_sends() {
+fn refusal_without_seen_detail_matches_previous_release() {
     // Reply 1, refused, reason 11: the bytes as the previous release wrote them.
     let old = [8, 1, 0xa2, 1, 2, 8, 11];
     let expected = Reply {
@@ -140,7 +141,7 @@ fn a_refusal_without_what_was_seen_is_what_the_release_before_sends() {
 }
 
 #[test]
-fn paths_and_ids_of_the_wrong_shape_are_refused() {
+fn malformed_paths_and_ids_are_refused() {
     for path in ["", "/", "relative", "/a/../b", "/a//b", "/a/", "/a\0"] {
         let refused = staged(|stage| stage.staging_path = path.to_owned());
         assert!(matches!(refused, Err(Malformed::Path(_))), "{path:?}");

@@ -321,8 +321,9 @@ proptest! {
     }
 }
 
+/// The pages together hold each volume once, and a page beyond the end is empty.
 #[test]
-fn a_page_of_the_inventory_always_fits_a_frame() {
+fn every_inventory_page_fits_in_frame() {
     let held: Vec<HeldVolume> = (0..2000_u32)
         .map(|n| HeldVolume {
             volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_detach_is_told_from_one_that_failed() {
+    fn refused_detach_is_distinguished_from_failed_detach() {
         let with = |message: &str, deleting: bool| {
             seen(|a| {
                 a["status"]["detachError"] =

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_node_or_without_claims_does_not_matter() {
+    fn pod_without_node_or_claims_is_ignored() {
         assert!(seen(|p| p["spec"]["nodeName"] = Value::Null).is_none());
         assert!(
             seen(|p| p["spec"]["volumes"] = json!([{"name": "conf", "configMap": {}}])).is_none()

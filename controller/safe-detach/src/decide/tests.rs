@@ -63,7 +63,7 @@ fn modes_are_read_as_they_are_written() {
 }
 
 #[test]
-fn each_refusal_has_a_token_of_its_own_and_a_next_step() {
+fn each_refusal_has_unique_token_and_next_step() {
     let tokens: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.token()).collect();
     assert_eq!(tokens.len(), Refusal::ALL.len());
     assert!(Refusal::ALL.iter().all(|r| !r.next_step().is_empty()));

@@ -180,7 +180,7 @@ proptest! {
     /// S8: in `prove-first` a pod is deleted only when every volume of it is proved free at the
     /// node's instance.
     #[test]
-    fn a_pod_goes_only_with_all_its_volumes_proved(facts in facts()) {
+    fn pod_deletion_needs_proof_of_all_volumes(facts in facts()) {
         for intent in step(&facts, FailoverMode::ProveFirst).intents {
             if let Intent::DeletePod { uid, .. } = intent {
                 let here = facts.instance();
@@ -218,7 +218,7 @@ proptest! {
     /// A taint of anybody else is never removed; this driver's is removed only when another boot is
     /// Ready and nothing of the former one is left.
     #[test]
-    fn the_taint_is_lifted_only_by_proof_of_return(facts in facts(), mode in modes()) {
+    fn taint_removal_needs_new_ready_boot_without_attachments(facts in facts(), mode in modes()) {
         if step(&facts, mode).intents.contains(&Intent::RemoveTaint) {
             let Fact::Present(node) = &facts.object else {
                 panic!("a taint without a node");

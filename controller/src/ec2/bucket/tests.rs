@@ -161,7 +161,7 @@ fn rate(capacity: f64, refill: f64) -> Rate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_bucket_gives_its_capacity_less_the_reserve_then_its_refill() {
+async fn full_bucket_grants_capacity_less_reserve_then_refill() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Start, now);
     assert_eq!(drain(&mut bucket, now), 45);
@@ -172,7 +172,7 @@ async fn a_full_bucket_gives_its_capacity_less_the_reserve_then_its_refill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_throttled_burst_empties_the_bucket_and_leaves_the_rate() {
+async fn throttled_burst_empties_bucket_and_keeps_rate() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     let later = now + Duration::from_millis(50);
@@ -184,7 +184,7 @@ async fn one_throttled_burst_empties_the_bucket_and_leaves_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_it() {
+async fn successive_throttles_lower_rate_and_quiet_restores_it() {
     let mut now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Start, now);
     for _ in 0..100 {
@@ -198,8 +198,10 @@ async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_
     assert_eq!(bucket.refill(), 5.0);
 }
 
+/// Accepted calls raise the number beyond the estimate, unknown results do not; after 10 minutes a
+/// throttle is forgotten.
 #[tokio::test(start_paused = true)]
-async fn beyond_the_estimate_few_go_at_first_and_none_after_a_throttle() {
+async fn few_calls_exceed_estimate_and_none_after_throttle() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     // 45 of the estimate and one beyond.

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_filter_can_leave_a_page_empty_that_has_a_successor() {
+    fn tag_filter_can_leave_nonfinal_page_empty() {
         let tag = "Filter.1.Name=tag:n&Filter.1.Value.1=9";
         assert_eq!(
             rows(&page(Some(5), None), tag),

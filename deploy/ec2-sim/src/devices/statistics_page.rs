@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_counts_stands_at_its_place_in_the_page() {
+    fn kernel_counters_land_at_their_page_offsets() {
         let stat = "      10        1       80        5       20        2      400       90        3      123      456        0        0        0        0        7        8\n";
         let page = page(stat).expect("a page");
         assert_eq!(page.len(), PAGE);

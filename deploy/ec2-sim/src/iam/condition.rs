@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_that_is_not_known_is_not_guessed() {
+    fn unknown_condition_operator_parses_to_none() {
         for name in [
             "StringIs",
             "ForSome:StringEquals",

@@ -122,7 +122,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_fits_itself_and_any_part_of_it_replaced_by_a_star(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
+        fn text_fits_itself_and_any_starred_form(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
             proptest::prop_assert!(fits(&text, &text));
             let (from, to) = (from.min(to).min(text.len()), from.max(to).min(text.len()));
             let pattern = format!("{}*{}", &text[..from], &text[to..]);

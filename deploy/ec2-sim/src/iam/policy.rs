@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_about_what_all_its_elements_say() {
+    fn statement_applies_only_when_all_elements_match() {
         let d = document(
             r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":["ec2:CreateVolume","ec2:Copy*"],
                 "Resource":"arn:*:ec2:*:*:volume/*","Condition":{"StringEquals":{"aws:RequestTag/x":"true"},"Null":{"aws:RequestTag/y":true}}}}"#,

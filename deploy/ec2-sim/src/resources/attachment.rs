@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_attachment_moves_only_when_it_is_detached() {
+    fn stuck_attachment_advances_only_after_detach() {
         let mut a = Attachment::new("i-1", "/dev/xvdba", Millis(0), None);
         assert_eq!(a.advance(Millis(i64::MAX)), Step::None);
         assert!(a.detach(Some(Millis(5)), true));

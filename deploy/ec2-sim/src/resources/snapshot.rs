@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_passes_from_pending_to_completed_and_shows_progress() {
+    fn pending_snapshot_shows_progress_and_completes() {
         let mut s = fresh(false);
         assert_eq!(
             (s.progress(Millis(0)), s.progress(Millis(50))),

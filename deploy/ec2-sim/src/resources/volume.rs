@@ -344,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_new_shape_is_in_force_when_optimizing_begins() {
+    fn new_shape_applies_when_optimizing_begins() {
         let mut v = fresh(Outcome::Available);
         v.advance(Millis(10));
         let mut target = v.shape.clone();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_filter_is_refused_in_the_recorded_words() {
+    fn unknown_filter_is_refused_with_recorded_message() {
         let p = Params::parse(b"Filter.1.Name=bad-filter&Filter.1.Value.1=x");
         let e = Filters::parse(&p, &["status"]).expect_err("unknown");
         assert_eq!(e.message, "The filter 'bad-filter' is invalid");

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outside_their_range_are_refused_in_the_recorded_words() {
+    fn non_positive_integer_is_refused_with_recorded_message() {
         let p = Params::parse(b"Iops=-1&Size=ten&Throughput=5");
         assert_eq!(
             p.positive("Iops").expect_err("negative").message,

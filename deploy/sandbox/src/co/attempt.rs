@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_hangs_is_left_at_the_deadline() {
+    async fn hanging_call_ends_with_deadline_exceeded() {
         let attempts = Attempts::default();
         let error = attempts
             .run("NodeStageVolume", QUICK.once(), || {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_found_wherever_the_state_keeps_it() {
+    fn nested_volume_is_found_unknown_id_is_none() {
         let state = json!({"realms": [{"volumes": {"vol-1": {"id": "vol-1", "life": {"at": "creating", "until": 7}}}}]});
         assert_eq!(find(&state, "vol-1").unwrap()["life"]["until"], 7);
         assert!(find(&state, "vol-2").is_none());

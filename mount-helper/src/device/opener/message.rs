@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_not_of_the_table_is_none() {
+    fn malformed_open_requests_do_not_decode() {
         let good = String::from_utf8(ask(&example())).expect("text");
         for bad in [
             String::new(),

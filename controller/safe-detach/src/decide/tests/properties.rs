@@ -136,7 +136,7 @@ proptest! {
 
     /// The verdict on a whole instance holds for each of its volumes, in the strictest mode.
     #[test]
-    fn an_instance_that_is_let_go_lets_each_volume_go(facts in any_facts()) {
+    fn instance_verdict_holds_for_each_volume(facts in any_facts()) {
         let facts = Facts {
             mode: Mode::Enforce,
             attachment: attachment(Phase::Held),

@@ -89,7 +89,7 @@ pub(super) fn reach(what: &str) {
 }
 
 #[test]
-fn a_tool_reaches_no_other_process_of_its_user() {
+fn tool_cannot_reach_other_processes_of_its_user() {
     if !able() {
         return;
     }

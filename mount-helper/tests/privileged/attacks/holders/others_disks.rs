@@ -68,7 +68,7 @@ fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
 }
 
 #[test]
-fn a_disk_mounted_in_another_namespace_is_not_shown() {
+fn disk_mounted_in_other_namespace_not_published_raw() {
     if !able() {
         return;
     }
@@ -92,7 +92,7 @@ fn a_disk_mounted_in_another_namespace_is_not_shown() {
 }
 
 #[test]
-fn a_disk_in_use_as_swap_is_not_shown() {
+fn active_swap_disk_is_not_published_raw() {
     if !able() {
         return;
     }
@@ -190,7 +190,7 @@ fn a_holder_that_only_sysfs_tells_counts() {
 }
 
 #[test]
-fn a_pod_that_claims_its_disk_does_not_stop_the_next() {
+fn pod_opening_disk_exclusively_does_not_block_publish() {
     if !able() {
         return;
     }
@@ -216,7 +216,7 @@ fn a_pod_that_claims_its_disk_does_not_stop_the_next() {
 }
 
 #[test]
-fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
+fn blank_partition_beside_host_mounted_partition_is_refused() {
     if !able() {
         return;
     }
@@ -283,7 +283,7 @@ fn the_disk_of_kubelets_directory_is_no_volume() {
 }
 
 #[test]
-fn a_hosts_mounted_disk_is_neither_staged_nor_released() {
+fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     if !able() {
         return;
     }
@@ -352,7 +352,7 @@ fn a_copied_mount_keeps_the_raw_disk_away() {
 
 /// As a volume that another driver formatted, whose identifier tells nothing.
 #[test]
-fn a_copy_of_a_mount_of_ours_is_known_by_the_mount() {
+fn own_mount_copy_is_recognised_without_volume_uuid() {
     if !able() {
         return;
     }

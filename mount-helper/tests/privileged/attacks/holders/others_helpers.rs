@@ -15,7 +15,7 @@ fn send(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn a_second_helper_waits_for_the_end_of_the_first() {
+fn second_helper_waits_until_first_helper_ends() {
     if !able() {
         return;
     }

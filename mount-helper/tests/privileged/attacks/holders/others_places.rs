@@ -197,7 +197,7 @@ fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, Str
 }
 
 #[test]
-fn a_place_that_is_taken_meanwhile_is_not_covered() {
+fn path_mounted_during_operation_is_not_mounted_over() {
     if !able() {
         return;
     }

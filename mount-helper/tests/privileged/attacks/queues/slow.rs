@@ -66,7 +66,7 @@ fn slow_checks_keep_no_worker_from_healthy_volumes() {
 }
 
 #[test]
-fn a_flood_of_requests_is_bounded_and_others_are_served() {
+fn request_flood_is_bounded_and_others_are_served() {
     if !able() {
         return;
     }

@@ -63,7 +63,7 @@ fn files_are_there(root: &Path, what: &str) {
 
 /// No tool touches what the kernel itself can grow: all but what has the feature `sparse_super2`.
 #[test]
-fn ext_is_grown_once_it_is_mounted_where_allowed() {
+fn ext_grows_while_mounted_if_host_allows() {
     if !able() {
         return;
     }

@@ -84,8 +84,10 @@ fn what_an_operator_made_read_only_stays_so() {
     );
 }
 
+/// A helper killed during a read-only publish or unpublish leaves the disk read-only; the next
+/// helper learns this from the record.
 #[test]
-fn what_a_killed_helper_left_read_only_is_undone() {
+fn next_helper_makes_leftover_read_only_disk_writable() {
     if !able() {
         return;
     }

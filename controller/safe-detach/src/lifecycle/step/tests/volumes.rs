@@ -2,8 +2,10 @@
 
 use super::*;
 
+/// A pod stays when one of its volumes is unproven, shared or another driver's; a shared volume's
+/// attachment stays too.
 #[test]
-fn pods_go_when_all_their_volumes_are_proved_and_attachments_after_them() {
+fn proven_pods_are_deleted_before_their_attachments() {
     check(
         FailoverMode::ProveFirst,
         &[
