@@ -317,8 +317,10 @@ mod tests {
         assert_eq!(pick(&[]), "/dev/xvdaa");
     }
 
+    /// Reads may not show an attachment yet, so its device name waits 60 seconds while others are
+    /// free.
     #[tokio::test(start_paused = true)]
-    async fn a_name_that_reads_may_miss_waits() {
+    async fn recently_sent_device_name_is_reused_last() {
         let names = DeviceNames::default();
         let pick = || {
             let mut kept = names.reserve(&node(), &volume(1), &[], 1).unwrap();

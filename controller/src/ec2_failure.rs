@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_ec2s_own() {
+    fn failure_keeps_ec2_message_and_request_id() {
         let failure = failure(&error(Kind::VolumeInUse, Sent::Answered));
         assert_eq!(failure.condition(), Condition::InUse);
         assert!(failure.text().contains("message") && failure.text().contains("r-1"));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_that_ec2_cannot_express_is_none() {
+    fn overflowing_iops_product_is_none() {
         assert_eq!(per_gib(3, GiB(100)), Some(300));
         assert_eq!(per_gib(u32::MAX, GiB(2)), None);
         assert_eq!(per_gib(1 << 16, GiB(1 << 15)), None);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_one_line() {
+    fn orphan_prints_as_1_tab_separated_line() {
         let orphan = Orphan {
             id: "vol-0123456789abcdef0".to_owned(),
             name: "pvc-1".to_owned(),

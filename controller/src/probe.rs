@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_other_modes_always_and_never_ask_aws() {
+    async fn always_mode_reports_failure_never_mode_stays_ready() {
         let always = Probe::new(ProbeAws::Always);
         always.note(&Ok(()));
         assert_eq!(always.answer().await, Ok(true));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_bounded() {
+    async fn cache_is_limited_to_10000_entries() {
         let names = Remembered::default();
         for n in 0..MOST_NAMES + 100 {
             names.put(&n.to_string(), n, Duration::from_secs(60));

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn no_attempt_has_the_token_of_another() {
+    fn first_100_attempts_have_unique_client_tokens() {
         let mut attempt = Attempt::FIRST;
         let mut seen = std::collections::HashSet::new();
         for _ in 0..100 {

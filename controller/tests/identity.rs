@@ -202,7 +202,7 @@ async fn profile_assumes_role_of_another_account() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_name_the_driver() {
+async fn each_request_user_agent_names_driver_version() {
     let server = Server::start(|asked| aws(asked, 3600)).await;
     let controller = Controller::start(server.address(), false, &["--user-agent-extra=helm"]);
     assert!(probe(&controller.channel().await).await.expect("ready"));
@@ -264,7 +264,7 @@ async fn endpoints_follow_region_and_fips_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ca_bundle_takes_the_systems_place() {
+async fn server_outside_aws_ca_bundle_is_not_trusted() {
     for (bundle, trusted) in [("one.crt", true), ("two.crt", false)] {
         let server = Server::behind_a_proxy("one", |asked| aws(asked, 3600)).await;
         let bundle = certificate(bundle);

@@ -36,7 +36,7 @@ fn bad_command_line_exits_64_with_1_line() {
 }
 
 #[test]
-fn help_and_version_end_well() {
+fn help_and_version_exit_0() {
     let (code, out, _) = run(&["--version"], &[]);
     assert_eq!(code, Some(0));
     let version: serde_json::Value = serde_json::from_str(&out).expect("JSON");
@@ -72,7 +72,7 @@ fn missing_region_or_bad_endpoint_exits_78() {
 }
 
 #[test]
-fn an_unusable_ca_bundle_ends_it_with_78() {
+fn unusable_ca_bundle_exits_78() {
     let dir = tempfile::tempdir().expect("a directory");
     let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
     let file = |name: &str, text: &str| {
@@ -109,7 +109,7 @@ fn unbindable_socket_exits_1_and_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_serves_confined_counts_and_ends_when_told() {
+async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     let world = World::new().await;
     let controller = Controller::start(&world.server.ec2(), true, &["--batching=true", "--v=5"]);
     let channel = controller.channel().await;
@@ -161,7 +161,7 @@ async fn it_serves_confined_counts_and_ends_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_starts_while_ec2_is_away_and_recovers() {
+async fn controller_starts_unready_without_ec2_then_recovers() {
     let world = World::new().await;
     world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
                         "fault": { "kind": "error", "code": "Unavailable", "status": 503 } }));
@@ -185,7 +185,7 @@ async fn it_starts_while_ec2_is_away_and_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_permission_shows_in_probe() {
+async fn probe_names_missing_iam_permission() {
     let world = World::new().await;
     world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
                         "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "No." } }));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_compares_at_a_time() {
+    fn only_one_comparison_runs_at_a_time() {
         let comparisons = Comparisons::default();
         let right = comparisons.begin();
         assert!(right.is_some() && comparisons.begin().is_none());

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_comes_back_as_it_was() {
+    fn job_round_trips_through_encoding() {
         assert_eq!(Job::decode(&job().encode()), Some(job()));
     }
 

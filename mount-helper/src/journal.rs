@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_cannot_break_its_line() {
+    fn newline_in_journal_value_is_escaped() {
         let fields = [("path", "a b\n\"c\\"), ("volume", "vol-1")];
         let line = text(0, "info", "broker", "request", &fields);
         assert_eq!(

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_takes_no_place() {
+    fn stats_is_allowed_on_reserved_path() {
         let lanes = Lanes::default();
         let _lane = lanes.enter(&unpublish("/k/pods/a")).expect("free");
         let stats = Operation::Stats(Stats {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_wait_for_a_look() {
+    fn early_runners_are_limited_until_one_is_dropped() {
         let (runners, supervisor) = runners();
         let mut all: Vec<_> = (0..WAITING)
             .map(|_| runners.ask_early(&job()).expect("asked"))

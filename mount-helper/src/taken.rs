@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_is_taken() {
+    fn disk_is_not_recorded_without_record_file() {
         let none = Taken::default();
         assert_eq!(
             none.add(disk(1), &volume(1)),

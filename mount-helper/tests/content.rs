@@ -48,7 +48,7 @@ fn ext4() -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_ext_family_is_told_apart() {
+fn ext2_ext3_and_ext4_are_distinguished() {
     for (kind, level) in [
         ("ext2", ExtLevel::Ext2),
         ("ext3", ExtLevel::Ext3),
@@ -82,7 +82,7 @@ fn xfs_is_recognised_with_size_and_uuid() {
 }
 
 #[test]
-fn an_unfinished_xfs_says_so() {
+fn unfinished_xfs_is_reported_in_progress() {
     let Some(mut head) = image(400, "mkfs.xfs", &["-q"]) else {
         return;
     };
@@ -133,7 +133,7 @@ fn partially_overwritten_superblock_is_damaged_not_foreign() {
 }
 
 #[test]
-fn what_e2fsck_would_look_at_is_not_clean() {
+fn ext4_needing_e2fsck_is_not_clean() {
     let Some(head) = ext4() else { return };
     // tune2fs -O ^metadata_csum, by hand, so that only the field itself is judged.
     let plain = |change: &dyn Fn(&mut [u8])| {
@@ -252,7 +252,7 @@ proptest! {
 
     /// Any bytes at all: no panic, and nothing of ours is made up.
     #[test]
-    fn noise_is_not_a_clean_file_system(
+    fn random_bytes_are_neither_sound_xfs_nor_blank(
         bytes in proptest::collection::vec(any::<u8>(), 0..8192),
         at in 0_usize..4096,
         magic in prop_oneof![

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn known_nodes_get_their_known_limits() {
+    fn attach_limit_follows_instance_type_attachments_and_flags() {
         let none = Wishes::default();
         let reserved = |reserved| Wishes {
             reserved: Some(reserved),

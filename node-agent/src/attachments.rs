@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_such_devices_says_nothing() {
+    fn empty_sysfs_leaves_attachment_counts_at_default() {
         let machine = Machine::new();
         let attachments = machine.attachments();
         assert!(!attachments.shows_disks());

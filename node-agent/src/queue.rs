@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_share_run_side_by_side() {
+    async fn shared_turns_coexist_and_block_exclusive_turn() {
         let queue = Queue::default();
         let first = queue.shared(&volume(1), soon()).await.unwrap();
         let second = queue.shared(&volume(1), soon()).await.unwrap();

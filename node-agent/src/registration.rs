@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_socket_is_an_authority() {
+    fn registration_socket_name_parses_as_uri_authority() {
         let authority = |name: &str| {
             let path = format!("/registration/{name}").replace('/', "%2F");
             path.parse::<tonic::codegen::http::uri::Authority>().is_ok()

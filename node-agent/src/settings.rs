@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_used_name_the_flag() {
+    fn invalid_setting_names_flag_and_sets_exit_status() {
         for (line, flag, exit) in [
             ("--endpoint /csi.sock", "--endpoint", 64),
             ("--helper tcp://127.0.0.1:1", "--helper", 64),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_another_service_is_refused() {
+    fn hyperpod_node_is_refused_with_exit_78() {
         let name = "hyperpod-i-0123456789abcdef0";
         let error = check("", &[("CSI_NODE_NAME", name)]).unwrap_err();
         assert!(error.to_string().contains("HyperPod"), "{error}");

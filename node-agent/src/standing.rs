@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_beside_a_registrar_has_no_fault() {
+    fn agent_with_separate_registrar_reports_no_fault() {
         let metrics = Arc::new(Metrics::default());
         let standing = Standing::elsewhere(Arc::clone(&metrics));
         let later = Instant::now() + REGISTERED_WITHIN;

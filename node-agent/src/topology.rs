@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_on_an_outpost_says_which() {
+    fn outpost_node_topology_has_outpost_segments() {
         let mut facts = example();
         facts.outpost =
             Outpost::parse("arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0");

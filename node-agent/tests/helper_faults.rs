@@ -84,7 +84,7 @@ async fn invalid_helper_answers_return_unavailable_then_recover() {
 }
 
 #[tokio::test]
-async fn an_inventory_that_does_not_end_is_refused() {
+async fn empty_inventory_page_with_more_returns_unavailable() {
     let world = World::start().await;
     world
         .helper
@@ -146,7 +146,7 @@ async fn all_60_parallel_publishes_are_answered() {
 }
 
 #[tokio::test]
-async fn many_slow_stages_keep_no_publish_waiting() {
+async fn publish_succeeds_while_60_stages_hang() {
     const SLOW: usize = 60;
     let world = World::start().await;
     world

@@ -36,7 +36,7 @@ fn imds_facts_need_1_token_and_4_pages() {
 }
 
 #[test]
-fn an_instance_on_an_outpost_says_so() {
+fn outpost_arn_from_imds_is_parsed_or_refused() {
     let mut pages = pages();
     pages.push((
         "/latest/meta-data/outpost-arn",
@@ -69,7 +69,7 @@ fn missing_imds_token_error_names_hop_limit() {
 }
 
 #[test]
-fn server_errors_are_tried_again() {
+fn imds_server_errors_are_retried() {
     assert!(read(&MetadataService::start(Behaviour::Shaky, &pages())).is_ok());
 }
 
@@ -83,7 +83,7 @@ fn hanging_imds_page_error_names_page() {
 }
 
 #[test]
-fn a_document_of_another_cloud_is_refused() {
+fn foreign_or_incomplete_identity_document_is_refused() {
     for (from, to, says) in [
         ("i-0123456789abcdef0", "vm-1", "vm-1"),
         ("m5.large", "Standard_D2s", "instance type"),

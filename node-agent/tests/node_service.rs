@@ -144,7 +144,7 @@ async fn a_raw_block_volume_is_published_without_staging() {
 }
 
 #[tokio::test]
-async fn each_refusal_becomes_its_status_with_words() {
+async fn stage_refusal_status_explains_reason_and_names_volume() {
     let world = World::start().await;
     let mut node = world.node();
     for refusal in Refusal::ALL.iter().filter(|r| **r != Refusal::Busy) {
@@ -159,8 +159,9 @@ async fn each_refusal_becomes_its_status_with_words() {
     }
 }
 
+/// A failed grow or sync returns Aborted.
 #[tokio::test]
-async fn each_failed_step_becomes_its_status_with_words() {
+async fn failed_step_returns_internal_except_grow_and_sync() {
     let world = World::start().await;
     let mut node = world.node();
     for step in Step::ALL {
@@ -501,8 +502,10 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     assert!(node_wide.into_inner().backend_health.is_empty());
 }
 
+/// A volume that is neither published nor staged has no health entry. A stopped mount-helper shows
+/// in the storage health.
 #[tokio::test]
-async fn volume_health_tells_what_a_look_runs_into() {
+async fn volume_health_reports_file_system_faults_by_reason() {
     let world = World::with_health().await;
     let mut node = world.node();
     let failed = Outcome::Failed(Failed::call(Step::Stat, 5));
@@ -591,7 +594,7 @@ async fn volume_health_tells_what_a_look_runs_into() {
 }
 
 #[tokio::test]
-async fn the_attachment_limit_follows_what_is_attached() {
+async fn node_get_info_recounts_attachments_on_each_call() {
     let world = World::start().await;
     let mut node = world.node();
     let mut max = async || {

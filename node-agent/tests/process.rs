@@ -290,7 +290,7 @@ fn bad_flags_exit_64_with_1_error_line() {
 }
 
 #[test]
-fn help_and_version_are_told_on_standard_output() {
+fn help_and_version_are_printed_to_stdout() {
     for (flag, says) in [
         ("--help", "--endpoint"),
         ("--version", env!("CARGO_PKG_VERSION")),

@@ -137,7 +137,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_serve_takes_no_socket() {
+async fn failed_agent_start_takes_no_existing_socket() {
     if !is_root() {
         return;
     }

@@ -298,7 +298,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn limits_are_read_by_column() {
+    fn proc_limits_are_parsed_by_column() {
         let limits = parse_limits(LIMITS);
         assert_eq!(limits[0], ("Max cpu time".to_owned(), None));
         assert_eq!(limits[1], ("Max core file size".to_owned(), Some(0)));
@@ -306,7 +306,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn a_broker_as_its_profile_says_passes() {
+    fn broker_matching_its_profile_has_no_deviation() {
         let process = confined(profile::BROKER);
         assert_eq!(process.deviations(profile::BROKER), []);
     }
@@ -430,7 +430,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn this_process_can_be_read() {
+    fn own_process_is_read_and_shows_deviations() {
         let process = Process::read(std::process::id()).unwrap();
         assert!(!process.program.is_empty() && !process.limits.is_empty());
         assert!(!process.deviations(profile::NODE_AGENT).is_empty());

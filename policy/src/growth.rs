@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_have_marks_of_their_own() {
+    fn growth_marks_rarely_collide_across_file_systems() {
         let of = |n: u8| mark([n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, n]);
         let marks: std::collections::BTreeSet<_> = (0..200).map(of).collect();
         assert!(marks.len() > 190, "{}", marks.len());

@@ -107,7 +107,7 @@ mod tests {
                         NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
 
     #[test]
-    fn a_status_is_read_field_by_field() {
+    fn proc_status_fields_are_parsed() {
         let status = Status::parse(TEXT).unwrap();
         assert_eq!(status.name, "broker");
         assert_eq!(status.uids, [65531; 4]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_kernel_is_understood() {
+    fn proc_self_status_of_running_kernel_parses() {
         let text = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(Status::parse(&text).unwrap().threads >= 1);
     }

@@ -72,7 +72,7 @@ fn audit_lists_foreign_tree_without_judging() {
 }
 
 #[test]
-fn the_digests_and_every_rule_can_be_shown() {
+fn auditor_prints_digests_and_rule_tables() {
     let digests = text(&auditor(&["digest"]).stdout);
     assert!(digests.contains(ebs_csi_policy::PRODUCTION.digest));
     assert!(digests.contains(ebs_csi_policy::SANDBOX.digest));

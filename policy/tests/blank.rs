@@ -35,7 +35,7 @@ fn every_area_is_read_on_512_gib_disk() {
 }
 
 #[test]
-fn no_long_stretch_of_a_disk_goes_unseen() {
+fn unread_gap_never_exceeds_1_64th_of_disk() {
     for size in [512 * MIB, 4 * GIB, 100 * GIB, 16 << 40, 64 << 40] {
         let mut end = 0;
         for (start, length) in ranges(size) {
@@ -46,7 +46,7 @@ fn no_long_stretch_of_a_disk_goes_unseen() {
 }
 
 #[test]
-fn what_no_row_names_is_not_read() {
+fn offsets_outside_areas_are_not_read() {
     let size = 512 * GIB;
     for at in [3 * MIB, 100 * MIB, 200 * GIB, size - 4 * MIB] {
         assert!(!covers(size, at), "{at}");
@@ -54,7 +54,7 @@ fn what_no_row_names_is_not_read() {
 }
 
 #[test]
-fn signatures_of_known_formats_lie_within() {
+fn ranges_cover_known_format_signatures() {
     let size = 100 * GIB;
     for (at, what) in [
         (0, "XFS, LUKS, boot sectors"),

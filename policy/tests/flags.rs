@@ -22,7 +22,7 @@ fn flag(name: &str, value: Option<&str>) -> MountFlag {
 }
 
 #[test]
-fn every_row_admits_its_value_and_no_other() {
+fn mount_flag_rule_admits_only_its_value() {
     for rule in FLAGS {
         let (good, bad) = values(rule);
         for fs in rule.file_systems {
@@ -79,7 +79,7 @@ fn refused_flags_are_denied_on_every_file_system() {
 }
 
 #[test]
-fn numbers_keep_to_their_range() {
+fn numeric_mount_flag_accepts_only_its_range() {
     for rule in FLAGS {
         let ValueRule::Number { low, high } = rule.value else {
             continue;
@@ -114,7 +114,7 @@ fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, Refu
 }
 
 #[test]
-fn attributes_and_parameters_are_told_apart() {
+fn mount_flags_split_into_attributes_and_parameters() {
     let plan = plan(
         "noatime,nosuid,commit=30,_netdev,defaults,discard",
         FsType::Ext4,
@@ -172,8 +172,9 @@ fn no_allowed_flag_names_another_file() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// The access-time field is exempt: it is cleared before a value is set.
     #[test]
-    fn a_plan_never_sets_what_it_clears(picks in proptest::collection::vec(0..FLAGS.len(), 0..12)) {
+    fn set_and_cleared_mount_attributes_never_overlap(picks in proptest::collection::vec(0..FLAGS.len(), 0..12)) {
         let flags: Vec<MountFlag> = picks
             .iter()
             .map(|at| flag(FLAGS[*at].name, values(&FLAGS[*at]).0.as_deref()))
@@ -191,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn only_known_attributes_are_set() {
+fn flag_rules_change_only_known_mount_attributes() {
     for rule in FLAGS {
         if let Effect::Attribute { set, clear } = rule.effect {
             assert_eq!(

@@ -17,8 +17,10 @@ const CLAIMED: PartFacts = PartFacts {
     ..FREE
 };
 
+/// The check covers the whole disk, its partitions and loop devices on it. A pod may use a disk
+/// that is published to it.
 #[test]
-fn each_use_is_weighed_for_the_whole_disk() {
+fn disk_held_outside_driver_is_refused() {
     let mounted = PartFacts {
         mounted: true,
         ..CLAIMED

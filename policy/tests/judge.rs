@@ -493,7 +493,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
 }
 
 #[test]
-fn nothing_is_formatted_that_a_container_had_raw() {
+fn disk_published_raw_is_never_formatted() {
     let asked = stage(|s| s.disk.origin = Origin::Blank);
     for unfinished in [false, true] {
         let evidence = Evidence {
@@ -516,7 +516,7 @@ fn nothing_is_formatted_that_a_container_had_raw() {
 }
 
 #[test]
-fn what_was_found_is_told_with_its_state() {
+fn disk_content_is_reported_with_its_state() {
     let content = |signature, state| Some(Seen::Content { signature, state });
     for (found, expected) in [
         (Content::Blank, None),
@@ -560,7 +560,7 @@ fn what_was_found_is_told_with_its_state() {
 }
 
 #[test]
-fn a_format_that_never_finished_is_made_again() {
+fn only_proven_unfinished_format_is_repeated() {
     let asked = stage(|_| ());
     let evidence = Evidence {
         uuid: OURS,
@@ -791,8 +791,9 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
     }
 }
 
+/// No publish may clear a kept attribute.
 #[test]
-fn restricted_mounts_stay_restricted() {
+fn nodev_nosuid_mode_sets_staged_and_kept_attributes() {
     for (rule, staged_ours, staged_theirs, kept) in [
         (NodevNosuid::Off, 0, 0, 0),
         (NodevNosuid::Untrusted, 0, 6, 6),
@@ -807,7 +808,7 @@ fn restricted_mounts_stay_restricted() {
 }
 
 #[test]
-fn a_target_shows_only_the_staged_volume() {
+fn publish_binds_only_staged_volume_to_free_target() {
     let bind = |make| Ok(Publish::Bind { make });
     let rows = [
         (false, mounted(|_| ()), PathFacts::Missing, bind(true)),
@@ -1088,8 +1089,9 @@ fn unstage_and_unpublish_refuse_another_volumes_mount() {
     }
 }
 
+/// NodeExpandVolume uses the same check.
 #[test]
-fn only_the_volume_itself_is_looked_at() {
+fn stats_path_must_be_mount_of_requested_volume() {
     for (place, owner, expected) in [
         (
             mounted(|_| ()),
@@ -1139,7 +1141,7 @@ fn only_the_volume_itself_is_looked_at() {
 }
 
 #[test]
-fn an_expansion_is_held_to_its_bounds() {
+fn disk_size_outside_expand_range_is_refused() {
     for (required, limit, expected) in [
         (0, 0, Ok(())),
         (DISK.bytes, DISK.bytes, Ok(())),
@@ -1212,7 +1214,7 @@ proptest! {
     /// says about it. The exception is an unfinished format of this very volume, and even then a
     /// disk that was ever mounted is not formatted.
     #[test]
-    fn nothing_but_a_blank_disk_is_formatted(
+    fn content_is_overwritten_only_after_unfinished_format(
         content in any_content(),
         fs in prop_oneof![Just(FsType::Ext3), Just(FsType::Ext4), Just(FsType::Xfs)],
         origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],

@@ -61,7 +61,7 @@ fn each_place_row_allows_only_matching_paths() {
 }
 
 #[test]
-fn kubelets_paths_are_allowed_for_their_use_alone() {
+fn kubelet_paths_are_allowed_only_for_their_operation() {
     for (path, operation) in [
         (STAGING, PlaceFor::Stage),
         (
@@ -226,7 +226,7 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
 }
 
 #[test]
-fn every_operation_is_held_to_its_places() {
+fn operation_path_outside_allowed_places_is_refused() {
     let root = root();
     let good = operations(&beneath(STAGING), &beneath(TARGET), &beneath(BLOCK));
     for operation in good {
@@ -257,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn narrowing_never_admits_more(path in "[a-z]{1,8}(/[a-z~.]{1,12}[a-z]){0,6}", head in 0..3_usize) {
+    fn kubernetes_places_are_subset_of_any(path in "[a-z]{1,8}(/[a-z~.]{1,12}[a-z]){0,6}", head in 0..3_usize) {
         let path = format!("{}{path}", ["", "plugins/", "pods/"][head]);
         for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
             if is_allowed(PlaceClass::Kubernetes, operation, &path) {

@@ -183,7 +183,7 @@ fn no_profile_allows_memfd_create() {
 }
 
 #[test]
-fn only_the_supervisors_side_may_start_programs() {
+fn only_supervisor_runner_and_tool_allow_execve() {
     for profile in ALL {
         let may = ["supervisor", "runner", "tool"].contains(&profile.name);
         assert_eq!(allows(profile, "execve"), may, "{}", profile.name);
@@ -193,7 +193,7 @@ fn only_the_supervisors_side_may_start_programs() {
 }
 
 #[test]
-fn a_tool_names_no_process_but_itself() {
+fn tool_profile_denies_calls_targeting_other_processes() {
     let conditions = |call: &str| {
         let rules = TOOL.calls.iter().filter(|rule| rule.call == call);
         let allowed = rules.filter(|rule| rule.answer == Answer::Allow);
@@ -463,7 +463,7 @@ fn every_tool_has_a_profile() {
 }
 
 #[test]
-fn every_row_has_a_reason() {
+fn every_system_call_rule_has_reason() {
     for profile in ALL {
         for rule in profile.calls {
             assert!(rule.why.len() >= 4, "{} of {}", rule.call, profile.name);
@@ -553,7 +553,7 @@ fn other_unprivileged_user_is_accepted_where_allowed() {
 }
 
 #[test]
-fn the_primary_group_may_be_repeated_anywhere() {
+fn primary_gid_in_supplementary_groups_is_no_deviation() {
     for profile in ALL {
         let mut status = exact(profile);
         status.groups.push(profile.identity.gid);
@@ -563,7 +563,7 @@ fn the_primary_group_may_be_repeated_anywhere() {
 }
 
 #[test]
-fn only_unprivileged_starters_keep_further_groups() {
+fn only_profiles_started_unprivileged_accept_extra_groups() {
     for profile in ALL {
         let mut status = exact(profile);
         status.groups.extend([profile.identity.gid, 2000]);

@@ -78,7 +78,7 @@ fn format_without_options_uses_tool_defaults() {
 }
 
 #[test]
-fn every_format_option_brings_its_arguments_in() {
+fn format_options_become_mkfs_arguments() {
     let full = |given: &mut UncheckedFormatOptions| {
         *given = UncheckedFormatOptions {
             block_size: 4096,
@@ -162,7 +162,7 @@ fn exit_status_unlisted_in_row_means_failure() {
 }
 
 #[test]
-fn every_tool_is_bounded() {
+fn every_tool_has_deadline_and_memory_limits() {
     for tool in TOOLS {
         assert!(
             tool.deadline.as_secs() >= 60 && tool.deadline.as_secs() <= 3600,
@@ -188,7 +188,7 @@ fn every_tool_is_bounded() {
 }
 
 #[test]
-fn groups_decide_how_an_xfs_is_looked_at() {
+fn xfs_above_64_groups_is_checked_without_prefetch() {
     let arguments =
         |groups| words(&line(ToolId::looks_at_xfs(groups), FsType::Xfs, |_| {})).join(" ");
     let ahead = format!("/usr/sbin/xfs_repair -n {DISK}");

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_cannot_be_printed() {
+    fn debug_output_hides_csi_secrets() {
         let secrets = [("key".to_owned(), "hunter2".to_owned())].into();
         let printed = format!(
             "{:?}",

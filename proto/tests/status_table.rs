@@ -97,7 +97,7 @@ fn status_codes_match_spec_or_state_reason() {
 }
 
 #[test]
-fn the_table_lists_every_row_of_the_spec() {
+fn status_table_matches_csi_spec_error_rows() {
     let scratch = tempfile::tempdir().expect("temporary directory");
     let fetched = Command::new("go")
         .args(["mod", "download", "-json", SPEC_MODULE])
@@ -154,8 +154,10 @@ fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
     out
 }
 
+/// Sidecars and kubelet repeat a call after such a condition and take every other as certainly not
+/// done.
 #[test]
-fn sidecars_retry_exactly_what_may_be_in_progress() {
+fn exactly_9_conditions_may_be_in_progress() {
     let may: Vec<_> = Condition::ALL
         .into_iter()
         .filter(|c| c.may_be_in_progress())

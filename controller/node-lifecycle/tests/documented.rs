@@ -39,7 +39,7 @@ fn metrics_in_alerts_and_docs_are_served() {
 }
 
 #[test]
-fn every_label_that_an_alert_chooses_is_served() {
+fn label_values_in_alerts_are_served() {
     let page = Metrics::default().page();
     let rules = deploy("kubernetes/node-lifecycle-alerts.yaml");
     for choice in rules

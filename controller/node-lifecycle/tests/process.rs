@@ -23,7 +23,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn help_and_version_end_well() {
+fn help_and_version_exit_0_with_output() {
     for arguments in [["--help"], ["--version"]] {
         let ended = run(&arguments);
         assert_eq!(ended.status.code(), Some(0), "{arguments:?}");
@@ -130,7 +130,7 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
 }
 
 #[test]
-fn a_controller_that_serves_nothing_is_said_once() {
+fn unreachable_controller_logs_info_once_then_debug() {
     let directory = tempfile::tempdir().expect("a directory");
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).expect("a directory of ours");

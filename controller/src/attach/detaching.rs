@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_decides_what_to_send() {
+    fn first_volume_state_decides_detach_wait_or_refusal() {
         let now = Instant::now();
         for (seen, want) in [
             (with(AttachmentState::Attached), Step::Detach),
@@ -245,8 +245,9 @@ mod tests {
         assert_eq!(denied.see(&free(), now), Step::Gone);
     }
 
+    /// Reads can miss a volume; only the error AttachmentNotFound proves that it is detached.
     #[test]
-    fn a_hidden_volume_is_not_gone() {
+    fn hidden_volume_is_gone_only_after_ec2_denial() {
         let now = Instant::now();
         let mut machine = machine();
         assert_eq!(machine.see(&Seen::Absent, now), Step::Detach);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_effect_is_repeated() {
+    fn detach_without_effect_is_resent_after_10_seconds() {
         let now = Instant::now();
         let mut machine = machine();
         machine.sent(now);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_boots_from_is_never_detached() {
+    fn boot_device_is_never_detached() {
         for device in ["/dev/xvda", "/dev/sda1"] {
             let seen = Seen::Present(Volume {
                 state: VolumeState::InUse,

@@ -257,7 +257,7 @@ fn bad_flag_error_is_one_line_naming_flag() {
 }
 
 #[test]
-fn a_switch_may_be_followed_by_true() {
+fn boolean_flag_accepts_only_true_as_next_argument() {
     let config = read(&["--batching", "true", "--warn-on-invalid-tag", "true"]).unwrap();
     assert!(config.warn_on_invalid_tag);
     // Go reads this as true and ignores the word; the author of such a command line meant something
@@ -274,7 +274,7 @@ fn repeated_tags_are_taken_together() {
 }
 
 #[test]
-fn granted_request_rates_are_read() {
+fn action_request_rate_overrides_rate_for_all() {
     let config = read(&[
         "--ec2-request-rates=all=1000/100,AttachVolume=150/15",
         "--ec2-max-request-rates=CreateVolume=50/2",
@@ -292,7 +292,7 @@ fn granted_request_rates_are_read() {
 }
 
 #[test]
-fn help_and_version_are_said() {
+fn help_and_version_return_text_to_print() {
     assert!(matches!(read(&["--help"]), Err(Stop::Say(text)) if text.contains("--extra-tags")));
     assert!(matches!(read(&["--version"]), Err(Stop::Say(text)) if text.contains("driverVersion")));
 }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_step_follows_without_two_marks() {
+    fn advice_follows_message_without_double_punctuation() {
         let text = error(Ec2ErrorKind::IncorrectState, "The volume is being copied. ").to_string();
         assert!(text.contains("being copied; it is retried"), "{text}");
         let text = error(Ec2ErrorKind::DryRun, "It would have succeeded.").to_string();

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_poll_again_leave_calls_for_newcomers() {
+    async fn repeated_polls_leave_5_calls_for_new_waiters() {
         let mut now = Instant::now();
         let mut pace = pace(now);
         for _ in 0..1000 {
@@ -217,8 +217,9 @@ mod tests {
         assert_eq!(pace.worth(now + Duration::from_secs(60)), full);
     }
 
+    /// Failures more than 30 seconds apart do not count as one outage.
     #[tokio::test(start_paused = true)]
-    async fn failures_hold_it_back() {
+    async fn hold_delays_calls_and_answer_resets_failures() {
         let now = Instant::now();
         let mut pace = pace(now);
         assert_eq!((pace.failed(now), pace.failed(now)), (1, 2));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_never_a_pattern() {
+    fn filter_wildcards_in_name_are_escaped() {
         assert_eq!(literal(r"pvc-*?\x"), r"pvc-\*\?\\x");
     }
 

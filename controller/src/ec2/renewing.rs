@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_kept_until_shortly_before_they_expire() {
+    async fn credentials_renew_60_seconds_before_expiry() {
         let (renewing, _, clock) = renewing(Some(900));
         assert_eq!(key(&renewing).await, "AKIA1");
         clock.0.store(839, Ordering::Relaxed);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_who_ask_at_once_make_one_request() {
+    async fn concurrent_requests_fetch_credentials_once() {
         let (renewing, source, _) = renewing(None);
         let (one, two) = tokio::join!(key(&renewing), key(&renewing));
         assert_eq!((one, two), ("AKIA1".to_owned(), "AKIA1".to_owned()));

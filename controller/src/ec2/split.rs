@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_failure_makes_all_unknown() {
+    async fn throttled_call_makes_all_ids_unknown() {
         let keys = [1, 2, 3];
         let answers: BTreeMap<i32, Seen<()>> = ById::default()
             .ask(&keys, |_| async {
@@ -235,8 +235,9 @@ mod tests {
         );
     }
 
+    /// EC2 fails every call that names an id of a failing zone; halving the batch isolates that id.
     #[tokio::test]
-    async fn a_zone_that_fails_leaves_the_others() {
+    async fn server_error_for_1_id_leaves_others_answered() {
         let keys: Vec<u32> = (0..16).collect();
         let affected = 5;
         let answers: BTreeMap<u32, Seen<u32>> = ById::default()
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unknown_id_fails_one_call_only() {
+    async fn unknown_id_is_queried_apart_from_known_ids() {
         let (calls, by_id) = (Cell::new(0), ById::default());
         let look = async || {
             let answers: BTreeMap<u32, Seen<u32>> = by_id

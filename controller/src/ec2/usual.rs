@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_became_faster_is_noticed() {
+    fn polling_adapts_after_48_faster_changes() {
         let usual = that_took([3000; 48]);
         assert!(next(&usual, 0) < 1500, "{}", next(&usual, 0));
         for _ in 0..REMEMBERED {
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_waits_longer_is_later(took in proptest::collection::vec(1u64..10_000, 0..60), from in 0u64..20_000, to in 0u64..5000, more in 0u64..5000) {
+        fn lateness_never_decreases_or_exceeds_time_since_poll(took in proptest::collection::vec(1u64..10_000, 0..60), from in 0u64..20_000, to in 0u64..5000, more in 0u64..5000) {
             let usual = that_took(took);
             let (first, second) = (
                 usual.lateness(ms(0), ms(from), ms(from + to)),

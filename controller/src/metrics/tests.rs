@@ -26,7 +26,7 @@ async fn metric_names_and_labels_match_go_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detach_is_shown_only_after_a_minute() {
+async fn pending_detach_metric_is_absent_before_60_seconds() {
     let metrics = Metrics::default();
     metrics.detach_pending("vol-1", "i-1", "detaching", Instant::now());
     tokio::time::advance(Duration::from_secs(59)).await;

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_sent() {
+    fn modify_request_contains_only_changed_values() {
         let unsent = ModifyVolume {
             volume: gp3().id,
             size: None,
@@ -389,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_merges_is_covered_in_either_order(a in change(), b in change()) {
+        fn merge_is_commutative_and_covers_both_changes(a in change(), b in change()) {
             let (mut ab, mut ba) = (a.clone(), b.clone());
             let (left, right) = (ab.merge(&b), ba.merge(&a));
             prop_assert_eq!(left.is_ok(), right.is_ok());

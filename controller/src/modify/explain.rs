@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_cooldown_is_told() {
+    fn refused_modification_reports_cooldown_end_if_known() {
         let refusal = |message: &str| Ec2Error {
             kind: Ec2ErrorKind::ModificationRate,
             action: Action::ModifyVolume,

@@ -133,7 +133,7 @@ async fn panicked_operation_fails_as_pending_and_frees_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_do_not_hinder_each_other() {
+async fn operations_with_different_keys_run_in_parallel() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let gate = Arc::new(Notify::new());
     let waiting = tokio::spawn({
@@ -180,7 +180,7 @@ async fn superseded_operation_result_is_not_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_knows_whether_somebody_waits_for_it() {
+async fn operation_is_unwanted_while_no_caller_waits() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = |mandate: Mandate| async move {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read_in_any_letter_case() {
+    fn snapshot_class_keys_parse_in_mixed_case() {
         let read = parse(&[
             (
                 "outpostARN",
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key() {
+    fn invalid_parameter_is_refused_with_key_or_reason() {
         let many = "us-east-1a,".repeat(24) + "b";
         let rows: [(&[(&str, &str)], &str); 13] = [
             (&[("nosuch", "1")], "nosuch"),

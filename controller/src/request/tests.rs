@@ -103,8 +103,9 @@ fn a_bad_create_is_refused_with_the_field() {
     assert!(CreateVolume::parse(&request).unwrap().multi_attach);
 }
 
+/// EC2 gives a copy the encryption of its source.
 #[test]
-fn a_copy_is_encrypted_as_its_source() {
+fn copy_accepts_only_true_for_encrypted_parameter() {
     let mut request = create();
     request.volume_content_source =
         Some(Source::Volume(VolumeId::parse("vol-0123456789abcdef0").unwrap()).to_wire());
@@ -176,7 +177,7 @@ fn hyperpod_node_is_refused_for_publish_and_unpublish() {
 }
 
 #[test]
-fn an_expansion_without_a_size_asks_for_none() {
+fn expansion_without_required_bytes_has_no_size() {
     let expand = |required_bytes, limit_bytes| {
         Expand::parse(&csi::ControllerExpandVolumeRequest {
             volume_id: "vol-0123456789abcdef0".to_owned(),

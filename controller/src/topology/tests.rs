@@ -107,7 +107,7 @@ fn terms_without_a_zone_mean_any_zone() {
 }
 
 #[test]
-fn a_contradicting_term_is_an_error() {
+fn incomplete_outpost_or_2_zone_keys_are_refused() {
     for bad in [
         term(&[(OUTPOST, "op-0aaaaaaaaaaaaaaa1")]),
         term(&[(ZONE, "a"), (ZONE_ID, "use1-az6")]),

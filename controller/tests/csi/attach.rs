@@ -16,7 +16,7 @@ async fn one_volume(driver: &Driver) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_of_attach_and_detach_end_well() {
+async fn lost_attach_or_detach_answer_causes_no_resend() {
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
         json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
@@ -47,7 +47,7 @@ async fn lost_answers_of_attach_and_detach_end_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_ec2_hides_is_avoided() {
+async fn device_names_hidden_by_ec2_are_tried_once() {
     let driver = Driver::in_world(json!({ "instances": [
         { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hidden_devices": ["/dev/xvdaa", "/dev/xvdab"] },
     ] }))
@@ -232,7 +232,7 @@ async fn a_shared_volume_is_attached_to_several_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_instance_is_named_as_full() {
+async fn attach_to_full_instance_returns_resource_exhausted() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": {
@@ -354,7 +354,7 @@ async fn publish_of_empty_volume_waits_for_no_data() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_process_takes_over_what_this_one_began() {
+async fn second_controller_joins_running_attach_and_detach() {
     let driver = Driver::in_world(
         json!({ "latency": { "attach": { "fixed_ms": 1000 }, "detach": { "fixed_ms": 1000 } } }),
     )
@@ -419,7 +419,7 @@ async fn loser_of_publish_race_is_told_holding_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volume_in_use_is_no_answer_by_itself() {
+async fn volume_in_use_error_on_free_volume_retries() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     // The volume shows nobody: it was let go in the meantime.
@@ -430,7 +430,7 @@ async fn volume_in_use_is_no_answer_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_detach_asks_for_nothing_but_the_volume() {
+async fn unpublish_never_calls_describe_instances() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();

@@ -54,7 +54,7 @@ async fn volume_goes_to_least_used_ebs_card() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attaches_at_once_count_each_other() {
+async fn parallel_attaches_spread_over_both_ebs_cards() {
     let driver = driver().await;
     let mut ids = Vec::new();
     for n in 0..4 {

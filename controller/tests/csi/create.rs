@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::driver::{Driver, in_zone, map, overdue, volume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_make_one_volume() {
+async fn lost_create_answer_never_creates_second_volume() {
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
         json!({ "kind": "lose_reply", "how": "reset", "effect": true }),
@@ -81,7 +81,7 @@ async fn create_continues_after_caller_gives_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_belongs_to_one_kind_of_volume() {
+async fn reused_name_with_other_size_or_zone_fails() {
     let driver = Driver::new().await;
     let first = driver.create(volume("pvc-1", 4)).await.unwrap();
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
@@ -150,7 +150,7 @@ async fn request_token_of_deleted_volume_is_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn throttling_is_waited_out() {
+async fn throttled_volume_operations_succeed_after_retries() {
     let driver = Driver::new().await;
     driver.world.fault(json!({ "match": { "action": "*" }, "every": 2, "count": 6, "fault": { "kind": "throttle" } }));
     let made = driver.create(volume("pvc-1", 1)).await.unwrap();
@@ -300,7 +300,7 @@ async fn create_aborts_if_lookup_by_name_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_on_the_wire_are_the_go_drivers() {
+async fn sent_client_tokens_match_go_driver() {
     let driver = Driver::new().await;
     driver.world.fault(json!({
         "match": { "action": "CreateVolume" }, "count": 1,

@@ -200,7 +200,7 @@ async fn status_checks_cover_only_requested_running_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_checks_cost_one_describe() {
+async fn status_checks_of_100_instances_use_1_call() {
     let ids: Vec<_> = (0..150)
         .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
         .collect();

@@ -97,7 +97,7 @@ async fn own_cluster_volumes_list_in_pages_across_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_page_is_refused_by_name() {
+async fn bad_starting_token_or_max_entries_is_refused() {
     let driver = Driver::new().await;
     driver.create(volume("pvc-1", 1)).await.unwrap();
     for token in ["invalid-token", "skip:many:", "skip:2:nonsense"] {

@@ -105,7 +105,7 @@ async fn requests_during_modification_wait_for_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_that_contradict_the_later_alone_fails() {
+async fn second_conflicting_modification_is_aborted() {
     // Long enough for the second to come while the first is under way, also on a busy machine.
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 2000 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
@@ -161,7 +161,7 @@ async fn failed_modification_and_exhausted_quota_are_internal_errors() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_are_changed_without_a_modification() {
+async fn tag_changes_make_no_modify_volume_call() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver
@@ -177,8 +177,10 @@ async fn tags_are_changed_without_a_modification() {
     assert_eq!(driver.world.calls("ModifyVolume"), 0);
 }
 
+/// modify.v1.Modify, the service of the volume-modifier sidecar, takes the same parameters and
+/// refuses unknown volumes and parameters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_volume_modifiers_service_makes_the_same_change() {
+async fn volume_modifier_and_csi_requests_share_1_modification() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let mut modifier = driver.modifier.clone();
@@ -238,7 +240,7 @@ fn refuse(action: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_refused_after_modification_are_reported_so() {
+async fn refused_tags_after_modification_report_modified_volume() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     // The first call is the dry run.

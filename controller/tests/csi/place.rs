@@ -159,8 +159,10 @@ async fn outpost_id_alone_takes_account_from_sts() {
     assert_eq!(driver.world.calls("GetCallerIdentity"), asked, "known once");
 }
 
+/// RESOURCE_EXHAUSTED lets the scheduler choose another zone, where the same claim then gets its
+/// volume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_without_room_sends_the_scheduler_elsewhere() {
+async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
     for (code, status) in [
         ("InsufficientVolumeCapacity", 500),
         ("InsufficientVolumeCapacity", 503),
@@ -186,7 +188,7 @@ async fn a_zone_without_room_sends_the_scheduler_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_that_became_full_hides_no_volume() {
+async fn capacity_error_after_lost_reply_finds_created_volume() {
     for (code, status) in [
         ("InsufficientVolumeCapacity", 500),
         ("VolumeTypeNotAvailableInZone", 400),

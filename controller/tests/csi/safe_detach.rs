@@ -95,8 +95,10 @@ async fn stopped_instance_allows_detach_in_checking_modes() {
     }
 }
 
+/// The instance starts again while EC2 throttles DetachVolume, so the driver refuses the detach and
+/// EC2 accepts none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_throttled_detach_is_decided_anew() {
+async fn throttled_detach_is_rechecked_before_resend() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
     power(&driver, "stop", json!({ "at_once": true }));
@@ -134,7 +136,7 @@ async fn a_throttled_detach_is_decided_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn enforce_refuses_a_running_instance_without_its_word() {
+async fn enforce_refuses_detach_from_unconfirmed_running_instance() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
     let text = refused(driver.unpublish(&id, NODE_1).await, "no-word");

@@ -257,8 +257,9 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     assert_eq!(driver.world.calls("StopInstances"), 0);
 }
 
+/// All instances are in one known zone; a query by volume adds 1 DescribeVolumes call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_number_of_suspects_costs_one_describe() {
+async fn query_for_150_instances_needs_1_describe_call() {
     let instances: Vec<Value> = (0..150)
         .map(|n| json!({ "id": format!("i-0aaaaaaaaaaaaa{n:03}"), "type": "m5.large", "zone": "us-east-1a" }))
         .collect();
@@ -378,7 +379,7 @@ async fn break_glass_forces_stuck_detach_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_peers_that_are_listed_may_call() {
+async fn unlisted_peer_gets_permission_denied() {
     let driver = enforce().await;
     let folder = tempfile::tempdir().unwrap();
     let another = rustix::process::getuid().as_raw() + 1;

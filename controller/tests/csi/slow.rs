@@ -109,8 +109,9 @@ async fn stuck_attach_is_undone_after_90_seconds() {
     assert_eq!(slow.live("attachments"), 1);
 }
 
+/// In ec2-only mode the driver detaches the stuck attachment once.
 #[tokio::test(start_paused = true)]
-async fn a_stuck_attach_is_detached_only_when_decided() {
+async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
         let slow = Slow::under(
             mode,
@@ -264,8 +265,10 @@ async fn failed_volume_blocks_recreate_until_deleted() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// With `blockAttachUntilInitialized`, each call ends with a retryable code until the data is
+/// there.
 #[tokio::test(start_paused = true)]
-async fn data_that_takes_hours_to_come_blocks_nobody() {
+async fn publish_waits_2_hours_for_initialization_attaching_once() {
     let slow = Slow::new(json!({
         "latency": { "initialize_per_gib": { "fixed_ms": 7_200_000 } },
         "faults": [{ "match": { "action": "DescribeVolumeStatus" }, "skip": 2, "count": 2, "fault": {
@@ -334,7 +337,7 @@ async fn data_that_takes_hours_to_come_blocks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_that_are_behind_mislead_nobody() {
+async fn lagging_reads_cause_no_duplicate_volume_or_attachment() {
     for seed in 1..=12 {
         let slow = Slow::new(json!({
             "seed": seed,

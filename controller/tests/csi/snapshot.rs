@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use crate::driver::{Driver, settings, volume, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_make_one_snapshot() {
+async fn lost_create_snapshot_replies_make_1_snapshot() {
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
         json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
@@ -42,7 +42,7 @@ async fn lost_answers_make_one_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_belongs_to_one_volume() {
+async fn snapshot_name_reused_for_another_volume_is_refused() {
     let driver = Driver::new().await;
     let a = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let b = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
@@ -66,8 +66,10 @@ fn error(action: &str, code: &str, status: u16) -> serde_json::Value {
     json!({ "match": { "action": action }, "fault": { "kind": "error", "code": code, "status": status } })
 }
 
+/// An unknown zone for fast snapshot restore leaves no snapshot either; a failing zone lookup
+/// refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_without_its_lock_does_not_stay() {
+async fn refused_snapshot_lock_leaves_no_snapshot() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver
@@ -337,8 +339,9 @@ async fn snapshot_tags_and_outpost_match_class() {
     assert_eq!(local.unwrap_err().code(), Code::InvalidArgument);
 }
 
+/// Another replica continues a listing with the token of the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_of_any_size_give_every_snapshot_once() {
+async fn list_snapshots_pages_return_each_snapshot_once() {
     let driver = Driver::new().await;
     let a = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let b = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;

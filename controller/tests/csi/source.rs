@@ -38,7 +38,7 @@ async fn origin(driver: &Driver, id: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_of_another_cluster_are_told_from_own() {
+async fn publish_context_origin_separates_own_and_foreign_copies() {
     let driver = Driver::new().await;
     let other = other_cluster(&driver).await;
     for (maker, by_snapshot, by_volume) in [

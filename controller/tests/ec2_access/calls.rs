@@ -16,7 +16,7 @@ use crate::world::{World, soon, token};
 use crate::{device, node_a, snapshot_of};
 
 #[tokio::test]
-async fn every_call_does_what_it_says() {
+async fn each_ec2_call_returns_result_or_typed_error() {
     let world = World::new().await;
     let ec2 = &world.ec2;
     ec2.check().await.unwrap();

@@ -108,7 +108,7 @@ async fn higher_granted_rate_is_found_and_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ceiling_holds_where_ec2_would_accept_more() {
+async fn configured_max_rate_holds_below_ec2_limit() {
     let world = InProcess::new(json!({ "profile": "fast" }));
     let most = Rate {
         capacity: 10.0,

@@ -46,7 +46,7 @@ fn a_seed_replays_its_history_exactly() {
 
 /// The runner would be worth nothing if it could not find what others have got wrong.
 #[test]
-fn known_bugs_are_found() {
+fn injected_known_bugs_are_found_within_100_seeds() {
     let bugs = [
         KnownBug::TokenBumpWithoutAdoption,
         KnownBug::SnapshotWithoutLookUp,

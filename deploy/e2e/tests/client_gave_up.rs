@@ -88,7 +88,7 @@ async fn abandoned_attach_and_detach_are_carried_out_once() {
 }
 
 #[tokio::test]
-async fn a_resize_goes_on_without_its_client() {
+async fn abandoned_resize_continues_with_1_modify_call() {
     let Some(setting) = Setting::start().await else {
         return;
     };

@@ -158,7 +158,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
 
 /// When this fails because the socket is answered, the name of the socket needs no `@` any more.
 #[tokio::test]
-async fn without_an_at_sign_kubelets_dial_is_refused() {
+async fn socket_name_without_at_sign_refuses_kubelet() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
     let Some(setting) = registering(registry.path()).await else {

@@ -61,7 +61,7 @@ fn unsafe_code_is_allowed_only_for_sys_modules() {
 }
 
 #[test]
-fn no_file_is_named_after_nothing() {
+fn no_rust_file_has_generic_name() {
     let banned = [
         "util", "utils", "common", "helpers", "misc", "manager", "mod", "types", "base",
     ];
@@ -82,7 +82,7 @@ fn no_file_is_named_after_nothing() {
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn no_rust_file_contains_unfinished_markers() {
     let marks = ["todo!(", "unimplemented!(", "FIXME", "XXX:"];
     for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
         if path.ends_with("house_rules.rs") {
@@ -166,7 +166,7 @@ fn links_between_pages_lead_to_files() {
 }
 
 #[test]
-fn files_that_pages_name_exist() {
+fn rust_files_named_in_markdown_exist() {
     let folders = [
         "controller",
         "deploy",
@@ -219,7 +219,7 @@ fn cited_scenarios_are_defined() {
 }
 
 #[test]
-fn no_file_cites_a_document_outside_the_tree() {
+fn no_file_cites_external_design_document() {
     let phrase = concat!("the ", "design");
     for path in tracked(&[".rs", ".md", ".toml", ".yaml", ".py"]) {
         let text = read(&path).to_lowercase();

@@ -442,8 +442,10 @@ async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
     (!clear).then(|| format!("{feature:?} without {action} of {policy}/{statement}: {result:?}"))
 }
 
+/// Ending an `iopsPerGB` ratio deletes its tag; without ec2:DeleteTags the change succeeds and the
+/// log names the permission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rate_is_changed_without_delete_tags() {
+async fn modify_without_delete_tags_permission_succeeds_and_warns() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
         return;
     };
@@ -606,7 +608,7 @@ const ASKED: &[Asked] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_driver_never_asks_is_refused() {
+async fn policies_allow_driver_requests_and_refuse_others() {
     for (files, is_scoped) in [(&BY_FEATURE[..], false), (&["cluster-scoped"][..], true)] {
         let Some(world) = IamWorld::start(read_policies(files)).await else {
             return;

@@ -62,17 +62,17 @@ async fn live(claim: Claim) {
 }
 
 #[tokio::test]
-async fn an_ext4_volume_lives_and_leaves_nothing() {
+async fn ext4_volume_lifecycle_leaves_nothing_behind() {
     live(Claim::filesystem("pvc-life-ext4", "ext4", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
-async fn an_xfs_volume_lives_and_leaves_nothing() {
+async fn xfs_volume_lifecycle_leaves_nothing_behind() {
     live(Claim::filesystem("pvc-life-xfs", "xfs", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
-async fn a_raw_block_volume_lives_and_leaves_nothing() {
+async fn raw_block_volume_lifecycle_leaves_nothing_behind() {
     live(Claim::block("pvc-life-block", 10).parameter("type", "gp3")).await;
 }
 

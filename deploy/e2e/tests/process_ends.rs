@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 7] = [
 ];
 
 #[test]
-fn every_program_tells_its_help_and_version() {
+fn every_program_prints_help_and_version() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else {
         return;
     };

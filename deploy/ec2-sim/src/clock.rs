@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_speed_can_be_changed() {
+    fn setting_scale_makes_manual_clock_run() {
         let mut c = Clock::start(&Mode::Manual("2026-01-01T00:00:00Z".to_owned()), None);
         c.set_scale(1_000_000.0);
         assert_eq!(c.mode(), "scaled");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn without_replicas_and_faults_reads_are_the_truth() {
+    fn reads_are_current_without_replicas_or_faults() {
         let mut c = Consistency::new(Setting::default(), 1);
         let p = Params::parse(b"");
         assert!(c.view("DescribeVolumes", &p, 0).is_none());

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_strikes_as_often_as_it_says() {
+    fn fault_rule_hits_only_configured_matching_calls() {
         let t = r#""fault":{"kind":"throttle"}"#;
         for (json, expected) in [
             (format!("{{{t}}}"), vec![1, 2, 3, 4, 5, 6]),

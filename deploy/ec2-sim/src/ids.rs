@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_cannot_have_been_issued_are_recognised() {
+    fn malformed_or_all_zero_ids_are_rejected() {
         for (id, good) in [
             ("vol-0123456789abcdef0", true),
             ("vol-1a2b3c4d", true),

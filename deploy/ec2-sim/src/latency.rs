@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_and_items_are_known_by_name() {
+    fn latency_profiles_and_items_reject_unknown_names() {
         let mut l = Latency::new("instant", 1).expect("instant");
         assert_eq!((l.sample("attach"), l.api("CreateVolume")), (0, 0));
         let change: Change = serde_json::from_str(

@@ -263,7 +263,7 @@ fn a_locked_snapshot_stays_until_the_lock_expires() {
 }
 
 #[test]
-fn fast_restore_answers_200_with_its_failures_inside() {
+fn fast_snapshot_restore_reports_failures_in_200_response() {
     let mut w = World::new();
     let v = w.volume(&[]);
     let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
@@ -343,8 +343,9 @@ fn copies_run_1_per_source_5_per_region() {
     assert_eq!(copy(&mut w, &sources[5]).0, 200);
 }
 
+/// DeleteTags without a value deletes the tag; a value that does not match leaves the tag.
 #[test]
-fn tags_are_merged_deleted_by_value_and_found() {
+fn create_tags_merges_delete_tags_compares_values() {
     let mut w = World::new();
     let v = w.volume(&[]);
     w.ok(
@@ -452,7 +453,7 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
 }
 
 #[test]
-fn accounts_and_regions_do_not_see_each_other() {
+fn accounts_are_isolated_in_same_region() {
     let mut scenario = Scenario {
         profile: "instant".to_owned(),
         ..Scenario::default()

@@ -135,7 +135,7 @@ fn a_volume_that_fails_asynchronously_stays_as_error() {
 }
 
 #[test]
-fn the_journal_tells_each_request_and_hides_credentials() {
+fn journal_records_faults_and_effects_without_credentials() {
     let mut w = World::new();
     w.fault(r#"{"id":"lost","match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"lose_reply","how":"hang","effect":true}}"#);
     w.reply("CreateVolume", CREATE);

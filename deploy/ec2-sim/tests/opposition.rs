@@ -118,7 +118,7 @@ fn replica_reads_go_backwards_then_converge() {
 }
 
 #[test]
-fn a_stale_read_is_a_fault_like_others() {
+fn stale_fault_returns_old_state_for_1_read() {
     let mut w = World::new();
     let id = w.volume(&[]);
     w.fault(r#"{"match":{"action":"DescribeVolumes"},"skip":1,"count":1,"fault":{"kind":"stale","ms":60000}}"#);
@@ -158,7 +158,7 @@ fn unseen_fault_hides_existing_resource_for_2_reads() {
 }
 
 #[test]
-fn limits_of_the_account_are_kept() {
+fn requests_beyond_account_quotas_are_refused() {
     let mut w = with(
         "quotas",
         json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}, "snapshots": 2,
@@ -326,7 +326,7 @@ fn quota_checked_before_token_hides_replayed_volume() {
 }
 
 #[test]
-fn initialization_rates_add_up() {
+fn summed_initialization_rates_above_quota_are_refused() {
     let mut w = with("quotas", json!({"initialization_rate": 300}));
     let id = w.volume(&[]);
     let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
@@ -513,8 +513,9 @@ fn modification_can_stick_or_resize_late() {
     assert_eq!(state(&mut w), "modifying");
 }
 
+/// EC2 and STS answer the same refusal with different statuses and codes.
 #[test]
-fn callers_are_sent_away_in_each_services_words() {
+fn refuse_faults_return_codes_of_each_service() {
     let mut w = World::new();
     for (refused, status, code) in [
         ("expired_token", 400, "RequestExpired"),
@@ -589,7 +590,7 @@ fn callers_are_sent_away_in_each_services_words() {
 }
 
 #[test]
-fn what_a_cluster_made_must_bear_a_name() {
+fn cluster_tagged_volume_without_name_violates_invariant() {
     let mut w = World::new();
     w.volume(&[
         ("TagSpecification.1.ResourceType", "volume"),

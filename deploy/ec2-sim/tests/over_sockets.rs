@@ -104,8 +104,9 @@ fn lengths(answer: &str) -> (usize, usize) {
     (said.parse().expect("number"), body.len())
 }
 
+/// With a manual clock, the simulator does not compare the date of the signature.
 #[test]
-fn a_signature_has_its_form_and_its_time() {
+fn malformed_or_expired_request_signature_is_refused() {
     let r = instant();
     let url = r.server.ec2();
     let answer = |signature: &str| raw_signed(&url, ZONES, signature).0;
@@ -335,7 +336,7 @@ fn metadata_needs_token_and_reports_credential_reads() {
 }
 
 #[test]
-fn the_control_socket_moves_time_instances_and_states() {
+fn control_socket_changes_clock_instances_and_volume_states() {
     let scenario: Scenario = serde_json::from_value(json!({
         "clock": {"manual": "2026-01-01T00:00:00Z"},
         "latency": {"volume_create": {"fixed_ms": 1000}, "attach": {"fixed_ms": 1000}},
@@ -529,7 +530,7 @@ fn control_socket_changes_and_reports_permissions() {
 }
 
 #[test]
-fn a_device_comes_late_or_never() {
+fn late_device_fault_delays_or_hides_device_node() {
     let r = start(Scenario {
         profile: "instant".to_owned(),
         clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_stands_once_and_belongs_to_somebody() {
+    fn each_flag_is_listed_once_with_its_processes() {
         for (index, flag) in FLAGS.iter().enumerate() {
             assert!(!flag.known_by.is_empty(), "{}", flag.name);
             assert!(

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_handed_over_as_a_word() {
+    fn process_argument_parses_only_as_name_and_pid() {
         let agent: Running = "node-agent:4711".parse().unwrap();
         assert_eq!(
             (agent.name.as_str(), agent.to_string().as_str()),

@@ -266,8 +266,9 @@ fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
     }
 }
 
+/// Neither process has the controller's AWS credential in its environment.
 #[test]
-fn launcher_and_router_are_as_their_profiles_say() {
+fn launcher_and_router_match_their_confinement_profiles() {
     if !geteuid().is_root() {
         println!("skipped: giving up root needs root");
         return;

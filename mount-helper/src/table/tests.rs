@@ -104,7 +104,7 @@ fn second_request_for_volume_waits_or_gets_busy() {
 }
 
 #[test]
-fn a_look_does_not_wait_for_a_change() {
+fn stats_does_not_wait_for_running_unpublish() {
     let table = table();
     table.submit(unpublish(A, "/k/a"), false, of(1));
     assert_eq!(table.submit(stats(A), true, of(2)), Submitted::Later);
@@ -147,7 +147,7 @@ fn hanging_operations_do_not_starve_other_classes() {
 }
 
 #[test]
-fn an_inventory_is_made_anew_for_whoever_asks() {
+fn concurrent_inspect_requests_are_not_joined() {
     let table = table();
     for connection in 0..2 {
         let inspect = Operation::Inspect(Inspect::default());
@@ -188,7 +188,7 @@ fn pending_operations_are_bounded_per_connection_and_class() {
 }
 
 #[test]
-fn who_asks_for_much_waits_for_himself() {
+fn busy_connection_does_not_delay_other_connection() {
     let table = table();
     for n in 0..100 {
         table.submit(stage(&numbered(n)), false, of(1));

@@ -30,7 +30,7 @@ const SEARCH: u64 = 1 << 2;
 const NOBODY: [&str; 3] = ["65525 65525 65525 65525", "65525 65525 65525 65525", ""];
 
 #[test]
-fn each_process_holds_what_its_profile_says() {
+fn each_helper_process_has_expected_ids_and_capabilities() {
     if !able() {
         return;
     }
@@ -212,7 +212,7 @@ fn a_stop_lets_the_running_operation_finish() {
 }
 
 #[test]
-fn the_tree_ends_with_any_of_its_parts() {
+fn killing_any_helper_process_ends_all() {
     if !able() {
         return;
     }

@@ -127,8 +127,9 @@ fn unstage_leaves_copied_mount_read_only_and_intact() {
     }
 }
 
+/// The first helper ended between the unmount and the release; another node then finds all data.
 #[test]
-fn a_release_is_finished_by_the_next_helper() {
+fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
     if !able() {
         return;
     }

@@ -213,7 +213,7 @@ fn foreign_xfs_log_is_replayed_before_check() {
 }
 
 #[test]
-fn the_switch_refuses_or_trusts_them() {
+fn untrusted_images_deny_refuses_and_allow_skips_check() {
     if !able() {
         return;
     }

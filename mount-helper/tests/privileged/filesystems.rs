@@ -62,7 +62,7 @@ fn unclean_ext4_is_checked_and_keeps_synced_data() {
 }
 
 #[test]
-fn an_xfs_copy_stands_beside_its_origin() {
+fn xfs_copy_is_staged_beside_staged_origin() {
     if !able() {
         return;
     }
@@ -228,7 +228,7 @@ fn read_only_and_writable_targets_of_volume_coexist() {
 }
 
 #[test]
-fn flags_hold_where_they_were_asked_for() {
+fn mount_flags_apply_only_to_requested_mount() {
     if !able() {
         return;
     }

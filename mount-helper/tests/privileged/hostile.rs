@@ -115,7 +115,7 @@ fn paths_outside_of_the_allowed_places_are_refused() {
 }
 
 #[test]
-fn a_symbolic_link_on_the_way_is_refused() {
+fn publish_and_unpublish_refuse_symlink_in_target_path() {
     if !able() {
         return;
     }

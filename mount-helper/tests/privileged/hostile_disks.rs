@@ -189,7 +189,7 @@ fn sound(image: &Path, fs: FsType) -> bool {
 }
 
 #[test]
-fn a_recipe_always_makes_the_same_disk() {
+fn same_seed_mutates_disk_image_identically() {
     let mut image = Image::blank(4 << 20);
     image.put(0, &[7; 70_000]);
     for mutation in Mutation::ALL {

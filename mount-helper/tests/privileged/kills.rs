@@ -129,7 +129,7 @@ fn prepare(ask: Ask, attached: &Attached) {
 
 /// The kernel grows the file system once it is mounted, where the host allows it.
 #[test]
-fn whoever_is_killed_once_it_grew_is_followed() {
+fn restarted_helper_completes_stage_killed_after_growth() {
     if !able() {
         return;
     }
@@ -246,7 +246,7 @@ const STEPS: [(Ask, &str); 28] = [
 
 /// Whoever is killed at whatever step, asking again ends where it would have ended.
 #[test]
-fn every_process_may_die_at_every_step() {
+fn retried_request_converges_after_kill_at_any_step() {
     if !able() {
         return;
     }
@@ -299,7 +299,7 @@ fn every_process_may_die_at_every_step() {
 
 /// No step is left out: the names are those that the program's own text has.
 #[test]
-fn the_table_has_every_step_of_the_program() {
+fn kill_table_lists_every_fault_point() {
     let src = std::path::PathBuf::from(
         std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"),
     )
@@ -325,7 +325,7 @@ fn the_table_has_every_step_of_the_program() {
 }
 
 #[test]
-fn a_tool_does_not_outlive_its_helper() {
+fn tool_ends_when_its_runner_is_killed() {
     if !able() {
         return;
     }

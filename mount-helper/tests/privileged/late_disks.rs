@@ -37,7 +37,7 @@ fn asleep(thread: rustix::process::Pid, over: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_disk_that_comes_late_is_waited_for() {
+fn disk_look_up_waits_for_late_attachment() {
     if !able() {
         return;
     }

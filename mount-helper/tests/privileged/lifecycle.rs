@@ -84,22 +84,22 @@ fn life_of(fs_type: FsType) {
 }
 
 #[test]
-fn an_ext4_volume_lives_and_moves() {
+fn ext4_volume_keeps_data_across_nodes() {
     life_of(FsType::Ext4);
 }
 
 #[test]
-fn an_ext3_volume_lives_and_moves() {
+fn ext3_volume_keeps_data_across_nodes() {
     life_of(FsType::Ext3);
 }
 
 #[test]
-fn an_xfs_volume_lives_and_moves() {
+fn xfs_volume_keeps_data_across_nodes() {
     life_of(FsType::Xfs);
 }
 
 #[test]
-fn a_raw_volume_is_shown_and_withdrawn() {
+fn raw_block_volume_is_published_expanded_and_unpublished() {
     if !able() {
         return;
     }

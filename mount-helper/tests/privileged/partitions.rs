@@ -122,7 +122,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
 }
 
 #[test]
-fn a_raw_partition_is_shown_and_withdrawn() {
+fn raw_partition_is_published_writable_never_read_only() {
     if !able() {
         return;
     }

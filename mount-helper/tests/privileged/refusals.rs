@@ -166,7 +166,7 @@ fn lost_first_superblock_is_refused_as_damaged() {
 }
 
 #[test]
-fn a_read_error_is_never_blank() {
+fn unreadable_disk_fails_stage_and_is_not_formatted() {
     if !able() {
         return;
     }
@@ -233,7 +233,7 @@ fn stage_is_refused_when_request_contradicts_disk() {
 }
 
 #[test]
-fn the_serial_decides_which_disk_it_is() {
+fn stage_selects_disk_by_serial_not_device_name() {
     if !able() {
         return;
     }
@@ -260,7 +260,7 @@ fn the_serial_decides_which_disk_it_is() {
 }
 
 #[test]
-fn a_disk_that_somebody_claims_is_left_alone() {
+fn stage_refuses_disk_opened_exclusively_by_another_process() {
     if !able() {
         return;
     }
@@ -285,7 +285,7 @@ fn a_disk_that_somebody_claims_is_left_alone() {
 }
 
 #[test]
-fn a_volume_is_staged_in_one_place() {
+fn stage_refuses_second_path_or_occupied_path() {
     if !able() {
         return;
     }
@@ -397,7 +397,7 @@ fn publish_target_shows_only_verified_staging_mount() {
 }
 
 #[test]
-fn expand_is_held_to_its_bounds() {
+fn expand_outside_required_and_limit_bytes_is_refused() {
     if !able() {
         return;
     }

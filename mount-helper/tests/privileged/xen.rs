@@ -145,8 +145,10 @@ fn xfs_lifecycle_works_by_translated_sd_name() {
     life_of(FsType::Xfs, "/dev/sdba");
 }
 
+/// Stats still work after a helper restart. Another volume can neither publish nor stage the same
+/// disk.
 #[test]
-fn a_raw_disk_lives_by_its_name() {
+fn raw_disk_lifecycle_works_by_device_name() {
     if !able() {
         return;
     }

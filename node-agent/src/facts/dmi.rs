@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_firmware_of_another_machine_says_nothing() {
+    fn missing_or_foreign_dmi_values_yield_none() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(instance(dir.path()), None);
         for (tag, product) in [("", ""), ("Not Specified", "HVM domU"), ("i-xyz", "KVM")] {

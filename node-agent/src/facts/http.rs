@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_an_error() {
+    fn malformed_or_chunked_http_response_is_error() {
         for bad in [
             "SSH-2.0\r\n\r\n",
             "HTTP/1.1 abc\r\n\r\n",
@@ -173,8 +173,9 @@ mod tests {
     }
 
     proptest! {
+        /// A parsed body is never longer than the received bytes.
         #[test]
-        fn no_bytes_are_more_than_an_error(
+        fn arbitrary_bytes_never_panic_http_parser(
             bytes in prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..200),
                 "HTTP/1.[01] [0-9]{1,5}[ -~]{0,10}\r\n(Content-Length: ?-?[0-9]{0,25}\r\n)?\r\n.{0,20}"

@@ -271,8 +271,9 @@ mod tests {
         }
     }
 
+    /// The number of network interfaces is the number of MAC addresses that IMDS lists.
     #[test]
-    fn interfaces_are_counted_by_their_hardware_addresses() {
+    fn only_complete_mac_addresses_are_recognised() {
         for (text, want) in [
             ("0e:49:61:0f:c3:11", true),
             ("0E:49:61:0f:c3:11", true),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_path_is_named_by_its_field() {
+    fn refused_path_error_names_request_field() {
         for (asked, field) in [
             (Asked::Stage, "staging_target_path"),
             (Asked::Unpublish, "target_path"),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_the_specification_names_have_its_condition() {
+    fn helper_refusals_map_to_csi_error_conditions() {
         use Condition::*;
         for (asked, refusal, want) in [
             (Asked::Stage, Refusal::MountedDifferently, Incompatible),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_may_still_run_is_told_so() {
+    fn helper_error_without_outcome_may_be_in_progress() {
         let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         for error in [
             HelperError::Pending,

@@ -75,7 +75,7 @@ fn staged(request: &csi::NodeStageVolumeRequest) -> wire::Stage {
 }
 
 #[test]
-fn a_bad_stage_names_its_field() {
+fn invalid_stage_request_error_names_field() {
     type Spoil = fn(&mut csi::NodeStageVolumeRequest);
     use Condition::{InvalidField, MissingField, NotFound, Unsupported};
     let rows: &[(&str, Spoil, Condition)] = &[
@@ -228,7 +228,7 @@ fn a_bad_stage_names_its_field() {
 }
 
 #[test]
-fn a_bad_publish_names_its_field() {
+fn invalid_publish_request_error_names_field() {
     type Spoil = fn(&mut csi::NodePublishVolumeRequest);
     use Condition::{InvalidField, MissingField, NotFound};
     let rows: &[(&str, Spoil, Condition)] = &[
@@ -473,7 +473,7 @@ fn stats_for_relative_path_is_not_found() {
 }
 
 #[test]
-fn an_expansion_carries_its_bounds() {
+fn expand_keeps_valid_capacity_range_and_refuses_invalid() {
     let ask = |required_bytes, limit_bytes, capability| {
         expand(&csi::NodeExpandVolumeRequest {
             volume_id: VOLUME.to_owned(),

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_string_may_hold_several_flags() {
+    fn comma_separated_mount_flags_are_split() {
         assert_eq!(
             written("noatime,commit=30").unwrap(),
             ["noatime", "commit=30"]

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_refuses_its_own_breach() {
+    fn invalid_path_reports_violated_rule() {
         let long_component = format!("/{}", "x".repeat(256));
         let long_path = "/x".repeat(2048);
         for (bad, problem) in [

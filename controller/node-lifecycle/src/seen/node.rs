@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_our_taint_stands_on_it() {
+    fn own_taint_age_comes_from_time_added() {
         let at = "2026-01-01T00:00:00Z";
         let taint = |value: &str| json!({"key": OUT_OF_SERVICE, "value": value, "effect": "NoExecute", "timeAdded": at});
         let tainted = |taints: serde_json::Value| {

@@ -55,7 +55,7 @@ fn silent() -> Facts {
 }
 
 #[test]
-fn modes_are_read_as_they_are_written() {
+fn modes_round_trip_and_unknown_mode_fails() {
     for mode in Mode::ALL {
         assert_eq!(mode.to_string().parse(), Ok(mode));
     }

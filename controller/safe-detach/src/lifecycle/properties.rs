@@ -192,7 +192,7 @@ proptest! {
     /// S9: the taint is set only about this node's own instance, when that is off, on a node that
     /// is not Ready and has no such taint of anybody.
     #[test]
-    fn the_taint_follows_only_proof(facts in facts(), mode in modes()) {
+    fn out_of_service_taint_needs_instance_off(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
             if let Intent::AddTaint(about) = intent {
                 let Fact::Present(node) = &facts.object else {
@@ -245,7 +245,7 @@ proptest! {
     /// S16 on this side: an attachment is deleted after its pods, and never for an instance that it
     /// was not made for.
     #[test]
-    fn an_attachment_goes_after_its_pods(facts in facts(), mode in modes()) {
+    fn attachment_is_deleted_only_after_its_pods(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
             if let Intent::DeleteAttachment { uid, .. } = intent {
                 let a = facts.attachments.iter().find(|a| a.uid == uid).expect("seen");
@@ -266,7 +266,7 @@ proptest! {
     /// exception: without the proof about the node itself, its volumes' own proofs still permit
     /// acts.
     #[test]
-    fn forgetting_an_answer_allows_nothing_more(facts in facts(), mode in modes()) {
+    fn missing_answer_permits_no_additional_action(facts in facts(), mode in modes()) {
         let with = acts(&step(&facts, mode));
         for key in facts.volumes.keys() {
             let mut less = facts.clone();
@@ -285,7 +285,7 @@ proptest! {
     /// S15: at most the cluster's share and each zone's share, including earlier acts; nothing when
     /// all nodes are suspect.
     #[test]
-    fn the_brake_holds(
+    fn brake_limits_actions_per_cluster_and_zone(
         nodes in prop::collection::vec((0..4_usize, any::<bool>(), prop::bool::weighted(0.1), any::<bool>()), 0..80)
     ) {
         let all: Vec<Seen> = nodes

@@ -24,7 +24,7 @@ fn refusal(step: Step) -> Condition {
 }
 
 #[test]
-fn the_first_look_decides_what_to_send() {
+fn first_volume_state_decides_attach_wait_or_refusal() {
     use AttachmentState::{Attached, Attaching as OnItsWay, Busy, Detached, Detaching};
     use VolumeState::{Available, Creating, InUse};
     let ours = |state| vec![attachment(node(), state)];
@@ -122,8 +122,9 @@ fn failed_attach_is_resent_until_request_limit() {
     );
 }
 
+/// EC2 reports an unusable KMS key only indirectly: it accepts the attach and shows no attachment.
 #[test]
-fn an_unusable_key_is_named_after_lost_attaches() {
+fn lost_attaches_report_kms_key_of_encrypted_volume() {
     let now = Instant::now();
     for (encrypted, named) in [(true, true), (false, false)] {
         let mut machine = machine();

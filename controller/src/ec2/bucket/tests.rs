@@ -236,7 +236,7 @@ struct Row {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_takes_what_the_account_has() {
+async fn burst_uses_account_rate_with_few_throttles() {
     let (create, attach) = (rate(100.0, 5.0), ATTACH);
     let row = |name, ec2, start, calls, times, seconds_more, throttled| Row {
         name,
@@ -316,7 +316,7 @@ async fn a_burst_takes_what_the_account_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_another_user_it_takes_its_share() {
+async fn rate_yields_to_second_user_and_recovers() {
     let mut play = Play::new(Some(ATTACH), ATTACH, Ceiling::Open);
     // The other user takes half of the refill, from the first minute to the third.
     let other = (60, 180, Duration::from_millis(400));
@@ -336,7 +336,7 @@ async fn beside_another_user_it_takes_its_share() {
 
 proptest! {
     #[test]
-    fn never_more_than_the_ceiling_would_give(
+    fn granted_calls_never_exceed_ceiling(
         steps in proptest::collection::vec((0u64..2000, 0usize..20, 0u8..4), 1..60),
         most in prop_oneof![Just(None), (10u32..200, 1u32..20).prop_map(Some)],
     ) {

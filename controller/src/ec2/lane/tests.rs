@@ -65,7 +65,7 @@ async fn no_more_calls_are_under_way_than_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_gives_up_holds_nobody_up() {
+async fn abandoned_turn_does_not_delay_next_caller() {
     let lane = lane(4.0, 1.0, 100);
     for _ in 0..3 {
         drop(lane.place().turn(far()).await.unwrap());
@@ -153,7 +153,7 @@ async fn distant_turn_waits_until_near() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_the_queue_holds_up_nobody_behind() {
+async fn dropped_queue_places_advance_next_caller_at_once() {
     let lane = lane(4.0, 1.0, 100);
     let places: Vec<_> = (0..6).map(|_| lane.place()).collect();
     for place in &places[..5] {

@@ -93,7 +93,7 @@ async fn idle_poller_calls_at_once_then_stays_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_ask_together_share_one_call() {
+async fn simultaneous_looks_for_150_keys_share_1_call() {
     let (poller, memory) = poller();
     for key in 0..150 {
         memory.with(|m| m.values.insert(key, u64::from(key)));
@@ -203,7 +203,7 @@ async fn failed_call_makes_no_key_absent_and_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_looks_wait_until_the_caller_gives_up() {
+async fn throttled_look_retries_with_backoff_until_deadline() {
     let (poller, memory) = poller();
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
     let seen = poller.look(&1, None, after(120)).await;
@@ -215,7 +215,7 @@ async fn throttled_looks_wait_until_the_caller_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_sees_each_answer_until_it_breaks() {
+async fn watch_delivers_answers_until_callback_breaks() {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(5));
     let setting = Arc::clone(&memory);

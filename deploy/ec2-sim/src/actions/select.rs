@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_after_the_page_leave_it_short() {
+    fn filtering_after_paging_shortens_page() {
         let even = "Filter.1.Name=even&Filter.1.Value.1=true";
         let short = Page {
             filters_after: true,

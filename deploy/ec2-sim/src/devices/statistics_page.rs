@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_kernels_makes_no_page() {
+    fn malformed_kernel_stat_makes_no_page() {
         for stat in ["", "1 2 3", "a b c d e f g h i"] {
             assert_eq!(page(stat), None, "{stat:?}");
         }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_mean_what_iam_says() {
+    fn condition_operators_follow_iam_semantics() {
         let c = context();
         for (operator, key, wanted, yes) in [
             (

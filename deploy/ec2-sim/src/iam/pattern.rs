@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_fit_as_policies_mean_them() {
+    fn wildcards_match_as_in_iam_policies() {
         for (pattern, text, yes) in [
             ("*", "", true),
             ("*", "anything", true),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_for_the_callers_values_literally() {
+    fn policy_variables_expand_literally_without_wildcards() {
         let mut c = Context::default();
         c.set("aws:PrincipalTag/team", "a*");
         for (pattern, text, yes) in [

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_cannot_be_judged_are_refused() {
+    fn invalid_or_unsupported_policy_documents_are_refused() {
         let statement =
             |s: &str| format!(r#"{{"Version":"2012-10-17","Statement":[{{"Sid":"S",{s}}}]}}"#);
         for (json, words) in [

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_lives_from_attaching_to_release() {
+    fn attachment_advances_from_attaching_to_release() {
         let mut a = fresh();
         assert_eq!(
             (a.status(), a.advance(Millis(9))),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mapping_of_the_instance_can_run_ahead() {
+    fn instance_block_device_mapping_can_show_attached_early() {
         let mut a = fresh();
         a.phase = Phase::Attaching {
             until: Some(Millis(10)),

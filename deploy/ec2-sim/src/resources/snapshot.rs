@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_passes_its_cooling_off_and_expires() {
+    fn snapshot_lock_passes_cooloff_then_expires() {
         let hour = 3_600_000;
         let l = Lock {
             compliance: true,

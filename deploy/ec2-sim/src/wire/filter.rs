@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_alternatives_and_filters_must_all_hold() {
+    fn filter_values_are_alternatives_tag_filter_needs_tag() {
         let p = Params::parse(
             b"Filter.1.Name=status&Filter.1.Value.1=available&Filter.1.Value.2=in-use&Filter.2.Name=tag:app&Filter.2.Value.1=db*",
         );

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_and_raw_devices_have_their_places() {
+    fn pod_and_block_paths_match_kubelet_layout() {
         let root = Path::new("/k");
         assert_eq!(
             target(root, "p", "pv"),

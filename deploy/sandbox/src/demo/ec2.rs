@@ -287,7 +287,7 @@ mod tests {
         </volumeSet></DescribeVolumesResponse>";
 
     #[test]
-    fn volumes_and_their_attachments_are_told_apart() {
+    fn nested_attachments_are_not_parsed_as_volumes() {
         let volumes: Vec<Shown> = items(ANSWER, "volumeSet").into_iter().map(shown).collect();
         assert_eq!(volumes.len(), 2);
         assert_eq!(

@@ -126,8 +126,9 @@ fn active_swap_disk_is_not_published_raw() {
     );
 }
 
+/// A loop device over a disk that is already published does not block another publish.
 #[test]
-fn a_disk_beneath_another_device_is_left_alone() {
+fn unpublished_disk_under_loop_device_is_refused() {
     if !able() {
         return;
     }
@@ -158,7 +159,7 @@ fn a_disk_beneath_another_device_is_left_alone() {
 }
 
 #[test]
-fn a_holder_that_only_sysfs_tells_counts() {
+fn disk_with_sysfs_holder_is_not_published_raw() {
     if !able() {
         return;
     }
@@ -255,7 +256,7 @@ fn blank_partition_beside_host_mounted_partition_is_refused() {
 }
 
 #[test]
-fn the_disk_of_kubelets_directory_is_no_volume() {
+fn partition_of_disk_holding_kubelet_directory_is_refused() {
     if !able() {
         return;
     }
@@ -326,8 +327,10 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     );
 }
 
+/// A file is still open in the copy in another mount namespace; the publish succeeds after the file
+/// is closed.
 #[test]
-fn a_copied_mount_keeps_the_raw_disk_away() {
+fn disk_with_copied_mount_is_not_published_raw() {
     if !able() {
         return;
     }

@@ -80,7 +80,7 @@ fn volume_publications_are_limited_and_leave_no_directories() {
 }
 
 #[test]
-fn parents_with_something_in_them_stay() {
+fn unpublish_removes_only_empty_parent_directories() {
     if !able() {
         return;
     }

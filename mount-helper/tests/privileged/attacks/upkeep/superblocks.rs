@@ -28,7 +28,7 @@ fn in_force(attached: &Attached) -> String {
 }
 
 #[test]
-fn no_default_option_panics_the_node() {
+fn errors_panic_in_superblock_does_not_panic_node() {
     if !able() {
         return;
     }
@@ -76,7 +76,7 @@ fn no_default_option_panics_the_node() {
 }
 
 #[test]
-fn unknown_default_options_are_refused() {
+fn superblock_mount_options_outside_allowlist_are_refused() {
     if !able() {
         return;
     }

@@ -102,8 +102,10 @@ fn a_refused_detach_is_nudged_once() {
     );
 }
 
+/// When the Node's name belongs to another instance now, the former instance's attachments are not
+/// deleted.
 #[test]
-fn attachments_go_by_their_own_instance() {
+fn attachment_is_judged_by_its_own_instance() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -177,7 +179,7 @@ fn attachments_go_by_their_own_instance() {
 }
 
 #[test]
-fn kep_deletes_what_kubernetes_wants_to_end() {
+fn kep_mode_deletes_terminating_pods_then_attachments() {
     check(
         FailoverMode::Kep,
         &[
