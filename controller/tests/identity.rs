@@ -1,5 +1,5 @@
-//! Where the controller's credentials come from, how they are renewed, where its requests go and under which name, and what it says when
-//! AWS does not take it for anybody.
+//! Where the controller's credentials come from, how they are renewed, where its requests go and
+//! under which name, and what it says when AWS does not take it for anybody.
 
 mod program;
 mod scripted;

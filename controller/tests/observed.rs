@@ -1,4 +1,5 @@
-//! What operators see of the controller: metrics, health, traces, log lines, and TLS on the way to them.
+//! What operators see of the controller: metrics, health, traces, log lines, and TLS on the way to
+//! them.
 
 mod program;
 mod scripted;
@@ -242,7 +243,8 @@ fn put(from: &str, to: &Path) {
     std::fs::rename(&beside, to).expect("in its place");
 }
 
-/// The controller gives up root, and the directory of a test is its owner's alone. The folder of the checkout may be, too.
+/// The controller gives up root, and the directory of a test is its owner's alone. The folder of
+/// the checkout may be, too.
 fn open(directory: &Path) {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory, open).expect("readable");

@@ -1,4 +1,5 @@
-//! The driver and the simulator in one thread, under virtual time: what a seed decides once, it decides again.
+//! The driver and the simulator in one thread, under virtual time: what a seed decides once, it
+//! decides again.
 
 #[path = "world/in_process.rs"]
 mod in_process;
@@ -137,7 +138,8 @@ fn volume(name: &str) -> csi::CreateVolumeRequest {
     }
 }
 
-/// Asks for what the others ask for, and as soon as it is there for something of its own: EC2 sees in which order the callers were told.
+/// Asks for what the others ask for, and as soon as it is there for something of its own: EC2 sees
+/// in which order the callers were told.
 async fn caller(controller: Controller, n: usize) {
     let shared = controller
         .create_volume(Request::new(volume("pvc-shared")))

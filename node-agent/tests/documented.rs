@@ -1,4 +1,5 @@
-//! The operator's page names every flag and metric of the program, and nothing that it does not have.
+//! The operator's page names every flag and metric of the program, and nothing that it does not
+//! have.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -95,7 +95,8 @@ async fn reused_name_with_other_size_or_zone_fails() {
         driver.create(elsewhere).await.unwrap_err().code(),
         Code::AlreadyExists
     );
-    // What EC2 takes for another request, the caller may take for the same: other tags make another token's parameters.
+    // What EC2 takes for another request, the caller may take for the same: other tags make another
+    // token's parameters.
     let tagged = csi::CreateVolumeRequest {
         parameters: map(&[("tagSpecification_1", "team=shop")]),
         ..volume("pvc-1", 4)

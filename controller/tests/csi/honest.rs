@@ -1,4 +1,5 @@
-//! What goes wrong is said: what was tried, why it failed, what to do next, and EC2's id of the request.
+//! What goes wrong is said: what was tried, why it failed, what to do next, and EC2's id of the
+//! request.
 
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -55,7 +56,8 @@ async fn failure_names_cause_next_step_and_request_id() {
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.publish(&id, NODE_1).await.unwrap();
     let free = driver.create(volume("pvc-3", 4)).await.unwrap().volume_id;
-    // What EC2 answers to the call's own action, the code for the sidecar, EC2's code, and the next step.
+    // What EC2 answers to the call's own action, the code for the sidecar, EC2's code, and the next
+    // step.
     let rows: [(Call, Value, Code, &str, &str); 20] = [
         (
             Call::Create,

@@ -202,7 +202,8 @@ async fn capacity_error_after_lost_reply_finds_created_volume() {
         ] {
             driver.world.fault(fault);
         }
-        // The lost answer's volume is there: a final code would have the scheduler make another elsewhere.
+        // The lost answer's volume is there: a final code would have the scheduler make another
+        // elsewhere.
         let made = driver.create(volume("pvc-1", 1)).await.unwrap();
         assert_eq!(driver.world.calls("CreateVolume"), 2, "{code}");
         driver.delete(&made.volume_id).await.unwrap();

@@ -154,7 +154,8 @@ async fn unknown_ids_are_gone_or_not_found() {
         all["totals"]["calls"].as_u64().unwrap()
     };
     let before = asked();
-    // What EC2 cannot have issued is answered without a call, and so spoils no other question to EC2.
+    // What EC2 cannot have issued is answered without a call, and so spoils no other question to
+    // EC2.
     for id in ["nonsense", "vol-0123456789abcdef0"] {
         assert_eq!(asked(), before, "{id}");
         driver.delete(id).await.unwrap();

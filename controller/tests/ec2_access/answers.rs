@@ -34,7 +34,8 @@ async fn unknown_id_in_batch_leaves_others_present() {
                 world.ec2.look_volume(&two.id),
             );
             assert!(a.present().is_some() && matches!(b, Seen::Absent) && c.present().is_some());
-            // A last look for those that were just made may be under way: what counts is what asks for the unknown one.
+            // A last look for those that were just made may be under way: what counts is what asks
+            // for the unknown one.
             let journal = world.command(|c| c.get("/v1/journal?action=DescribeVolumes"));
             let records = journal["records"].as_array().unwrap();
             let of_unknown = records
@@ -169,7 +170,8 @@ async fn lost_reply_without_token_is_not_retried() {
     assert_eq!(world.ec2.snapshots_by_name("s").await.unwrap().len(), 1);
 }
 
-/// A world that is waited for 400 ms in each call, and an AttachVolume that its answer's `fault` ends without one.
+/// A world that is waited for 400 ms in each call, and an AttachVolume that its answer's `fault`
+/// ends without one.
 async fn an_attach_times_out(fault: serde_json::Value) -> (World, VolumeId) {
     let settings = Settings {
         call_timeout: Duration::from_millis(400),

@@ -1,4 +1,5 @@
-//! Request rates: what a burst is spread over, what throttling teaches, who waits behind whom. Under virtual time: the machine's speed does not matter.
+//! Request rates: what a burst is spread over, what throttling teaches, who waits behind whom.
+//! Under virtual time: the machine's speed does not matter.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

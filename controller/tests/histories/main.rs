@@ -1,7 +1,10 @@
-//! Histories of the CSI service under virtual time: two replicas that die between any request and its reply, an EC2 that fails, lies and is used by others, and
-//! sidecars that call as the real ones do. At the end EC2 must hold exactly what the callers know of, and every answer on the way must have been true.
+//! Histories of the CSI service under virtual time: two replicas that die between any request and
+//! its reply, an EC2 that fails, lies and is used by others, and sidecars that call as the real
+//! ones do. At the end EC2 must hold exactly what the callers know of, and every answer on the way
+//! must have been true.
 //!
-//! A seed decides everything. `HISTORY_SEEDS=1-100000` runs so many; `HISTORY_SEEDS=17 HISTORY_SHOW=1 … -- --nocapture` shows one, request by request.
+//! A seed decides everything. `HISTORY_SEEDS=1-100000` runs so many; `HISTORY_SEEDS=17
+//! HISTORY_SHOW=1 … -- --nocapture` shows one, request by request.
 
 mod co;
 mod dice;

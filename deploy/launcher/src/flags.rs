@@ -48,7 +48,8 @@ pub const FLAGS: &[Flag] = &[
     value("runtime-dir", &[Launcher]),
     switch("help", &[Launcher]),
     switch("version", &[Launcher]),
-    // One address cannot be shared: in mode all it is the controller's, in mode node the node-agent's.
+    // One address cannot be shared: in mode all it is the controller's, in mode node the
+    // node-agent's.
     value("http-endpoint", &[Launcher]),
     value("metrics-cert-file", &[Controller, NodeAgent]),
     value("metrics-key-file", &[Controller, NodeAgent]),

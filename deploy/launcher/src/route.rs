@@ -29,7 +29,8 @@ impl Backend {
 
 /// The process for `path` (`/package.Service/Method`); `None` when no process offers the service.
 ///
-/// Identity is the controller's, whose Probe also says whether AWS can be reached; so did the Go driver's mode `all`.
+/// Identity is the controller's, whose Probe also says whether AWS can be reached; so did the Go
+/// driver's mode `all`.
 pub fn backend(path: &str) -> Option<Backend> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     if method.is_empty() || method.contains('/') {

@@ -26,8 +26,8 @@ const PROGRAMS: [&str; 3] = [
     "ebs-csi-mount-helper",
 ];
 
-/// Held while files are written that will be executed, and while a child is between fork and exec: a child that inherits the open
-/// file would make its execution fail (ETXTBSY).
+/// Held while files are written that will be executed, and while a child is between fork and exec:
+/// a child that inherits the open file would make its execution fail (ETXTBSY).
 static WRITING_OR_STARTING: Mutex<()> = Mutex::new(());
 
 fn exclusively() -> MutexGuard<'static, ()> {

@@ -1,4 +1,5 @@
-//! A check that does not end well ends the stage, and the next one tries again: nothing is ever mounted unchecked.
+//! A check that does not end well ends the stage, and the next one tries again: nothing is ever
+//! mounted unchecked.
 use crate::rig::{Attached, Client, LONG, Rig, able, children, done, shell, staged, volume};
 use ebs_csi_wire::{Failed, FsType, Operation, Outcome, Step, ToolEnd, VolumeId};
 use rustix::fs::{Gid, Uid};
@@ -57,7 +58,8 @@ fn exited(status: u8) -> ToolEnd {
     ToolEnd::Exited(status.try_into().expect("a status"))
 }
 
-/// Lower a limit of a tool. Its own user may, and root only where the machine grants CAP_SYS_RESOURCE.
+/// Lower a limit of a tool. Its own user may, and root only where the machine grants
+/// CAP_SYS_RESOURCE.
 fn limit(tool: u32, resource: Resource, most: u64) {
     let pid = Pid::from_raw(tool.cast_signed());
     let limit = Rlimit {
@@ -212,7 +214,8 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
     rig.within(&["mount", "--bind", path, "/usr/sbin/e2fsck"]);
     rig.run(&[]);
-    // 2 asks for a restart of a machine whose root it was; 16: wrong usage; 32: cancelled; 128: a library.
+    // 2 asks for a restart of a machine whose root it was; 16: wrong usage; 32: cancelled; 128: a
+    // library.
     for status in [3, 5, 7, 8, 12, 16, 32, 126, 127, 128, 137, 255] {
         // In place: what is bound is the file, not its name.
         fs::write(&program, ends_with(status)).expect("write");

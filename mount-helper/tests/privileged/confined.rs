@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out of the comparison:
-/// a host may not grant it.
+/// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out
+/// of the comparison: a host may not grant it.
 fn holds(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
     const RESOURCE: u64 = 1 << 24;
     let capabilities =
@@ -74,9 +74,9 @@ fn runner_and_tool_hold_only_their_disk() {
             let tools = children(runner);
             assert_eq!(tools.len(), 1);
             holds(tools[0], NOBODY, 0, 0);
-            // It has its disk, and is about to become the program.
-            // The kernel names it before it has laid out its environment, and its loader opens a library at a time: what it keeps is what
-            // is there in the end.
+            // It has its disk, and is about to become the program. The kernel names it before it
+            // has laid out its environment, and its loader opens a library at a time: what it keeps
+            // is what is there in the end.
             let end = Instant::now() + LONG;
             let (open, environment) = loop {
                 let open = descriptors(tools[0]);
@@ -109,7 +109,8 @@ fn runner_and_tool_hold_only_their_disk() {
     }
 }
 
-/// Numbers of the open descriptors of a process, and what they are. One that is closed meanwhile is left out.
+/// Numbers of the open descriptors of a process, and what they are. One that is closed meanwhile is
+/// left out.
 fn descriptors(pid: u32) -> Vec<(String, String)> {
     let mut open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("fd")
@@ -133,8 +134,9 @@ fn early_format_process_has_no_disk_or_program() {
     if !able() {
         return;
     }
-    // The runner makes the tool's process when it is told to go on, between two reads of the disk. On a machine that is slow to start it the look may
-    // be over before that: then the next one may come so far, and the runner alone is looked at in this one.
+    // The runner makes the tool's process when it is told to go on, between two reads of the disk.
+    // On a machine that is slow to start it the look may be over before that: then the next one may
+    // come so far, and the runner alone is looked at in this one.
     for _ in 0..10 {
         let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
         let volume = volume();

@@ -1,4 +1,5 @@
-//! File systems that were made elsewhere: refused, examined or trusted by the rule; what their mounts may do.
+//! File systems that were made elsewhere: refused, examined or trusted by the rule; what their
+//! mounts may do.
 use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
 use ebs_csi_wire::{
     FsType, MountFlag, Operation, Origin, Outcome, Refusal, Source, Stage, VolumeId,

@@ -1,4 +1,5 @@
-//! File systems that are not clean, that are copies of one another, that are read-only, and flags that must hold.
+//! File systems that are not clean, that are copies of one another, that are read-only, and flags
+//! that must hold.
 use crate::rig::{
     Attached, LONG, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// A second volume with the bytes that the first has on its disk while it is mounted: what a power cut leaves.
+/// A second volume with the bytes that the first has on its disk while it is mounted: what a power
+/// cut leaves.
 fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
     let volume = volume();
     let image = rig.path("volumes").join(format!("{volume}.img"));

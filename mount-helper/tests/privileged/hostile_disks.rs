@@ -1,8 +1,9 @@
-//! Disks that were crafted: every one is refused, checked or mounted by rule; the helper survives, and nothing that holds a byte is
-//! formatted.
+//! Disks that were crafted: every one is refused, checked or mounted by rule; the helper survives,
+//! and nothing that holds a byte is formatted.
 //!
-//! A disk is a recipe: a base that the real tools make, a mutation, a seed. `hostile_disks/corpus.txt` keeps some, which are replayed;
-//! `HOSTILE_SEEDS=n` tries n seeds of every base and mutation, too.
+//! A disk is a recipe: a base that the real tools make, a mutation, a seed.
+//! `hostile_disks/corpus.txt` keeps some, which are replayed; `HOSTILE_SEEDS=n` tries n seeds of
+//! every base and mutation, too.
 mod image;
 mod mutation;
 
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What was kept because it went another way than its neighbours, or because it is the plain case of a rule.
+/// What was kept because it went another way than its neighbours, or because it is the plain case
+/// of a rule.
 const CORPUS: &str = include_str!("hostile_disks/corpus.txt");
 
 /// Refusals that come before any question of where a file system was made.
@@ -127,7 +129,8 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
     done(rig.unstage(&volume));
 }
 
-/// Stage the disk as ext4 or as XFS, whichever it resembles, and hold the outcome against the rules.
+/// Stage the disk as ext4 or as XFS, whichever it resembles, and hold the outcome against the
+/// rules.
 fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     let name = recipe.name();
     let volume = volume();
@@ -161,7 +164,8 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
         done(rig.unstage(&volume));
         let fresh = rig.path("outside/fresh");
         image.write(&fresh);
-        // A mount rewrites some fields of the first XFS superblock alone, which a checker that found nothing before then minds.
+        // A mount rewrites some fields of the first XFS superblock alone, which a checker that
+        // found nothing before then minds.
         let as_it_came = fs == FsType::Xfs && sound(&fresh, fs);
         assert!(
             as_it_came || sound(&attached.image, fs),

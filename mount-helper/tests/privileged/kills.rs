@@ -1,4 +1,5 @@
-//! Every named step of every operation, and every process killed there: the retry finds its way. Printed as a table.
+//! Every named step of every operation, and every process killed there: the retry finds its way.
+//! Printed as a table.
 use crate::rig::{
     Attached, LONG, Rig, able, block_target, children, done, grows_mounted, shell, staged, staging,
     target, volume,
@@ -62,7 +63,8 @@ fn operation(rig: &Rig, ask: Ask, volume: &VolumeId) -> Operation {
     }
 }
 
-/// What must have been done before the asked operation, and what state its success leaves: mounts of the device.
+/// What must have been done before the asked operation, and what state its success leaves: mounts
+/// of the device.
 fn around(ask: Ask) -> (Vec<Ask>, usize) {
     match ask {
         Ask::Stage(_) => (vec![], 1),
@@ -140,7 +142,8 @@ fn restarted_helper_completes_stage_killed_after_growth() {
     println!("killed once it grew, mounted: {}", grows_mounted());
 }
 
-/// Hold the operation at a step, kill one process there, and ask again, of a new helper where the tree has ended.
+/// Hold the operation at a step, kill one process there, and ask again, of a new helper where the
+/// tree has ended.
 fn survives(ask: Ask, point: &str, victim: &str) {
     let (before, mounts) = around(ask);
     let mut rig = Rig::start();
@@ -169,7 +172,8 @@ fn survives(ask: Ask, point: &str, victim: &str) {
                 rig.part(victim)
             });
             assert_ne!(rig.ended(), Some(0));
-            // A runner that is let go on finds nobody there, and ends. Those of a broker the supervisor has ended.
+            // A runner that is let go on finds nobody there, and ends. Those of a broker the
+            // supervisor has ended.
             if let Some(runner) = runner.filter(|_| victim == "supervisor") {
                 send(runner, Signal::USR1);
             }

@@ -1,4 +1,5 @@
-//! The power goes at a step of a stage: what the disk holds at that moment is staged again, on this node and on another.
+//! The power goes at a step of a stage: what the disk holds at that moment is staged again, on this
+//! node and on another.
 use crate::rig::{LONG, Rig, able, children, done, shell, staged, staging, target, volume};
 use ebs_csi_wire::{FsType, Operation, VolumeId};
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,4 +1,5 @@
-//! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy each other.
+//! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy
+//! each other.
 use crate::partitions::parted;
 use crate::rig::{
     Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,

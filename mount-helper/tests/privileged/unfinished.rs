@@ -1,4 +1,5 @@
-//! Formats that never finished: made again when they are this volume's own, refused when anything else is possible.
+//! Formats that never finished: made again when they are this volume's own, refused when anything
+//! else is possible.
 use crate::rig::{Attached, LONG, Rig, able, children, done, role, shell, staged, staging, volume};
 use ebs_csi_mount_helper::content::checksum::crc32c;
 use ebs_csi_mount_helper::tools::identifier;
@@ -81,7 +82,8 @@ fn only_own_unfinished_ext_format_is_redone() {
         refuses("a format of another volume");
         make(&attached, &volume, fs);
         put(&attached, 0, &[0; 4096]);
-        // One byte that is not the format's: where it writes nothing, among what it writes, and at the end.
+        // One byte that is not the format's: where it writes nothing, among what it writes, and at
+        // the end.
         for at in [3000, 700_000, (128 << 20) + 1000, SIZE - 1] {
             let mut own = [0];
             fs::File::open(attached.path())
@@ -146,7 +148,8 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
     refuses("a format of another volume");
     make(&attached, &volume, FsType::Xfs);
     unfinish(&attached);
-    // Where it writes nothing, beside a header, in headers, in a tree, in an inode, in the log, at the end.
+    // Where it writes nothing, beside a header, in headers, in a tree, in an inode, in the log, at
+    // the end.
     for at in [
         100_000,
         3000,
@@ -205,7 +208,8 @@ fn xfs_format_killed_between_writes_is_redone() {
     assert!(cut_short > 12);
 }
 
-/// A part of what was written reached the disk before the power went: any part, but for the superblock.
+/// A part of what was written reached the disk before the power went: any part, but for the
+/// superblock.
 #[test]
 fn partially_written_ext4_format_is_redone() {
     if !able() {

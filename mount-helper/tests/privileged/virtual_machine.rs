@@ -1,6 +1,7 @@
-//! A host may withhold what a test needs: CAP_SYS_RESOURCE, without which a mounted ext4 cannot be grown. A virtual machine
-//! withholds nothing. It boots a Debian kernel (`deploy/vm/prepare` fetches it) with this very test program, the helper and the
-//! programs that both start, and runs those tests. It also has what a host may lack: an NVMe controller.
+//! A host may withhold what a test needs: CAP_SYS_RESOURCE, without which a mounted ext4 cannot be
+//! grown. A virtual machine withholds nothing. It boots a Debian kernel (`deploy/vm/prepare`
+//! fetches it) with this very test program, the helper and the programs that both start, and runs
+//! those tests. It also has what a host may lack: an NVMe controller.
 use crate::rig::{LONG, Rig, block_target, done, refused, shell, staging, target, volume};
 use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
@@ -12,7 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Emulation without a hypervisor takes some seconds to boot, and more on a busy machine; only a hang reaches this.
+/// Emulation without a hypervisor takes some seconds to boot, and more on a busy machine; only a
+/// hang reaches this.
 const LIMIT: Duration = Duration::from_secs(400);
 /// What the tests, the helper and its tools start, as this machine has them.
 const PROGRAMS: [&str; 13] = [
@@ -141,7 +143,8 @@ fn archive(directory: &Path, module: &Path, tests: &str) -> PathBuf {
     archive
 }
 
-/// What the machine wrote on its console; None when it had not ended when the time was over, because nobody ran it.
+/// What the machine wrote on its console; None when it had not ended when the time was over,
+/// because nobody ran it.
 fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     let mut machine = Command::new("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024M"])
@@ -150,7 +153,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
             "-serial",
             "stdio",
             "-append",
-            // The kernel counts the ticks of an emulated timer, which a busy machine delays, and mends what is not broken.
+            // The kernel counts the ticks of an emulated timer, which a busy machine delays, and
+            // mends what is not broken.
             "console=ttyS0 quiet panic=-1 no_timer_check",
         ])
         .args(["-device", "nvme,drive=disk,serial=vol0123456789abcdef0"])
@@ -190,7 +194,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     ended.then(|| String::from_utf8_lossy(&said).into_owned())
 }
 
-/// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that the kernel takes.
+/// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that
+/// the kernel takes.
 #[test]
 #[ignore = "runs in the virtual machine, whose controller is known"]
 fn nvme_statistics_request_reaches_controller() {
@@ -219,7 +224,8 @@ pub(crate) fn plug_the_disk_in() {
     }
 }
 
-/// What was mounted from it can be neither read nor written back any more; it must not keep the volume on the node for ever.
+/// What was mounted from it can be neither read nor written back any more; it must not keep the
+/// volume on the node for ever.
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
 fn mounts_of_detached_disk_are_removed() {

@@ -1,5 +1,6 @@
-//! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2 was told, unless something speaks
-//! against it. The helper runs with the policy of a node; `/sys` is made up, the disks are loop devices.
+//! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2
+//! was told, unless something speaks against it. The helper runs with the policy of a node; `/sys`
+//! is made up, the disks are loop devices.
 use crate::rig::{
     Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
     unstaged, volume,
@@ -347,8 +348,8 @@ fn swapped_disk_can_only_be_unstaged() {
             assert_eq!(refused(outcome), Refusal::DeviceMismatch);
         }
     }
-    // `/sys` and the disk itself tell of two attachments here, as in the moment of a swap: what was mounted goes, and that nobody holds
-    // the disk is told when it has settled.
+    // `/sys` and the disk itself tell of two attachments here, as in the moment of a swap: what was
+    // mounted goes, and that nobody holds the disk is told when it has settled.
     assert_eq!(refused(rig.unstage(&volume)), Refusal::DeviceMismatch);
     assert_eq!(rig.mounts(&xen.attached), 0);
     assert!(done(rig.unstage(&volume)));
@@ -550,7 +551,8 @@ fn usual_content_checks_apply_to_xen_disks() {
     } = staged(stage_of(&rig, foreign, FsType::Ext4));
     assert!(checked && !formatted);
     done(rig.unstage(&volume));
-    // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the volume's.
+    // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the
+    // volume's.
     let second = volume_after(&volume);
     let unknown = rig.attach_xen("xvdbb", "unknown.img", SIZE);
     let image = fs::File::options()

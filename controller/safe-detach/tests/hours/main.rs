@@ -1,5 +1,6 @@
-//! What takes minutes or hours in a cluster, told second by second with the functions that ship: no clock, no sleep, and dice with a seed in place
-//! of whatever is not determined. Each test has its scenario's number.
+//! What takes minutes or hours in a cluster, told second by second with the functions that ship: no
+//! clock, no sleep, and dice with a seed in place of whatever is not determined. Each test has its
+//! scenario's number.
 
 mod cluster;
 
@@ -45,7 +46,8 @@ fn f26_detach_busy_30_minutes_is_sent_once() {
             cluster.deadlines > 0,
             "no call has run out of time: {cluster:?}"
         );
-        // The longest pause between two tries of external-attacher, and what is left of the half hour.
+        // The longest pause between two tries of external-attacher, and what is left of the half
+        // hour.
         cluster.until_moved(8 * MINUTE);
         assert_eq!(cluster.sent, 1, "{cluster:?}");
     });

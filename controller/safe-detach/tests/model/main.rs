@@ -1,8 +1,10 @@
-//! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]), of a failover from end to end ([`failover`]), and
-//! of the replicas that act and the brake that holds them ([`brake`]).
+//! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]),
+//! of a failover from end to end ([`failover`]), and of the replicas that act and the brake that
+//! holds them ([`brake`]).
 //!
-//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores larger scopes, one of which may be named
-//! instead (`EBS_CSI_MODEL="enforce, persons, two boots"`): each takes minutes and up to some gigabytes.
+//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores
+//! larger scopes, one of which may be named instead (`EBS_CSI_MODEL="enforce, persons, two
+//! boots"`): each takes minutes and up to some gigabytes.
 
 mod brake;
 mod detach;

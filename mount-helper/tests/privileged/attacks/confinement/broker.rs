@@ -1,4 +1,5 @@
-//! The broker, under its own filter and with its own user: what it reaches of disks and of the node.
+//! The broker, under its own filter and with its own user: what it reaches of disks and of the
+//! node.
 use super::script::{self, End};
 use crate::attacks::row;
 use crate::rig::{Rig, able, children, done, role, staged, volume};

@@ -1,4 +1,5 @@
-//! A tool whose disk has taken it over, on a kernel whose Landlock stops no signal or that has none.
+//! A tool whose disk has taken it over, on a kernel whose Landlock stops no signal or that has
+//! none.
 use super::script::{self, End};
 use super::sys;
 use crate::attacks::row;

@@ -157,7 +157,8 @@ fn an_external_journal_is_refused() {
             state: ContentState::Sound
         })
     );
-    // Crafted: an internal journal that the superblock does not name any more, another disk's number, and both.
+    // Crafted: an internal journal that the superblock does not name any more, another disk's
+    // number, and both.
     let number = fs::metadata(journal.path()).expect("device").rdev();
     let number = rustix::fs::major(number) << 8 | rustix::fs::minor(number);
     for changes in [
