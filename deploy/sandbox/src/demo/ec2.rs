@@ -33,22 +33,6 @@ pub struct Shown {
     pub instances: Vec<String>,
 }
 
-/// The actions that change something.
-pub(super) const MUTATING: [&str; 12] = [
-    "CreateVolume",
-    "CopyVolumes",
-    "DeleteVolume",
-    "AttachVolume",
-    "DetachVolume",
-    "ModifyVolume",
-    "CreateSnapshot",
-    "DeleteSnapshot",
-    "CreateTags",
-    "DeleteTags",
-    "EnableFastSnapshotRestores",
-    "LockSnapshot",
-];
-
 impl<'a> Ec2<'a> {
     /// Of this simulator.
     pub fn new(simulator: &'a Simulator) -> Self {
