@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::devices;
-use crate::http::{ServeError, Server, ServerOptions};
+use crate::server::{ServeError, Server, ServerOptions};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::sim::SimError;
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -123,7 +123,7 @@ fn a_signature_has_its_form_and_its_time() {
     assert!(old.contains("<Code>RequestExpired</Code>"), "{old}");
     // Whoever tells another time than the machine cannot ask the machine's clients for it.
     let other = start(Scenario {
-        clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
+        clock: ec2_sim::time::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
         ..Scenario::default()
     });
     let (answer, _) = raw_signed(&other.server.ec2(), ZONES, &good);
@@ -532,7 +532,7 @@ fn permissions_are_changed_and_read_over_the_control_socket() {
 fn a_device_comes_late_or_never() {
     let r = start(Scenario {
         profile: "instant".to_owned(),
-        clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
+        clock: ec2_sim::time::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
         ..Scenario::default()
     });
     let url = r.server.ec2();

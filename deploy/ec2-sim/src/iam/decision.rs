@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A statement that spoke, and the element of it that named the action.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spoke {
+pub struct DecidingElement {
     /// The policy's name.
     pub policy: String,
     /// The statement's name.
@@ -19,9 +19,9 @@ pub struct Spoke {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// By this statement; it is the first of those that allow.
-    Allowed(Spoke),
+    Allowed(DecidingElement),
     /// By this statement, whatever allows.
-    Denied(Spoke),
+    Denied(DecidingElement),
     /// No statement allows it.
     NotAllowed,
 }
@@ -39,7 +39,7 @@ pub fn decide(
             let Some(element) = s.matches(action, resource, context) else {
                 continue;
             };
-            let spoke = || Spoke {
+            let spoke = || DecidingElement {
                 policy: name.clone(),
                 statement: s.name(i),
                 element: element.to_owned(),

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::decision::Decision;
 use super::session::unhex;
-use crate::error::ApiError;
+use crate::wire::api_error::ApiError;
 use serde_json::json;
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! What was asked, and which statements answered.
 
-use super::decision::{Decision, Spoke};
+use super::decision::{Decision, DecidingElement};
 use super::principal::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub struct Report {
 struct Count {
     allowed: u64,
     denied: u64,
-    by: BTreeMap<Spoke, u64>,
+    by: BTreeMap<DecidingElement, u64>,
 }
 
 impl Report {

@@ -2,7 +2,7 @@
 
 use super::query::Params;
 use super::wildcard::{self, Piece};
-use crate::error::{ApiError, ApiResult};
+use super::api_error::{ApiError, ApiResult};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One filter.

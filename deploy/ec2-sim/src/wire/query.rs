@@ -1,6 +1,6 @@
 //! Reads a Query request's parameters: flattened lists, typed values, and nothing left over.
 
-use crate::error::{ApiError, ApiResult};
+use super::api_error::{ApiError, ApiResult};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -170,6 +170,13 @@ pub fn lower_first(name: &str) -> String {
     }
 }
 
+/// Whether a Describe call names nothing, filters nothing and asks for no page: it draws on the smaller bucket.
+pub fn unfiltered(params: &Params) -> bool {
+    params.pairs().all(|(k, _)| {
+        !k.starts_with("Filter.") && !k.contains("Id.") && !matches!(k, "MaxResults" | "NextToken")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +220,19 @@ mod tests {
             let _ = p.list("VolumeId");
             let _ = p.structures("Filter");
             let _ = p.finish();
+        }
+    }
+
+    #[test]
+    fn a_call_without_ids_filters_and_page_is_unfiltered() {
+        for (query, yes) in [
+            ("Action=DescribeVolumes&Version=1", true),
+            ("VolumeId.1=vol-1", false),
+            ("MaxResults=5", false),
+            ("Filter.1.Name=status&Filter.1.Value.1=x", false),
+            ("Owner.1=self", true),
+        ] {
+            assert_eq!(unfiltered(&Params::parse(query.as_bytes())), yes, "{query}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The form of an AWS signature, version 4, and its time. Whether the signature itself is right is not verified: that needs the secret.
 
-use crate::error::{ApiError, ApiResult};
+use super::api_error::{ApiError, ApiResult};
 use crate::time::Millis;
 
 /// EC2 takes a request for so long before and after its time.

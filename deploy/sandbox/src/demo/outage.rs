@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::measure::{attach, create, single};
 use super::{DemoError, Scene, prove};
 use crate::co::{Claim, Co};
-use crate::figures::{median, milliseconds};
+use super::figures::{median, milliseconds};
 
 /// The zone that fails.
 const ZONE: &str = "us-east-1b";
