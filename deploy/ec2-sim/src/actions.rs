@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_because_it_is_searched() {
+    fn action_table_is_sorted_for_binary_search() {
         assert!(ACTIONS.windows(2).all(|w| w[0].0 < w[1].0));
     }
 }

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_come_in_the_order_of_their_numbers() {
+    fn list_parameters_are_sorted_by_numeric_index() {
         let p = Params::parse(b"VolumeId.10=c&VolumeId.2=b&VolumeId.1=a&Tag.1.Key=k&Tag.1.Value=");
         assert_eq!(p.list("VolumeId"), ["a", "b", "c"]);
         assert_eq!(p.structures("Tag"), ["Tag.1."]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_nobody_reads_is_refused_by_name() {
+    fn unknown_parameter_is_refused_with_its_name() {
         let p = Params::parse(b"Action=X&Version=1&VolumId=vol-1");
         let e = p.finish().expect_err("unknown");
         assert_eq!(e.code, "UnknownParameter");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outside_their_range_are_refused_in_the_recorded_words() {
+    fn non_positive_integer_is_refused_with_recorded_message() {
         let p = Params::parse(b"Iops=-1&Size=ten&Throughput=5");
         assert_eq!(
             p.positive("Iops").expect_err("negative").message,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_ids_filters_and_page_is_unfiltered() {
+    fn call_without_ids_filters_or_page_is_unfiltered() {
         for (query, yes) in [
             ("Action=DescribeVolumes&Version=1", true),
             ("VolumeId.1=vol-1", false),
