@@ -17,7 +17,7 @@ use crate::actions::render::{self, View};
 use crate::wire::xml::Xml;
 
 /// What was asked for, tested as far as the request alone allows.
-struct Asked {
+struct CreateVolumeRequest {
     zone: String,
     kind: &'static VolumeType,
     shape: Shape,
@@ -113,14 +113,14 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(members)
 }
 
-fn limits(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
+fn limits(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     quota_check::volume(call, &asked.shape, &asked.zone)?;
     asked
         .rate
         .map_or(Ok(()), |r| quota_check::initialization(call, r))
 }
 
-fn permit(call: &Call<'_>, asked: &Asked) -> ApiResult<()> {
+fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit(|c| {
         let made = c.made("volume", &asked.tags).with(|about| {
             describe_new(
@@ -166,7 +166,7 @@ pub(super) fn check_token(token: &str) -> ApiResult<()> {
     Ok(())
 }
 
-fn parse(call: &Call<'_>) -> ApiResult<Asked> {
+fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     let p = call.params;
     let (zone_name, zone_id) = (p.text("AvailabilityZone"), p.text("AvailabilityZoneId"));
     let size = p.positive("Size")?;
@@ -222,7 +222,7 @@ fn parse(call: &Call<'_>) -> ApiResult<Asked> {
             "The value specified for VolumeInitializationRate is not in the allowed range.",
         ));
     }
-    Ok(Asked {
+    Ok(CreateVolumeRequest {
         zone,
         kind,
         shape,
@@ -239,14 +239,14 @@ fn parse(call: &Call<'_>) -> ApiResult<Asked> {
 
 /// What two requests with the same token must agree on: parameters as they were sent, so that a default that is sent is another than one that is not.
 /// Tags are ordered and zones named, so that neither order nor form counts.
-fn fingerprint(a: &Asked) -> String {
+fn fingerprint(a: &CreateVolumeRequest) -> String {
     format!(
         "create|{}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}",
         a.zone, a.sent, a.snapshot, a.encrypted, a.kms_key, a.outpost, a.rate, a.tags
     )
 }
 
-fn build(call: &mut Call<'_>, asked: &Asked, source: (bool, Option<String>)) -> Volume {
+fn build(call: &mut Call<'_>, asked: &CreateVolumeRequest, source: (bool, Option<String>)) -> Volume {
     let item = if asked.snapshot.is_some() {
         "volume_create_from_snapshot"
     } else {
