@@ -13,7 +13,7 @@ use ebs_csi_sandbox::binaries::Binaries;
 use crate::error::BenchError;
 use crate::extent::{Extent, chosen};
 use crate::report::figure::Figure;
-use testbed::{Testbed, Size};
+use testbed::{Size, Testbed};
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 2] = ["steady", "churn"];

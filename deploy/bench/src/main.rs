@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use ebs_csi_bench::error::BenchError;
 use ebs_csi_bench::extent::Extent;
 use ebs_csi_bench::report::figure::{Figure, Role, with_unit};
-use ebs_csi_bench::report::results::Results;
 use ebs_csi_bench::report::page;
+use ebs_csi_bench::report::results::Results;
 use ebs_csi_bench::{controller, echo, failover, node};
 use ebs_csi_sandbox::binaries::Binaries;
 

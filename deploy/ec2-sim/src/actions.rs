@@ -13,18 +13,24 @@ mod volume;
 pub use instance::power::{Power, power};
 
 use crate::devices::Devices;
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::faults::kind::Fault;
 use crate::iam::{Caller, Iam};
-use crate::state::ids::{Ids, well_formed};
-use crate::time::latency::Latency;
 use crate::limits::quotas::Quotas;
+use crate::state::ids::{Ids, well_formed};
 use crate::state::realm::Realm;
 use crate::time::Millis;
+use crate::time::latency::Latency;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
 use instance::{describe_instance_status, describe_instance_types, describe_instances, power};
-use snapshot::{create_snapshot, delete_snapshot, describe_snapshots, fast_snapshot_restores, lock_snapshot};
-use volume::{attach_volume, copy_volumes, create_volume, delete_volume, describe_volume_status, describe_volumes, describe_volumes_modifications, detach_volume, modify_volume, modify_volume_attribute};
+use snapshot::{
+    create_snapshot, delete_snapshot, describe_snapshots, fast_snapshot_restores, lock_snapshot,
+};
+use volume::{
+    attach_volume, copy_volumes, create_volume, delete_volume, describe_volume_status,
+    describe_volumes, describe_volumes_modifications, detach_volume, modify_volume,
+    modify_volume_attribute,
+};
 
 /// What stays the same for all calls.
 #[derive(Debug, Clone)]
@@ -85,7 +91,10 @@ const ACTIONS: &[(&str, Handler)] = &[
         "DescribeAvailabilityZones",
         describe_availability_zones::describe_availability_zones,
     ),
-    ("DescribeFastSnapshotRestores", fast_snapshot_restores::describe),
+    (
+        "DescribeFastSnapshotRestores",
+        fast_snapshot_restores::describe,
+    ),
     (
         "DescribeInstanceStatus",
         describe_instance_status::describe_instance_status,
@@ -111,7 +120,10 @@ const ACTIONS: &[(&str, Handler)] = &[
         describe_volumes_modifications::describe_volumes_modifications,
     ),
     ("DetachVolume", detach_volume::detach_volume),
-    ("DisableFastSnapshotRestores", fast_snapshot_restores::disable),
+    (
+        "DisableFastSnapshotRestores",
+        fast_snapshot_restores::disable,
+    ),
     ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
     ("LockSnapshot", lock_snapshot::lock_snapshot),
     ("ModifyVolume", modify_volume::modify_volume),

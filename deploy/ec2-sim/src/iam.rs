@@ -14,8 +14,8 @@ mod report;
 mod session;
 pub(crate) mod sts;
 
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::credential::Credential;
 use context::Context;
 use decision::Decision;

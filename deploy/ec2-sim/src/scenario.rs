@@ -1,12 +1,12 @@
 //! The scenario file: the world as it is at first.
 
-use crate::limits::buckets::Limits;
-use crate::time::clock::Mode;
 use crate::faults::Rule;
-use crate::time::latency::Change;
+use crate::limits::buckets::Limits;
 use crate::limits::quotas::Quotas;
 use crate::state::realm::Reads;
 use crate::state::resources::zone::{Zone, check_zone_state};
+use crate::time::clock::Mode;
+use crate::time::latency::Change;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -9,11 +9,11 @@ mod imds_endpoint;
 mod reply_body;
 mod state_dir;
 
-use crate::time::clock::Clock;
 use crate::devices;
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::Millis;
+use crate::time::clock::Clock;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -152,19 +152,19 @@ impl Server {
             tasks: Mutex::new(Vec::new()),
             ready: Mutex::new(Value::Null),
         });
-        let ec2 = ec2::listen(&shared, options.listen).await?;
+        let ec2 = ec2_endpoint::listen(&shared, options.listen).await?;
         let instances: Vec<String> = {
             let sim = lock(&shared.sim);
             let all = sim.realms().iter().flat_map(|r| r.instances().keys());
             all.cloned().collect()
         };
         for id in instances {
-            metadata::listen(&shared, &id).await?;
+            imds_endpoint::listen(&shared, &id).await?;
         }
         let control = options
             .control
             .unwrap_or_else(|| state_dir.join("control.sock"));
-        control::listen(&shared, &control)?;
+        control_socket::listen(&shared, &control)?;
         let timer = tokio::spawn(timer(Arc::clone(&shared)));
         lock(&shared.tasks).push(timer);
         if options.devices == devices::Mode::Loop {
@@ -246,7 +246,7 @@ async fn add_instance(
     seed: &InstanceSeed,
 ) -> Result<Value, ServeError> {
     shared.with_sim(|sim, now| sim.add_instance(account, region, seed, now))?;
-    metadata::listen(shared, &seed.id).await?;
+    imds_endpoint::listen(shared, &seed.id).await?;
     let all = ready(shared);
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
 }

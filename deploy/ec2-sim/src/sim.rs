@@ -14,23 +14,23 @@ pub(crate) mod statistics;
 pub use control_operations::Forced;
 
 use crate::actions::Rules;
-use crate::limits::buckets::Limits;
-use crate::state::consistency::Consistency;
-use crate::sim::delivery::Delivery;
 use crate::devices::Devices;
 use crate::faults::Faults;
 use crate::iam::Iam;
+use crate::limits::buckets::Limits;
+use crate::random::Random;
+use crate::scenario::{Scenario, ScenarioError};
+use crate::sim::delivery::Delivery;
+use crate::sim::journal::Journal;
+use crate::sim::statistics::Statistics;
+use crate::state::consistency::Consistency;
 use crate::state::ids::Ids;
 use crate::state::invariants::Invariants;
-use crate::sim::journal::Journal;
-use crate::time::latency::{Latency, LatencyError};
-use crate::random::Random;
 use crate::state::realm::Realm;
 use crate::state::resources::instance::Instance;
-use crate::scenario::{Scenario, ScenarioError};
-use crate::sim::statistics::Statistics;
 use crate::state::store::{Change, Store, StoreError};
 use crate::time::Millis;
+use crate::time::latency::{Latency, LatencyError};
 use crate::wire::signature::Signed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -157,7 +157,11 @@ impl Sim {
                 let (store, loaded) = Store::open(dir)?;
                 (Some(store), loaded, Journal::open(dir)?)
             }
-            None => (None, crate::state::store::Loaded::default(), Journal::default()),
+            None => (
+                None,
+                crate::state::store::Loaded::default(),
+                Journal::default(),
+            ),
         };
         let mut sim = Self {
             realms: Vec::new(),

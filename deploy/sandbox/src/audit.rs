@@ -9,8 +9,8 @@ use ebs_csi_policy::profile;
 use crate::procfs::process_status::{mask, numbers, odd_threads};
 use crate::procfs::process_table;
 use crate::tier::{PARTS, Tier, tier_of};
-use crate::world::container::{NODE_AGENT_ID, capability};
 use crate::world::World;
+use crate::world::container::{NODE_AGENT_ID, capability};
 
 pub use crate::procfs::process_status::pss_kib;
 

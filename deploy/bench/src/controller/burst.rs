@@ -5,7 +5,9 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
-use super::load::{EndedCall, Pair, Sidecars, Workers, behind_its_place, float, pairs, throttled_share};
+use super::load::{
+    EndedCall, Pair, Sidecars, Workers, behind_its_place, float, pairs, throttled_share,
+};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -142,10 +144,13 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
             &format!("{name}: create, attach"),
             vec![share(create), share(attach)],
         );
-        let done = |pick: fn(&Pair) -> EndedCall| -> Vec<EndedCall> { of.pairs.iter().map(pick).collect() };
+        let done = |pick: fn(&Pair) -> EndedCall| -> Vec<EndedCall> {
+            of.pairs.iter().map(pick).collect()
+        };
         let (creates, attaches) = (done(|pair| pair.create), done(|pair| pair.attach));
-        let extra =
-            |calls: &[EndedCall]| -> f64 { calls.iter().map(|call| f64::from(call.attempts - 1)).sum() };
+        let extra = |calls: &[EndedCall]| -> f64 {
+            calls.iter().map(|call| f64::from(call.attempts - 1)).sum()
+        };
         retried = retried.row(
             contestant.role,
             &format!("{name}: creates, attaches"),

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use ebs_csi_sandbox::binaries::Binaries;
 
 use super::memory;
-use super::testbed::{Testbed, Size, is_tainted, names, node_name, place};
+use super::testbed::{Size, Testbed, is_tainted, names, node_name, place};
 use crate::api_server::{self, Changed, Kind};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::process_usage::cpu_seconds;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: usize = 10;

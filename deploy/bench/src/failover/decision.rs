@@ -45,7 +45,10 @@ pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Fig
 }
 
 /// Stops their instances, and says how long each took until its node carried our taint.
-async fn power_off(testbed: &Testbed, nodes: std::ops::Range<usize>) -> Result<Vec<f64>, BenchError> {
+async fn power_off(
+    testbed: &Testbed,
+    nodes: std::ops::Range<usize>,
+) -> Result<Vec<f64>, BenchError> {
     let mut waiting = BTreeMap::new();
     for node in nodes {
         testbed.power(node, "stop").await?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::testbed::Testbed;
 use crate::error::BenchError;
-use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::process_usage::{memory_kinds, memory_mib, peak_mib};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// After this time nothing is left of the lists.
 const STILL: Duration = Duration::from_secs(3);

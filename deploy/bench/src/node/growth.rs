@@ -7,8 +7,8 @@ use super::contestant::Contestant;
 use super::testbed::{Attached, Testbed};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::process_usage::memory_mib;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// Parts of the run after each of which memory is looked at.
 const PARTS: usize = 20;

@@ -6,8 +6,8 @@ use super::contestant::Contestant;
 use super::testbed::Testbed;
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::process_usage::{memory_kinds, memory_mib};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// What a start leaves behind settles.
 const SETTLE: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@ use super::contestant::Contestant;
 use super::testbed::{Attached, Testbed};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::memory_limit::MemoryLimit;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// The limit in bytes.
 const LIMIT: u64 = 64 << 20;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figure::{Figure, Role, FigureRow, number, with_unit};
+use super::figure::{Figure, FigureRow, Role, number, with_unit};
 
 const WIDTH: f64 = 860.0;
 /// Where the bars begin and the room that they have.

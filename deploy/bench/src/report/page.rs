@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use super::figure::{Figure, Role, FigureRow, Statistic, number, with_unit};
 use super::bar_chart;
+use super::figure::{Figure, FigureRow, Role, Statistic, number, with_unit};
 use super::results::Results;
 
 /// Why a target is missed, by figure: words that accompany the numbers, kept beside the results.

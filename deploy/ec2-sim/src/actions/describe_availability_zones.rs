@@ -1,8 +1,8 @@
 //! DescribeAvailabilityZones.
 
 use super::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::state::resources::zone::Zone;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 

@@ -1,10 +1,10 @@
 //! Limits of the account, and the room in a zone.
 
 use super::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::state::realm::usage;
 use crate::state::resources::modification::Shape;
 use crate::state::resources::volume::Volume;
-use crate::state::realm::usage;
+use crate::wire::api_error::{ApiError, ApiResult};
 
 const GIB_PER_TIB: f64 = 1024.0;
 

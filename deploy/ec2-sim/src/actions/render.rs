@@ -1,6 +1,5 @@
 //! The XML of resources.
 
-use crate::wire::xml::Xml;
 use crate::state::realm::Realm;
 use crate::state::resources::attachment::Attachment;
 use crate::state::resources::instance::{Instance, mac};
@@ -9,6 +8,7 @@ use crate::state::resources::snapshot::{Life as SnapshotLife, Lock, Snapshot};
 use crate::state::resources::tags::Tags;
 use crate::state::resources::volume::{Origin, Volume};
 use crate::time::Millis;
+use crate::wire::xml::Xml;
 
 /// Which members a volume is shown with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +181,10 @@ pub fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     x.nest("hibernationOptions", |x| {
         x.value("configured", i.hibernation);
     });
-    let terminated = matches!(i.life, crate::state::resources::instance::Life::Terminated { .. });
+    let terminated = matches!(
+        i.life,
+        crate::state::resources::instance::Life::Terminated { .. }
+    );
     let interfaces = if terminated { 0 } else { i.enis };
     x.list("blockDeviceMapping", realm.volumes_of(&i.id), |x, v| {
         let Some(a) = v.attachment(&i.id) else { return };

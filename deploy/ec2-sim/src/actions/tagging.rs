@@ -2,10 +2,10 @@
 
 use super::Call;
 use super::describe_page::{empty, empty_page, page};
-use super::permission::requested;
 use super::describe_page::{next_token, select};
-use crate::wire::api_error::{ApiError, ApiResult};
+use super::permission::requested;
 use crate::state::resources::tags::{self, NO_TAGS, Tags};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Refusals before an action is looked at: credentials, clock, account, permission.
 
-use crate::wire::api_error::ApiError;
 use crate::iam::context::Context;
 use crate::iam::decision::Decision;
 use crate::iam::{Caller, refusal, sts};
+use crate::wire::api_error::ApiError;
 use serde::{Deserialize, Serialize};
 
 /// Why a caller is sent away.

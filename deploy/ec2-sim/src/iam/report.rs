@@ -1,6 +1,6 @@
 //! What was asked, and which statements answered.
 
-use super::decision::{Decision, DecidingElement};
+use super::decision::{DecidingElement, Decision};
 use super::principal::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

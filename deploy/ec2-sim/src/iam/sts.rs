@@ -1,10 +1,10 @@
 //! STS: who am I, roles, and what a refusal says. The credentials that it hands out open nothing but this simulator.
 
-use crate::wire::api_error::{ApiError, ApiResult};
 use super::session::Session;
 use super::{Caller, Iam, refusal};
 use crate::random::Random;
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;
@@ -185,11 +185,8 @@ fn assume(asked: &mut StsCall<'_>, x: &mut Xml) -> ApiResult<()> {
         until: asked.now.plus(u64::from(seconds) * 1000),
     };
     x.nest("AssumedRoleUser", |x| {
-        x.text(
-            "Arn",
-            &super::principal::assumed(account, name, session),
-        )
-        .text("AssumedRoleId", &format!("{}:{session}", issued.role_id));
+        x.text("Arn", &super::principal::assumed(account, name, session))
+            .text("AssumedRoleId", &format!("{}:{session}", issued.role_id));
     })
     .nest("Credentials", |x| {
         x.text("AccessKeyId", &issued.access_key)

@@ -2,12 +2,12 @@
 
 use super::{Shared, add_instance, lock, ready};
 use crate::actions::Power;
-use crate::limits::buckets::Rate;
 use crate::faults::Rule;
-use crate::time::latency::Change;
+use crate::limits::buckets::Rate;
 use crate::scenario::InstanceSeed;
 use crate::sim::{Forced, Sim};
 use crate::time::Millis;
+use crate::time::latency::Change;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -132,7 +132,10 @@ struct Foreign {
 }
 
 /// Answers a request.
-pub(super) async fn answer(shared: &Arc<Shared>, asked: &ControlRequest) -> Result<Value, ControlError> {
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    asked: &ControlRequest,
+) -> Result<Value, ControlError> {
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
     match (asked.method.as_str(), path.as_slice()) {
         ("GET", ["v1", "ready"]) => Ok(ready(shared)),

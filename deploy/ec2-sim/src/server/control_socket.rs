@@ -1,7 +1,7 @@
 //! The control socket: HTTP with JSON on a unix socket of the owner's.
 
-use super::reply_body::ReplyBody;
 use super::control_routes::{self, ControlRequest};
+use super::reply_body::ReplyBody;
 use super::{ServeError, Shared, lock};
 use bytes::Bytes;
 use http::{Response, header};

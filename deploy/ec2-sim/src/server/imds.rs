@@ -2,8 +2,8 @@
 
 use crate::state::realm::Realm;
 use crate::state::resources::instance::Instance;
-use crate::time::Millis;
 use crate::state::resources::instance::mac;
+use crate::time::Millis;
 use serde_json::json;
 use std::collections::BTreeMap;
 

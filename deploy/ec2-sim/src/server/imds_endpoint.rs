@@ -1,8 +1,8 @@
 //! One metadata endpoint per instance.
 
+use super::imds::{self, MetadataReply, Sessions};
 use super::reply_body::ReplyBody;
 use super::{ServeError, Shared, lock};
-use super::imds::{self, MetadataReply, Sessions};
 use crate::random::Random;
 use bytes::Bytes;
 use http::{Method, Response, header};

@@ -2,9 +2,9 @@
 
 use super::{Request, Sim};
 use crate::actions;
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::iam::{Caller, sts};
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::credential::Credential;
 use crate::wire::query::Params;
 use crate::wire::signature;

@@ -1,8 +1,8 @@
 //! What the faults that struck a request do to it and to its reply.
 
 use super::delivery::Delivery;
-use crate::wire::api_error::ApiError;
 use crate::faults::kind::{Body, Fault, Garble, Loss};
+use crate::wire::api_error::ApiError;
 use std::time::Duration;
 
 /// What faults do to the outcome and the reply.

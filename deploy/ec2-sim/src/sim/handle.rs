@@ -2,16 +2,16 @@
 
 use super::authentication::{Service, service};
 use super::fault_effects::FaultEffects;
+use super::journal::{Entry, printable};
 use super::reply::{garble, render};
+use super::statistics::Ended;
 use super::{PlannedRequest, Reply, Request, Sim};
 use crate::actions::{self, Call};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::faults::kind::{Body, Fault};
 use crate::iam::{Caller, sts};
 use crate::state::ids::Ids;
-use super::journal::{Entry, printable};
-use super::statistics::Ended;
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::credential::Credential;
 use crate::wire::query::{self, Params};
 use std::time::{Duration, Instant};
@@ -60,7 +60,8 @@ impl Sim {
         let delay_ms = self.latency.api(&action);
         let mut notes = Notes::default();
 
-        let authenticated = self.authenticate(now, request, &params, credential.as_ref(), &action, service);
+        let authenticated =
+            self.authenticate(now, request, &params, credential.as_ref(), &action, service);
         let realm = authenticated.as_ref().map_or(0, |f| f.0);
         let result = authenticated.and_then(|(realm, caller)| {
             let understood = Understood {

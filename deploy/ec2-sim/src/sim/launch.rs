@@ -1,11 +1,11 @@
 //! Instances with their root volumes, and devices where the state says that they are.
 
 use super::{Sim, SimError};
+use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
 use crate::state::resources::attachment::{Attachment, Phase};
 use crate::state::resources::instance::{Instance, Life};
 use crate::state::resources::instance_checks::Checks;
 use crate::state::resources::volume::Volume;
-use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
 use crate::time::Millis;
 
 impl Sim {

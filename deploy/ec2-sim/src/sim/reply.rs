@@ -3,8 +3,8 @@
 use super::Reply;
 use super::authentication::Service;
 use super::delivery::Delivery;
-use crate::wire::api_error::ApiResult;
 use crate::faults::kind::{Body, Garble};
+use crate::wire::api_error::ApiResult;
 use crate::wire::xml;
 
 pub(super) fn render(

@@ -1,8 +1,8 @@
 //! Reads that are behind: several replicas, each of which learns of a change after a while of its own.
 
-use crate::time::latency::{Distribution, Fixed};
 use crate::random::Random;
 use crate::time::Millis;
+use crate::time::latency::{Distribution, Fixed};
 use crate::wire::query::Params;
 use serde::{Deserialize, Serialize};
 

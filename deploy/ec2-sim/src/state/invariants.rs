@@ -2,12 +2,12 @@
 
 mod quota_excess;
 
-use crate::devices::Fingerprint;
-use crate::limits::quotas::Quotas;
 use super::realm::{Key, Realm};
 use super::resources::attachment::Phase;
 use super::resources::volume::Volume;
 use super::resources::{device_name, instance_type};
+use crate::devices::Fingerprint;
+use crate::limits::quotas::Quotas;
 use crate::time::Millis;
 use quota_excess::QuotaExcess;
 use serde::Serialize;
@@ -270,8 +270,8 @@ fn duplicates(realm: &Realm) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::state::resources::attachment::Attachment;
-    use crate::state::resources::volume::{Life, Outcome};
     use crate::state::resources::volume::tests::fresh;
+    use crate::state::resources::volume::{Life, Outcome};
 
     fn check(volumes: Vec<Volume>) -> Vec<&'static str> {
         let mut realm = Realm::new("111122223333", "us-east-1", Vec::new());

@@ -9,7 +9,6 @@ mod zone_outage;
 pub use history::Displaced;
 pub use reads::Reads;
 
-use crate::limits::buckets::Buckets;
 use super::resources::client_token::TokenUse;
 use super::resources::fast_restore::FastRestore;
 use super::resources::instance::Instance;
@@ -17,6 +16,7 @@ use super::resources::snapshot::Snapshot;
 use super::resources::tags::Tags;
 use super::resources::volume::Volume;
 use super::resources::zone::Zone;
+use crate::limits::buckets::Buckets;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

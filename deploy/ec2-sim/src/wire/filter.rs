@@ -1,8 +1,8 @@
 //! `Filter.N`: values are alternatives, filters must all hold, `*` and `?` are wildcards, letters matter.
 
+use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
 use super::wildcard::{self, Piece};
-use super::api_error::{ApiError, ApiResult};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One filter.

@@ -1,7 +1,7 @@
 //! Pages: `MaxResults` and opaque, time-limited tokens.
 
-use super::query::Params;
 use super::api_error::{ApiError, ApiResult};
+use super::query::Params;
 use crate::time::Millis;
 use sha2::{Digest, Sha256};
 

@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 use super::data;
 use super::{DemoError, InUse, Scene, prove};
 use crate::audit;
-use crate::tier::{Tier, tier_of};
 use crate::co::{Claim, CoError, Staged, Volume};
 use crate::procfs::process_table::{self, Identity};
+use crate::tier::{Tier, tier_of};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("kill -9 in the middle");

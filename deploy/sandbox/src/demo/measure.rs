@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use ebs_csi_wire::FsType;
 
+use super::figures::{median, milliseconds};
 use super::{DemoError, Scene};
 use crate::audit;
-use crate::tier::Tier;
 use crate::baseline::LoopDevice;
 use crate::co::{Attachment, Attempts, Claim, Volume};
-use super::figures::{median, milliseconds};
+use crate::tier::Tier;
 
 /// Volumes that are measured.
 const VOLUMES: usize = 9;

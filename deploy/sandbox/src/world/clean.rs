@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 
-use crate::binaries::Binaries;
-use crate::procfs::process_table::{self, Identity};
-use crate::procfs::mount_table;
 use super::state_dir;
+use crate::binaries::Binaries;
+use crate::procfs::mount_table;
+use crate::procfs::process_table::{self, Identity};
 
 /// What was found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::process::Command;
 
 use ebs_csi_policy::profile;
 
+use super::options::WorldOptions;
 use super::process::Process;
 use super::simulator::Simulator;
 use crate::sys::{self, Birth};
-use super::options::WorldOptions;
 
 /// The uid and gid that the controller's container is given: its profile's, as in the plain
 /// manifest.

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::binaries::Binaries;
 use super::clean;
+use crate::binaries::Binaries;
 use crate::sys;
 
 /// The name of the command that is the keeper.

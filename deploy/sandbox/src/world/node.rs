@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::container::{self, NODE_AGENT_ID};
 use super::node_namespace;
+use super::options::{NodeOptions, WorldOptions};
 use super::process::Process;
 use super::simulator::Simulator;
-use super::options::{NodeOptions, WorldOptions};
 
 /// A node of the world.
 #[derive(Debug)]

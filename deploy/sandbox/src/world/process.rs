@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tokio::process::{Child, ChildStdout};
 
-use crate::procfs::process_table::{self, Identity};
 use super::state_dir;
+use crate::procfs::process_table::{self, Identity};
 
 type Make = Box<dyn Fn() -> io::Result<Command> + Send + Sync>;
 

@@ -16,8 +16,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::ChildStdout;
 
-use crate::binaries::Binaries;
 use super::process::Process;
+use crate::binaries::Binaries;
 use crate::sys::{self, Birth};
 
 /// Its line of JSON on standard output.

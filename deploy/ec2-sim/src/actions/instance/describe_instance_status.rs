@@ -1,11 +1,11 @@
 //! DescribeInstanceStatus.
 
-use crate::actions::Call;
 use super::describe_instances::by_ids;
+use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::state::resources::instance::{Instance, Life};
 use crate::state::resources::instance_checks::{Check, Outcome};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;

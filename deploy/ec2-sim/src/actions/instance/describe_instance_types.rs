@@ -2,9 +2,9 @@
 
 use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::state::resources::instance_type::{self, InstanceType, TYPES};
 use crate::state::resources::tags::NO_TAGS;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;

@@ -1,12 +1,12 @@
 //! StopInstances, StartInstances, TerminateInstances.
 
 use crate::actions::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::time::latency::Latency;
 use crate::state::realm::Realm;
 use crate::state::resources::instance::Life;
 use crate::state::resources::instance_checks::Checks;
 use crate::time::Millis;
+use crate::time::latency::Latency;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// What is done to an instance.

@@ -1,12 +1,12 @@
 //! CreateSnapshot: no token; the same call again makes a second snapshot.
 
+use crate::actions::render;
 use crate::actions::{Call, quota_check};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::faults::kind::Fault;
 use crate::state::resources::snapshot::{Life, Snapshot};
 use crate::state::resources::tags;
 use crate::state::resources::volume::Life as VolumeLife;
-use crate::actions::render;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {

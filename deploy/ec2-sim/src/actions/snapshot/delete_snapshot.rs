@@ -1,8 +1,8 @@
 //! DeleteSnapshot.
 
 use crate::actions::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 
 pub(crate) fn delete_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;

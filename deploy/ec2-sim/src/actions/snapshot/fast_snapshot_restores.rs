@@ -2,12 +2,12 @@
 
 use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::faults::kind::Fault;
+use crate::state::realm::usage;
 use crate::state::resources::fast_restore::FastRestore;
 use crate::state::resources::tags::NO_TAGS;
 use crate::time::Millis;
-use crate::state::realm::usage;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 

@@ -1,13 +1,13 @@
 //! LockSnapshot and DescribeLockedSnapshots.
 
-use crate::actions::Call;
 use super::describe_snapshots::by_ids;
+use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::actions::render;
 use crate::state::resources::snapshot::{Lock, Snapshot};
 use crate::time::{DAY_MS, Millis};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
-use crate::actions::render;
 use crate::wire::xml::Xml;
 
 /// Wordings unverified.

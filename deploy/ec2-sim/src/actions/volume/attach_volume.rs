@@ -1,12 +1,12 @@
 //! AttachVolume.
 
 use crate::actions::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::{Attachment, Phase};
 use crate::state::resources::volume::{Life, Volume};
 use crate::state::resources::{device_name, instance_type};
-use crate::actions::render;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// Instances that may have one volume at the same time.

@@ -1,17 +1,17 @@
 //! CopyVolumes: a copy of a volume's bytes of this moment, in the same zone.
 
 use super::create_volume::{check_token, creation, describe_new};
+use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::state::realm::usage;
 use crate::state::resources::client_token::{self, TokenUse, Verdict};
 use crate::state::resources::modification::State;
 use crate::state::resources::tags;
 use crate::state::resources::volume::{Initialization, Life, Origin, Volume};
 use crate::state::resources::volume_checks::Checks;
 use crate::state::resources::volume_type::{self, Wanted};
-use crate::state::realm::usage;
-use crate::actions::render::{self, View};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {

@@ -1,8 +1,8 @@
 //! CreateVolume.
 
+use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::faults::kind::{CreateFailure, Fault};
 use crate::iam::context::Context;
 use crate::state::resources::client_token::{self, TokenUse, Verdict};
@@ -13,7 +13,7 @@ use crate::state::resources::volume::{Initialization, Life, Origin, Outcome, Vol
 use crate::state::resources::volume_checks::Checks;
 use crate::state::resources::volume_type::{self, VolumeType, Wanted};
 use crate::time::Millis;
-use crate::actions::render::{self, View};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// What was asked for, tested as far as the request alone allows.
@@ -246,7 +246,11 @@ fn fingerprint(a: &CreateVolumeRequest) -> String {
     )
 }
 
-fn build(call: &mut Call<'_>, asked: &CreateVolumeRequest, source: (bool, Option<String>)) -> Volume {
+fn build(
+    call: &mut Call<'_>,
+    asked: &CreateVolumeRequest,
+    source: (bool, Option<String>),
+) -> Volume {
     let item = if asked.snapshot.is_some() {
         "volume_create_from_snapshot"
     } else {

@@ -1,8 +1,8 @@
 //! DeleteVolume.
 
 use crate::actions::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::state::resources::volume::Life;
+use crate::wire::api_error::{ApiError, ApiResult};
 
 /// The order is EC2's: id given, id well-formed, volume there, permission, dry run, attachments.
 pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {

@@ -1,10 +1,10 @@
 //! DescribeVolumeStatus.
 
-use crate::actions::Call;
 use super::describe_volumes::by_ids;
+use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::state::resources::volume::{Life, Volume};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 

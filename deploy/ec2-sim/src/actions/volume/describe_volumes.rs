@@ -2,11 +2,11 @@
 
 use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::actions::render::{self, View};
 use crate::state::resources::volume::{Origin, Volume};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::page::Page;
-use crate::actions::render::{self, View};
 use crate::wire::xml::Xml;
 
 const FILTERS: &[&str] = &[

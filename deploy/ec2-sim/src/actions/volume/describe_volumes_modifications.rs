@@ -2,10 +2,10 @@
 
 use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::state::resources::modification::Modification;
-use crate::wire::filter::Filters;
 use crate::actions::render;
+use crate::state::resources::modification::Modification;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
 /// The documentation names `targetMultiAttachEnabled`; the service takes `target-multi-attach-enabled`.

@@ -1,13 +1,13 @@
 //! DetachVolume.
 
 use crate::actions::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::Phase;
 use crate::state::resources::instance::Life as InstanceLife;
 use crate::state::resources::volume::Volume;
 use crate::time::Millis;
-use crate::actions::render;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {

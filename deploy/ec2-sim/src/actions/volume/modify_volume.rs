@@ -1,13 +1,13 @@
 //! ModifyVolume.
 
+use crate::actions::render;
 use crate::actions::{Call, quota_check};
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::faults::kind::Fault;
 use crate::state::resources::modification::{Modification, Shape, State};
 use crate::state::resources::volume::{Life, Volume};
 use crate::state::resources::volume_type::{self, Wanted};
 use crate::time::DAY_MS;
-use crate::actions::render;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// What the request changes.

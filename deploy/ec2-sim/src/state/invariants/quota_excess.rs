@@ -1,11 +1,11 @@
 //! Whether an account has ever more than its limits allow, counted from what exists and not from what was accepted.
 
 use crate::limits::quotas::Quotas;
+use crate::state::realm::usage;
 use crate::state::realm::{Key, Realm};
 use crate::state::resources::snapshot::Life;
 use crate::state::resources::volume::Origin;
 use crate::time::{DAY_MS, Millis};
-use crate::state::realm::usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -228,8 +228,8 @@ impl QuotaExcess {
 mod tests {
     use super::*;
     use crate::state::resources::modification::{Modification, State};
-    use crate::state::resources::volume::{Initialization, Life, Outcome, Volume};
     use crate::state::resources::volume::tests::fresh;
+    use crate::state::resources::volume::{Initialization, Life, Outcome, Volume};
     use serde_json::json;
 
     fn volume(n: u32, change: impl FnOnce(&mut Volume)) -> Volume {

@@ -172,7 +172,10 @@ mod tests {
             "a second detach changes nothing"
         );
         assert_eq!((a.status(), a.due()), ("detaching", Some(Millis(20))));
-        assert_eq!(a.advance(Millis(20)), AttachmentEvent::Release { force: false });
+        assert_eq!(
+            a.advance(Millis(20)),
+            AttachmentEvent::Release { force: false }
+        );
         a.phase = Phase::Busy {
             again: Some(Millis(30)),
         };
@@ -180,7 +183,10 @@ mod tests {
             (a.status(), a.mapping_status(Millis(21))),
             ("busy", "detaching")
         );
-        assert_eq!(a.advance(Millis(30)), AttachmentEvent::Release { force: false });
+        assert_eq!(
+            a.advance(Millis(30)),
+            AttachmentEvent::Release { force: false }
+        );
     }
 
     #[test]
@@ -188,7 +194,10 @@ mod tests {
         let mut a = Attachment::new("i-1", "/dev/xvdba", Millis(0), None);
         assert_eq!(a.advance(Millis(i64::MAX)), AttachmentEvent::None);
         assert!(a.detach(Some(Millis(5)), true));
-        assert_eq!(a.advance(Millis(5)), AttachmentEvent::Release { force: true });
+        assert_eq!(
+            a.advance(Millis(5)),
+            AttachmentEvent::Release { force: true }
+        );
     }
 
     #[test]

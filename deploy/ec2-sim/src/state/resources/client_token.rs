@@ -1,7 +1,7 @@
 //! Client tokens: the same call again gives the same volume.
 
-use crate::wire::api_error::{ApiError, ApiResult};
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use serde::{Deserialize, Serialize};
 
 /// What a token was used for. A token stays spent when creation fails later or the volume is deleted.
