@@ -10,7 +10,7 @@ mod route;
 mod serve;
 mod store;
 
-pub use kind::Kind;
-pub use objects::{attachment, claim_volume, lease, node, pod};
-pub use serve::{Changed, Requests, serve};
-pub use store::Store;
+pub(crate) use kind::Kind;
+pub(crate) use objects::{attachment, claim_volume, lease, node, pod};
+pub(crate) use serve::{Changed, Requests, serve};
+pub(crate) use store::Store;

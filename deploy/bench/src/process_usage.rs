@@ -11,7 +11,7 @@ const TICKS: f64 = 100.0;
 ///
 /// # Errors
 /// When it does not run.
-pub fn cpu_seconds(pid: i32) -> io::Result<f64> {
+pub(crate) fn cpu_seconds(pid: i32) -> io::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may hold anything.
     let fields: Vec<&str> = stat
@@ -26,7 +26,7 @@ pub fn cpu_seconds(pid: i32) -> io::Result<f64> {
 }
 
 /// Proportional set size of all of `pids` together, in MiB. One that has ended counts nothing.
-pub fn memory_mib(pids: &[i32]) -> f64 {
+pub(crate) fn memory_mib(pids: &[i32]) -> f64 {
     let kib: u64 = pids.iter().filter_map(|pid| pss_kib(*pid).ok()).sum();
     kib_to_mib(kib)
 }
@@ -43,7 +43,7 @@ fn kib_to_mib(kib: u64) -> f64 {
 ///
 /// # Errors
 /// When it does not run.
-pub fn peak_mib(pid: i32) -> io::Result<f64> {
+pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
@@ -55,7 +55,7 @@ pub fn peak_mib(pid: i32) -> io::Result<f64> {
 ///
 /// # Errors
 /// When it does not run.
-pub fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
+pub(crate) fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kib = |name: &str| {
         rollup

@@ -11,7 +11,7 @@ mod reply;
 mod settle;
 pub(crate) mod statistics;
 
-pub use control_operations::Forced;
+pub(crate) use control_operations::Forced;
 
 use crate::actions::Rules;
 use crate::devices::Devices;

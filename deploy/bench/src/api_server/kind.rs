@@ -2,7 +2,7 @@
 
 /// A kind of object, by its plural name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// `v1` Nodes.
     Nodes,
     /// `v1` Pods.
@@ -52,14 +52,14 @@ impl Kind {
     ];
 
     /// Of its plural name in a path.
-    pub fn of(plural: &str) -> Option<Self> {
+    pub(crate) fn of(plural: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(_, name, ..)| *name == plural)
             .map(|(kind, ..)| kind)
     }
 
     /// Its plural name in a path.
-    pub fn plural(self) -> &'static str {
+    pub(crate) fn plural(self) -> &'static str {
         self.row().1
     }
 

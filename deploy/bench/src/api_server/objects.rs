@@ -20,7 +20,7 @@ fn managed(by: &str, bytes: usize) -> Value {
 }
 
 /// A node of some 12 KB, with 50 images.
-pub fn node(name: &str, instance: &str, boot: &str, ready: bool) -> Value {
+pub(crate) fn node(name: &str, instance: &str, boot: &str, ready: bool) -> Value {
     let images: Vec<Value> = (0..50)
         .map(|number| {
             json!({"names": [format!("registry.example.com/team/application-{number:02}@sha256:{:064x}", number * 7919), format!("registry.example.com/team/application-{number:02}:v1.{number}.0")], "sizeBytes": 123_456_789 + number})
@@ -51,7 +51,7 @@ pub fn node(name: &str, instance: &str, boot: &str, ready: bool) -> Value {
 }
 
 /// A pod of some 6 KB; with claims, or with none.
-pub fn pod(namespace: &str, name: &str, node: &str, claims: &[String]) -> Value {
+pub(crate) fn pod(namespace: &str, name: &str, node: &str, claims: &[String]) -> Value {
     let mut volumes: Vec<Value> = claims
         .iter()
         .enumerate()
@@ -78,7 +78,7 @@ pub fn pod(namespace: &str, name: &str, node: &str, claims: &[String]) -> Value 
 }
 
 /// A PersistentVolume of some 2 KB, bound to a claim.
-pub fn claim_volume(name: &str, namespace: &str, claim: &str, handle: &str) -> Value {
+pub(crate) fn claim_volume(name: &str, namespace: &str, claim: &str, handle: &str) -> Value {
     json!({
         "metadata": {"name": name, "creationTimestamp": THEN, "finalizers": ["kubernetes.io/pv-protection", "external-attacher/ebs-csi-aws-com"],
             "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER_NAME}, "managedFields": managed("csi-provisioner", 1000)},
@@ -91,7 +91,7 @@ pub fn claim_volume(name: &str, namespace: &str, claim: &str, handle: &str) -> V
 }
 
 /// A VolumeAttachment of some 1.5 KB.
-pub fn attachment(name: &str, volume: &str, node: &str, instance: &str) -> Value {
+pub(crate) fn attachment(name: &str, volume: &str, node: &str, instance: &str) -> Value {
     json!({
         "metadata": {"name": name, "creationTimestamp": THEN, "finalizers": ["external-attacher/ebs-csi-aws-com"], "managedFields": managed("csi-attacher", 800),
             "annotations": {"csi.alpha.kubernetes.io/node-id": instance}},
@@ -101,7 +101,7 @@ pub fn attachment(name: &str, volume: &str, node: &str, instance: &str) -> Value
 }
 
 /// The lease that a kubelet renews.
-pub fn lease(node: &str, renewed: jiff::Timestamp) -> Value {
+pub(crate) fn lease(node: &str, renewed: jiff::Timestamp) -> Value {
     json!({
         "metadata": {"namespace": "kube-node-lease", "name": node, "creationTimestamp": THEN, "managedFields": managed("kubelet", 300)},
         "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": format!("{renewed:.6}")},

@@ -25,7 +25,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An object that a client patched or deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Changed {
+pub(crate) struct Changed {
     /// `patch` or `delete`.
     pub verb: String,
     /// What it is.
@@ -36,7 +36,7 @@ pub struct Changed {
 
 /// How often each verb was used on each kind.
 #[derive(Debug, Default)]
-pub struct Requests {
+pub(crate) struct Requests {
     counts: Mutex<BTreeMap<(String, &'static str), u64>>,
     changed: Mutex<Vec<Changed>>,
 }
@@ -48,13 +48,13 @@ impl Requests {
     }
 
     /// All of them.
-    pub fn counts(&self) -> BTreeMap<(String, &'static str), u64> {
+    pub(crate) fn counts(&self) -> BTreeMap<(String, &'static str), u64> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.clone()
     }
 
     /// Begins to count anew.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.clear();
     }
@@ -69,7 +69,7 @@ impl Requests {
     }
 
     /// What was patched or deleted since the last call of this.
-    pub fn take_changed(&self) -> Vec<Changed> {
+    pub(crate) fn take_changed(&self) -> Vec<Changed> {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut changed)
     }
@@ -79,7 +79,7 @@ impl Requests {
 ///
 /// # Errors
 /// When connections cannot be accepted.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     store: Arc<Store>,
     requests: Arc<Requests>,

@@ -28,7 +28,7 @@ pub(super) struct Page {
 
 /// The server's memory.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     inner: Mutex<Inner>,
     latest: watch::Sender<u64>,
 }
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// How an object is found: `NAMESPACE/NAME`, or the name alone.
-    pub fn key(namespace: Option<&str>, name: &str) -> String {
+    pub(crate) fn key(namespace: Option<&str>, name: &str) -> String {
         match namespace {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name.to_owned(),
@@ -72,26 +72,18 @@ impl Store {
     }
 
     /// Makes or replaces an object.
-    pub fn put(&self, kind: Kind, object: Value) {
+    pub(crate) fn put(&self, kind: Kind, object: Value) {
         let _ = self.change(kind, None, object);
     }
 
     /// The object.
-    pub fn get(&self, kind: Kind, key: &str) -> Option<Value> {
+    pub(crate) fn get(&self, kind: Kind, key: &str) -> Option<Value> {
         let bytes = self.raw(kind, key)?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// How many there are.
-    pub fn count(&self, kind: Kind) -> usize {
-        self.lock()
-            .kinds
-            .get(&kind)
-            .map_or(0, |held| held.objects.len())
-    }
-
     /// Changes an object as the caller says, if it is there.
-    pub fn edit(&self, kind: Kind, key: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit(&self, kind: Kind, key: &str, change: impl FnOnce(&mut Value)) {
         if let Some(mut object) = self.get(kind, key) {
             change(&mut object);
             self.put(kind, object);
@@ -99,12 +91,12 @@ impl Store {
     }
 
     /// Deletes an object, if it is there.
-    pub fn delete(&self, kind: Kind, key: &str) {
+    pub(crate) fn delete(&self, kind: Kind, key: &str) {
         let _ = self.remove(kind, key, None);
     }
 
     /// Forgets the events, so that every watcher must list anew.
-    pub fn expire(&self) {
+    pub(crate) fn expire(&self) {
         let mut inner = self.lock();
         // Also one that has seen everything is behind now.
         inner.version += 1;

@@ -12,7 +12,7 @@ use crate::wire::xml::Xml;
 
 /// Which members a volume is shown with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
+pub(super) enum View {
     /// The reply to CreateVolume: times to the second, no attachments, no owner.
     Created,
     /// DescribeVolumes and CopyVolumes.
@@ -20,7 +20,7 @@ pub enum View {
 }
 
 /// A volume's members.
-pub fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
+pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     x.text("volumeId", &v.id).value("size", v.shape.size);
     x.text(
         "snapshotId",
@@ -73,7 +73,7 @@ pub fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
 }
 
 /// An attachment's members.
-pub fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
+pub(super) fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
     x.text("volumeId", volume)
         .text("instanceId", &a.instance)
         .text("device", &a.device)
@@ -84,14 +84,14 @@ pub fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
 }
 
 /// `tagSet`.
-pub fn tags(x: &mut Xml, tags: &Tags) {
+pub(super) fn tags(x: &mut Xml, tags: &Tags) {
     x.list("tagSet", tags, |x, (key, value)| {
         x.text("key", key).text("value", value);
     });
 }
 
 /// A modification's members.
-pub fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
+pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
     x.text("volumeId", volume)
         .text("modificationState", m.status());
     for (prefix, shape) in [("target", &m.target), ("original", &m.original)] {
@@ -109,7 +109,7 @@ pub fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
 }
 
 /// A snapshot's members.
-pub fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
+pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
     x.text("snapshotId", &s.id)
         .text("volumeId", &s.volume)
         .text("status", s.status())
@@ -130,7 +130,7 @@ pub fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
 }
 
 /// A lock's members.
-pub fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
+pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
     x.text("snapshotId", &s.id).text("lockState", l.state(now));
     if l.compliance {
         x.value("coolOffPeriod", l.cool_off_hours)
@@ -143,7 +143,7 @@ pub fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
 }
 
 /// An instance's members.
-pub fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
+pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     let kind = crate::state::resources::instance_type::find(&i.instance_type);
     let (code, name) = i.state();
     x.text("instanceId", &i.id)
@@ -224,7 +224,7 @@ pub fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
 }
 
 /// The id of an instance's n-th network interface.
-pub fn interface_id(instance: &str, n: u32) -> String {
+pub(super) fn interface_id(instance: &str, n: u32) -> String {
     format!(
         "eni-{}{n:02x}",
         instance.trim_start_matches("i-").get(..15).unwrap_or("0")

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A statement that spoke, and the element of it that named the action.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DecidingElement {
+pub(crate) struct DecidingElement {
     /// The policy's name.
     pub policy: String,
     /// The statement's name.
@@ -17,7 +17,7 @@ pub struct DecidingElement {
 
 /// What the policies say to one action on one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// By this statement; it is the first of those that allow.
     Allowed(DecidingElement),
     /// By this statement, whatever allows.
@@ -27,7 +27,7 @@ pub enum Decision {
 }
 
 /// Judges one action on one resource: a denial beats what allows, and what nothing allows is not allowed.
-pub fn decide(
+pub(crate) fn decide(
     policies: &BTreeMap<String, Document>,
     action: &str,
     resource: &str,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Counts by principal, action and kind of resource.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(super) struct Report {
     asked: BTreeMap<(String, String, String), Count>,
 }
 
@@ -20,7 +20,13 @@ struct Count {
 
 impl Report {
     /// Notes one decision.
-    pub fn add(&mut self, principal: &str, action: &str, resource: &str, decision: &Decision) {
+    pub(super) fn add(
+        &mut self,
+        principal: &str,
+        action: &str,
+        resource: &str,
+        decision: &Decision,
+    ) {
         let key = (principal.to_owned(), action.to_owned(), kind(resource));
         let count = self.asked.entry(key).or_default();
         let spoke = match decision {
@@ -43,13 +49,13 @@ impl Report {
     }
 
     /// Forgets all counts.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.asked.clear();
     }
 
     /// `asked`: each action with the statements that spoke; `statements`: each element of each policy with how often it spoke, so
     /// that what nobody needs shows as 0.
-    pub fn json(&self, principals: &[Principal]) -> Value {
+    pub(super) fn json(&self, principals: &[Principal]) -> Value {
         let asked: Vec<Value> = self
             .asked
             .iter()

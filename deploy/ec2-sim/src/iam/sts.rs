@@ -10,7 +10,7 @@ use crate::wire::xml::Xml;
 use std::collections::BTreeMap;
 
 /// STS's actions here.
-pub const ACTIONS: [&str; 4] = [
+pub(crate) const ACTIONS: [&str; 4] = [
     "AssumeRole",
     "AssumeRoleWithWebIdentity",
     "DecodeAuthorizationMessage",
@@ -18,7 +18,7 @@ pub const ACTIONS: [&str; 4] = [
 ];
 
 /// One call under way.
-pub struct StsCall<'a> {
+pub(crate) struct StsCall<'a> {
     /// The action.
     pub action: &'a str,
     /// Its parameters.
@@ -39,7 +39,7 @@ pub struct StsCall<'a> {
 ///
 /// # Errors
 /// `InvalidAction`, and what the action answers.
-pub fn answer(mut asked: StsCall<'_>) -> ApiResult<String> {
+pub(crate) fn answer(mut asked: StsCall<'_>) -> ApiResult<String> {
     match asked.action {
         "GetCallerIdentity" => identity(&asked),
         "AssumeRole" => {
@@ -106,7 +106,7 @@ impl StsCall<'_> {
 }
 
 /// STS's words for credentials that EC2 refuses in others.
-pub fn of_credentials(error: &ApiError) -> ApiError {
+pub(crate) fn of_credentials(error: &ApiError) -> ApiError {
     match error.code.as_str() {
         "RequestExpired" => ApiError::new(
             403,

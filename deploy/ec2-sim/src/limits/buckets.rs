@@ -19,7 +19,7 @@ const fn rate(capacity: f64, refill: f64) -> Rate {
 }
 
 /// The documented rate of an action.
-pub fn documented(action: &str, unfiltered: bool) -> Rate {
+pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
     match action {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
         | "TerminateInstances" => rate(100.0, 5.0),

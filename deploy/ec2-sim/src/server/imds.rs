@@ -15,13 +15,13 @@ const MAX_TOKENS: usize = 1_000;
 
 /// The session tokens of one instance's metadata service.
 #[derive(Debug, Default)]
-pub struct Sessions {
+pub(super) struct Sessions {
     tokens: BTreeMap<String, Millis>,
 }
 
 /// An answer: status and body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetadataReply {
+pub(super) struct MetadataReply {
     /// HTTP status.
     pub status: u16,
     /// Body.
@@ -37,7 +37,7 @@ fn answer(status: u16, body: impl Into<String>) -> MetadataReply {
 
 impl Sessions {
     /// `PUT /latest/api/token`. `ttl` is the header's text; `fresh` a random text.
-    pub fn put(
+    pub(super) fn put(
         &mut self,
         ttl: Option<&str>,
         forwarded: bool,
@@ -63,7 +63,7 @@ impl Sessions {
     }
 
     /// Whether a read may go on.
-    pub fn allows(&self, token: Option<&str>, now: Millis) -> bool {
+    pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
         token
             .and_then(|t| self.tokens.get(t))
             .is_some_and(|until| *until > now)
@@ -71,7 +71,7 @@ impl Sessions {
 }
 
 /// Whether a path leads to credentials or to what the instance's owner keeps there: nothing on a node needs it.
-pub fn is_trap(path: &str) -> bool {
+pub(super) fn is_trap(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     [
         "/latest/meta-data/iam",
@@ -83,7 +83,7 @@ pub fn is_trap(path: &str) -> bool {
 }
 
 /// Answers a read. `volumes` are the instance's device names, the root's first.
-pub fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
+pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
     let Some(path) = path.strip_prefix("/latest/") else {
         return missing();
     };
@@ -133,7 +133,7 @@ pub fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
 }
 
 /// The page that the real service shows for a path that it does not have.
-pub fn missing() -> MetadataReply {
+pub(super) fn missing() -> MetadataReply {
     answer(
         404,
         "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>\n<html><head><title>404 - Not Found</title></head><body><h1>404 - Not Found</h1></body></html>\n",

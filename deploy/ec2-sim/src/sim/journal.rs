@@ -119,7 +119,7 @@ impl Journal {
 }
 
 /// A parameter's value as it may be written: cut, and without credentials.
-pub fn printable(name: &str, value: &str) -> String {
+pub(crate) fn printable(name: &str, value: &str) -> String {
     const SECRET: [&str; 5] = [
         "WebIdentityToken",
         "SAMLAssertion",

@@ -63,7 +63,7 @@ impl Ids {
 /// Whether `id` has the form of an EC2 id with that prefix: 8 or 17 lower-case hexadecimal digits.
 ///
 /// EC2's own ids carry a check structure that nobody published; one case is known, and refused here too: all zeros.
-pub fn well_formed(id: &str, prefix: &str) -> bool {
+pub(crate) fn well_formed(id: &str, prefix: &str) -> bool {
     let Some(digits) = id.strip_prefix(prefix).and_then(|r| r.strip_prefix('-')) else {
         return false;
     };

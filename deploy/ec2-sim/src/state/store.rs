@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// One changed record, to be written.
 #[derive(Debug)]
-pub struct Change {
+pub(crate) struct Change {
     /// The realm's name.
     pub realm: String,
     /// Which record.
@@ -22,7 +22,7 @@ pub struct Change {
 
 /// One changed record, as the log has it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// The realm's name.
     #[serde(rename = "r")]
     pub realm: String,
@@ -48,7 +48,7 @@ struct Line {
 
 /// The log file.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     file: File,
     path: PathBuf,
     /// Bytes of the last full copy, and bytes appended since.
@@ -63,7 +63,7 @@ const LINE: usize = 1000;
 
 /// What the log said.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The last instant it knows.
     pub last: Option<Millis>,
     /// The issuer of ids.
@@ -92,7 +92,7 @@ impl Store {
     ///
     /// # Errors
     /// When the log cannot be read or written, or is not ours.
-    pub fn open(dir: &Path) -> Result<(Self, Loaded), StoreError> {
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Loaded), StoreError> {
         let path = dir.join("state.jsonl");
         let io = |e| StoreError::Io(path.clone(), e);
         let loaded = if path.exists() {
@@ -119,7 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// When writing fails.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         t: Millis,
         ids: Option<&Ids>,
@@ -134,7 +134,7 @@ impl Store {
     }
 
     /// Whether the log says much more than it needs to.
-    pub fn overgrown(&self) -> bool {
+    pub(crate) fn overgrown(&self) -> bool {
         self.size.1 > WORTHWHILE.max(4 * self.size.0)
     }
 
@@ -142,7 +142,7 @@ impl Store {
     ///
     /// # Errors
     /// When writing fails; the old log is then still there.
-    pub fn rewrite(
+    pub(crate) fn rewrite(
         &mut self,
         t: Millis,
         ids: &Ids,

@@ -126,9 +126,6 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("instance_terminate", fixed(50), spread(20_000, 60_000)),
 ];
 
-/// The profiles' names.
-pub const PROFILES: [&str; 3] = ["instant", "fast", "real"];
-
 /// A request to change the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Change {

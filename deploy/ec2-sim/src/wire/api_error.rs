@@ -14,7 +14,7 @@ pub struct ApiError {
 }
 
 /// What an action returns: its XML body's members, or an error.
-pub type ApiResult<T> = Result<T, ApiError>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     /// An error with an explicit status.

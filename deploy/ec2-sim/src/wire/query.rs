@@ -162,7 +162,7 @@ impl Params {
 }
 
 /// `VolumeId` -> `volumeId`: the form in which EC2's messages name parameters.
-pub fn lower_first(name: &str) -> String {
+pub(crate) fn lower_first(name: &str) -> String {
     let mut chars = name.chars();
     match chars.next() {
         Some(c) => c.to_lowercase().chain(chars).collect(),
@@ -171,7 +171,7 @@ pub fn lower_first(name: &str) -> String {
 }
 
 /// Whether a Describe call names nothing, filters nothing and asks for no page: it draws on the smaller bucket.
-pub fn unfiltered(params: &Params) -> bool {
+pub(crate) fn unfiltered(params: &Params) -> bool {
     params.pairs().all(|(k, _)| {
         !k.starts_with("Filter.") && !k.contains("Id.") && !matches!(k, "MaxResults" | "NextToken")
     })

@@ -19,7 +19,7 @@ pub struct Signed {
 ///
 /// # Errors
 /// `IncompleteSignature`, wording unverified; `RequestExpired`.
-pub fn check(authorization: &str, signed: &Signed, now: Millis) -> ApiResult<()> {
+pub(crate) fn check(authorization: &str, signed: &Signed, now: Millis) -> ApiResult<()> {
     let time = parse(authorization, &signed.date)
         .map_err(|what| ApiError::client("IncompleteSignature", what))?;
     if signed.same_clock && now.since(time).max(time.since(now)) > WINDOW_MS {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The middle of `samples`; zero of none.
-pub fn median(samples: &[Duration]) -> Duration {
+pub(super) fn median(samples: &[Duration]) -> Duration {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
@@ -11,7 +11,7 @@ pub fn median(samples: &[Duration]) -> Duration {
 
 /// One line of the table.
 #[derive(Clone, Debug)]
-pub struct Figure {
+pub(super) struct Figure {
     /// What was measured.
     pub name: String,
     /// The value with its unit.
@@ -26,13 +26,13 @@ pub struct Figure {
 
 /// The figures of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub(super) struct Figures {
     lines: Vec<Figure>,
 }
 
 impl Figures {
     /// Adds a line.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         name: &str,
         measured: String,
@@ -50,7 +50,7 @@ impl Figures {
     }
 
     /// The table.
-    pub fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         let mut text = format!(
             "{:<52} {:>16} {:>22} {:>14}  {}\n",
             "figure", "measured", "bound", "target", "basis"
@@ -66,7 +66,7 @@ impl Figures {
 }
 
 /// Milliseconds with one digit, or two below ten.
-pub fn milliseconds(duration: Duration) -> String {
+pub(super) fn milliseconds(duration: Duration) -> String {
     let ms = duration.as_secs_f64() * 1e3;
     if ms < 10.0 {
         format!("{ms:.2} ms")

@@ -19,7 +19,7 @@ pub struct TokenUse {
 
 /// What a token means for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub(crate) enum Verdict<'a> {
     /// Not seen, or forgotten: go on.
     Fresh,
     /// The same request before: answer with that volume.
@@ -27,13 +27,13 @@ pub enum Verdict<'a> {
 }
 
 /// The longest token.
-pub const MAX_LENGTH: usize = 64;
+pub(crate) const MAX_LENGTH: usize = 64;
 
 /// Judges a request's token.
 ///
 /// # Errors
 /// `IdempotentParameterMismatch` in its two wordings.
-pub fn judge<'a>(
+pub(crate) fn judge<'a>(
     token: &str,
     spent: Option<&'a TokenUse>,
     fingerprint: &str,

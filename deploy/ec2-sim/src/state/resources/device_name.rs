@@ -1,7 +1,7 @@
 //! Device names that EC2 accepts on instances with hardware virtualization.
 
 /// Whether EC2 takes the name: `/dev/sd[a-z]`, `/dev/sda1`, `/dev/sda2`, `/dev/xvd[a-z]`, `/dev/xvd[a-c][a-z]`, `/dev/xvdd[a-x]`.
-pub fn valid(name: &str) -> bool {
+pub(crate) fn valid(name: &str) -> bool {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     if matches!(name, "sda1" | "sda2") {
         return true;
@@ -19,7 +19,7 @@ pub fn valid(name: &str) -> bool {
 }
 
 /// The name without prefix and spelling: `sdb` and `xvdb` are one name for the collision test, and so are `sda1` and `xvda1`.
-pub fn slot(name: &str) -> &str {
+pub(crate) fn slot(name: &str) -> &str {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     name.strip_prefix("xvd")
         .or_else(|| name.strip_prefix("sd"))

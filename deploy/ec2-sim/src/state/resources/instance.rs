@@ -36,7 +36,7 @@ pub enum Life {
 }
 
 /// How long a terminated instance stays listed.
-pub const LISTED_MS: u64 = 3_600_000;
+pub(crate) const LISTED_MS: u64 = 3_600_000;
 
 /// What happened to an instance because its time had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Instance {
 }
 
 /// The hardware address of an instance's n-th network interface.
-pub fn mac(instance: &str, n: u32) -> String {
+pub(crate) fn mac(instance: &str, n: u32) -> String {
     let digits = instance.trim_start_matches("i-");
     let part = |i: usize| digits.get(i..i + 2).unwrap_or("00");
     format!(

@@ -2,7 +2,7 @@
 
 /// The attributes of a type that matter to volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InstanceType {
+pub(crate) struct InstanceType {
     /// The name.
     pub name: &'static str,
     /// `nitro` or `xen`.
@@ -47,7 +47,7 @@ const fn nitro(
 }
 
 /// Types with their published limits.
-pub const TYPES: &[InstanceType] = &[
+pub(crate) const TYPES: &[InstanceType] = &[
     nitro("t3.micro", 27, true, 2, 1),
     nitro("t3.medium", 27, true, 2, 4),
     nitro("m5.large", 27, true, 2, 8),
@@ -96,12 +96,12 @@ pub const TYPES: &[InstanceType] = &[
 ];
 
 /// The type of that name.
-pub fn find(name: &str) -> Option<&'static InstanceType> {
+pub(crate) fn find(name: &str) -> Option<&'static InstanceType> {
     TYPES.iter().find(|t| t.name == name)
 }
 
 /// The most volumes on an instance of that type with so many network interfaces, the root volume included. Unknown types: 27, shared.
-pub fn attachment_limit(name: &str, enis: u32) -> u32 {
+pub(crate) fn attachment_limit(name: &str, enis: u32) -> u32 {
     let (maximum, shared) = find(name).map_or((27, true), |t| (t.maximum_attachments, t.shared));
     if shared {
         maximum.saturating_sub(enis.saturating_sub(1))

@@ -5,10 +5,10 @@ use crate::wire::query::Params;
 use std::collections::BTreeMap;
 
 /// The tags of a resource, by key.
-pub type Tags = BTreeMap<String, String>;
+pub(crate) type Tags = BTreeMap<String, String>;
 
 /// For rows that have no tags.
-pub static NO_TAGS: Tags = Tags::new();
+pub(crate) static NO_TAGS: Tags = Tags::new();
 
 /// The most tags of a resource.
 const MAX_TAGS: usize = 50;
@@ -17,7 +17,7 @@ const MAX_TAGS: usize = 50;
 ///
 /// # Errors
 /// `InvalidParameterValue` for another resource type or a tag without key; what [`check`] refuses.
-pub fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
+pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
     let mut tags = Tags::new();
     for spec in params.structures("TagSpecification") {
         let kind = params
@@ -40,7 +40,7 @@ pub fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
 ///
 /// # Errors
 /// `InvalidParameterValue` for a tag without key.
-pub fn listed(params: &Params, name: &str) -> ApiResult<Vec<(String, Option<String>)>> {
+pub(crate) fn listed(params: &Params, name: &str) -> ApiResult<Vec<(String, Option<String>)>> {
     params
         .structures(name)
         .into_iter()
@@ -58,7 +58,7 @@ pub fn listed(params: &Params, name: &str) -> ApiResult<Vec<(String, Option<Stri
 ///
 /// # Errors
 /// `InvalidParameterValue`, `TagLimitExceeded`.
-pub fn check(tags: &Tags) -> ApiResult<()> {
+pub(crate) fn check(tags: &Tags) -> ApiResult<()> {
     for (key, value) in tags {
         if key.to_lowercase().starts_with("aws:") {
             return Err(ApiError::value(format!(

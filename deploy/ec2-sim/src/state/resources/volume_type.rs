@@ -5,7 +5,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 
 /// The limits of a type.
 #[derive(Debug, Clone, Copy)]
-pub struct VolumeType {
+pub(crate) struct VolumeType {
     /// The name.
     pub name: &'static str,
     /// GiB.
@@ -35,7 +35,7 @@ const fn plain(name: &'static str, min_size: u32, max_size: u32) -> VolumeType {
 }
 
 /// All types.
-pub const TYPES: &[VolumeType] = &[
+pub(crate) const TYPES: &[VolumeType] = &[
     VolumeType {
         iops: Some((80_000, 500)),
         throughput: Some(2_000),
@@ -70,7 +70,7 @@ const GP3_THROUGHPUT: u32 = 125;
 ///
 /// # Errors
 /// `UnknownVolumeType`, with the trailing space that the real message has.
-pub fn find(name: &str) -> ApiResult<&'static VolumeType> {
+pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
     TYPES
         .iter()
         .find(|t| t.name.eq_ignore_ascii_case(name))
@@ -84,7 +84,7 @@ pub fn find(name: &str) -> ApiResult<&'static VolumeType> {
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Operations per second.
     pub iops: Option<u32>,
     /// MiB per second.
@@ -96,7 +96,7 @@ impl VolumeType {
     ///
     /// # Errors
     /// `InvalidParameterValue`, `InvalidParameterCombination`.
-    pub fn shape(&self, size: u32, wanted: Wanted, multi_attach: bool) -> ApiResult<Shape> {
+    pub(crate) fn shape(&self, size: u32, wanted: Wanted, multi_attach: bool) -> ApiResult<Shape> {
         self.check_size(size)?;
         let iops = self.check_iops(size, wanted.iops)?;
         let throughput = self.check_throughput(iops, wanted.throughput)?;
@@ -199,7 +199,7 @@ impl VolumeType {
     ///
     /// # Errors
     /// `InvalidParameterCombination`.
-    pub fn check_multi_attach(&self, wanted: bool) -> ApiResult<()> {
+    pub(crate) fn check_multi_attach(&self, wanted: bool) -> ApiResult<()> {
         if wanted && !self.multi_attach {
             return Err(ApiError::combination(format!(
                 "The parameter multi-attach-enabled is not supported for {} volumes.",
@@ -211,12 +211,12 @@ impl VolumeType {
 }
 
 /// 3 per GiB, between 100 and 16,000.
-pub fn gp2_iops(size: u32) -> u32 {
+pub(crate) fn gp2_iops(size: u32) -> u32 {
     size.saturating_mul(3).clamp(100, 16_000)
 }
 
 /// MiB per second of a gp2 volume: 128 up to 170 GiB, 250 from 334 GiB.
-pub fn gp2_throughput(size: u32) -> u32 {
+pub(crate) fn gp2_throughput(size: u32) -> u32 {
     if size <= 170 {
         128
     } else {

@@ -23,7 +23,7 @@ fn available() -> String {
 ///
 /// # Errors
 /// The state, and those that there are.
-pub fn check_zone_state(state: &str) -> Result<(), String> {
+pub(crate) fn check_zone_state(state: &str) -> Result<(), String> {
     const STATES: [&str; 5] = [
         "available",
         "information",
