@@ -12,8 +12,8 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use ec2_sim::Delivery;
 use ec2_sim::Reply;
-use ec2_sim::delivery::Delivery;
 use ec2_sim::time::Millis;
 use tokio::time::Instant;
 

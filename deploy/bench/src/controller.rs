@@ -18,7 +18,7 @@ use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::error::BenchError;
 use crate::extent::{Extent, chosen};
-use crate::figure::Figure;
+use crate::report::figure::Figure;
 use contestant::Contestant;
 
 /// What to measure.

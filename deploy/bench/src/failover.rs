@@ -1,19 +1,19 @@
 //! Failover at 5,000 nodes: what node-lifecycle and the evidence cost, and how soon a dead node is acted on.
 //!
-//! The controller, node-lifecycle and simulated EC2 are processes; the API server is this process's own ([`crate::cluster`]).
+//! The controller, node-lifecycle and simulated EC2 are processes; the API server is this process's own (`crate::api_server`).
 
 mod calls;
 mod churn;
 mod decision;
 mod memory;
-mod scene;
+mod testbed;
 
 use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::error::BenchError;
 use crate::extent::{Extent, chosen};
-use crate::figure::Figure;
-use scene::{Scene, Size};
+use crate::report::figure::Figure;
+use testbed::{Size, Testbed};
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 2] = ["steady", "churn"];
@@ -51,15 +51,15 @@ async fn steady(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>, Benc
         pods_without_volumes: extent.of(60, 30_000, 30_000),
         query_seconds: extent.of(1, 3, 3),
     };
-    let mut scene = Scene::start(binaries, size).await?;
+    let mut testbed = Testbed::start(binaries, size).await?;
     let memory = memory::measure(
-        &mut scene,
+        &mut testbed,
         "failover-memory",
         "memory of node-lifecycle, failover on",
     );
     let mut figures = vec![memory.await?.target(memory::target())];
-    figures.push(calls::measure(&mut scene, extent).await?);
-    figures.push(decision::measure(&mut scene, extent).await?);
-    scene.end().await?;
+    figures.push(calls::measure(&mut testbed, extent).await?);
+    figures.push(decision::measure(&mut testbed, extent).await?);
+    testbed.end().await?;
     Ok(figures)
 }

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use ebs_csi_bench::error::BenchError;
 use ebs_csi_bench::extent::Extent;
-use ebs_csi_bench::figure::{Figure, Role, with_unit};
-use ebs_csi_bench::results::Results;
-use ebs_csi_bench::{controller, echo, failover, node, page};
+use ebs_csi_bench::report::figure::{Figure, Role, with_unit};
+use ebs_csi_bench::report::page;
+use ebs_csi_bench::report::results::Results;
+use ebs_csi_bench::{controller, echo, failover, node};
 use ebs_csi_sandbox::binaries::Binaries;
 
 /// Measures the driver beside its bounds, on simulated EC2 and real loop devices.

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// A cgroup with a limit, removed when dropped.
 #[derive(Debug)]
-pub struct MemoryLimit {
+pub(crate) struct MemoryLimit {
     directory: PathBuf,
     outside: PathBuf,
 }
 
 /// This process inside the limit, until dropped. Children that it starts meanwhile stay inside.
 #[derive(Debug)]
-pub struct Inside<'a> {
+pub(crate) struct Inside<'a> {
     limit: &'a MemoryLimit,
 }
 
@@ -30,7 +30,7 @@ impl MemoryLimit {
     ///
     /// # Errors
     /// When the machine has no memory controller that may be used, with the file that could not be written.
-    pub fn make(bytes: u64) -> io::Result<Self> {
+    pub(crate) fn make(bytes: u64) -> io::Result<Self> {
         let name = format!("ebs-csi-bench-{}", std::process::id());
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
         let (outside, file) = if let Some(path) = path_of(&own, "memory") {
@@ -59,7 +59,7 @@ impl MemoryLimit {
     ///
     /// # Errors
     /// As write(2) on `cgroup.procs`.
-    pub fn enter(&self) -> io::Result<Inside<'_>> {
+    pub(crate) fn enter(&self) -> io::Result<Inside<'_>> {
         let own = std::process::id().to_string();
         in_file(&self.directory.join("cgroup.procs"), &own)?;
         Ok(Inside { limit: self })
@@ -77,13 +77,13 @@ impl MemoryLimit {
     }
 
     /// Processes inside that the kernel killed for want of memory.
-    pub fn kills(&self) -> f64 {
+    pub(crate) fn kills(&self) -> f64 {
         self.number(&["memory.oom_control", "memory.events"], "oom_kill ")
             .unwrap_or(0.0)
     }
 
     /// The most that was ever charged, in MiB.
-    pub fn most_mib(&self) -> f64 {
+    pub(crate) fn most_mib(&self) -> f64 {
         self.number(&["memory.max_usage_in_bytes", "memory.peak"], "")
             .unwrap_or(0.0)
             / f64::from(1 << 20)

@@ -5,7 +5,7 @@ mod cycles;
 mod growth;
 mod idle;
 mod parallel;
-mod place;
+mod testbed;
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use ebs_csi_wire::FsType;
 
 use crate::error::BenchError;
 use crate::extent::{Extent, chosen};
-use crate::figure::Figure;
+use crate::report::figure::Figure;
 use contestant::Contestant;
 
 /// What to measure.

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ebs_csi_bench::figure::Role;
-use ebs_csi_bench::results::Results;
+use ebs_csi_bench::report::figure::Role;
+use ebs_csi_bench::report::results::Results;
 
 /// The programs lie beside the bench's.
 fn bench(arguments: &[&str]) -> Command {

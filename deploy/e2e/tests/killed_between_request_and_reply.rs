@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_e2e::dice::Dice;
 use ebs_csi_e2e::workload::{Kept, live};
 use ebs_csi_e2e::{Requests, Setting, seeds};
-use ebs_csi_sandbox::Simulator;
-use ebs_csi_sandbox::process::Process;
+use ebs_csi_sandbox::{Process, Simulator};
 use serde_json::{Value, json};
 
 const SCENARIO: &str = "\

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ebs_csi_e2e::{Life, Setting, Step, setting, tool_at_work};
-use ebs_csi_sandbox::audit::{self, Tier};
+use ebs_csi_sandbox::audit;
 use ebs_csi_sandbox::co::Claim;
+use ebs_csi_sandbox::tier::Tier;
 
 /// Inodes of the sockets that a process has open.
 fn sockets(pid: i32) -> HashSet<String> {

@@ -12,8 +12,7 @@ use ebs_csi_e2e::dice::Dice;
 use ebs_csi_e2e::leader::Leader;
 use ebs_csi_e2e::workload::{Kept, live};
 use ebs_csi_e2e::{Requests, Setting, seeds};
-use ebs_csi_sandbox::process::Process;
-use ebs_csi_sandbox::{Co, Simulator, ZONE};
+use ebs_csi_sandbox::{Co, Process, Simulator, ZONE};
 use serde_json::{Value, json};
 
 const SCENARIO: &str = "\

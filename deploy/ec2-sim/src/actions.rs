@@ -1,42 +1,36 @@
 //! EC2's actions, one file each or a few that belong together.
 
-mod attach_volume;
-mod copy_volumes;
-mod create_snapshot;
-mod create_volume;
-mod delete_snapshot;
-mod delete_volume;
-mod describe_instance_status;
-mod describe_instance_types;
-mod describe_instances;
-mod describe_snapshots;
-mod describe_volume_status;
-mod describe_volumes;
-mod describe_zones;
-mod detach_volume;
-mod fast_restores;
-mod instance_power;
-mod lock_snapshot;
-mod modifications;
-mod modify_volume;
+mod describe_availability_zones;
+mod describe_page;
+mod instance;
 mod permission;
-mod quota;
-mod select;
+mod quota_check;
+mod render;
+mod snapshot;
 mod tagging;
-mod volume_attribute;
+mod volume;
 
-pub use instance_power::{Power, power};
+pub use instance::power::{Power, power};
 
 use crate::devices::Devices;
-use crate::error::{ApiError, ApiResult};
-use crate::fault::Fault;
+use crate::faults::kind::Fault;
 use crate::iam::{Caller, Iam};
-use crate::ids::{Ids, well_formed};
-use crate::latency::Latency;
-use crate::quotas::Quotas;
-use crate::realm::Realm;
+use crate::limits::quotas::Quotas;
+use crate::state::ids::{Ids, well_formed};
+use crate::state::realm::Realm;
 use crate::time::Millis;
+use crate::time::latency::Latency;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
+use instance::{describe_instance_status, describe_instance_types, describe_instances, power};
+use snapshot::{
+    create_snapshot, delete_snapshot, describe_snapshots, fast_snapshot_restores, lock_snapshot,
+};
+use volume::{
+    attach_volume, copy_volumes, create_volume, delete_volume, describe_volume_status,
+    describe_volumes, describe_volumes_modifications, detach_volume, modify_volume,
+    modify_volume_attribute,
+};
 
 /// What stays the same for all calls.
 #[derive(Debug, Clone)]
@@ -95,9 +89,12 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("DeleteVolume", delete_volume::delete_volume),
     (
         "DescribeAvailabilityZones",
-        describe_zones::describe_availability_zones,
+        describe_availability_zones::describe_availability_zones,
     ),
-    ("DescribeFastSnapshotRestores", fast_restores::describe),
+    (
+        "DescribeFastSnapshotRestores",
+        fast_snapshot_restores::describe,
+    ),
     (
         "DescribeInstanceStatus",
         describe_instance_status::describe_instance_status,
@@ -120,20 +117,23 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("DescribeVolumes", describe_volumes::describe_volumes),
     (
         "DescribeVolumesModifications",
-        modifications::describe_volumes_modifications,
+        describe_volumes_modifications::describe_volumes_modifications,
     ),
     ("DetachVolume", detach_volume::detach_volume),
-    ("DisableFastSnapshotRestores", fast_restores::disable),
-    ("EnableFastSnapshotRestores", fast_restores::enable),
+    (
+        "DisableFastSnapshotRestores",
+        fast_snapshot_restores::disable,
+    ),
+    ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
     ("LockSnapshot", lock_snapshot::lock_snapshot),
     ("ModifyVolume", modify_volume::modify_volume),
     (
         "ModifyVolumeAttribute",
-        volume_attribute::modify_volume_attribute,
+        modify_volume_attribute::modify_volume_attribute,
     ),
-    ("StartInstances", instance_power::start_instances),
-    ("StopInstances", instance_power::stop_instances),
-    ("TerminateInstances", instance_power::terminate_instances),
+    ("StartInstances", power::start_instances),
+    ("StopInstances", power::stop_instances),
+    ("TerminateInstances", power::terminate_instances),
 ];
 
 /// The names of all actions.
@@ -163,13 +163,6 @@ pub fn invalid_action(action: &str) -> ApiError {
         "InvalidAction",
         format!("The action {action} is not valid for this web service."),
     )
-}
-
-/// Whether a Describe call names nothing, filters nothing and asks for no page: it draws on the smaller bucket.
-pub fn unfiltered(params: &Params) -> bool {
-    params.pairs().all(|(k, _)| {
-        !k.starts_with("Filter.") && !k.contains("Id.") && !matches!(k, "MaxResults" | "NextToken")
-    })
 }
 
 impl Call<'_> {
@@ -278,18 +271,5 @@ mod tests {
     #[test]
     fn action_table_is_sorted_for_binary_search() {
         assert!(ACTIONS.windows(2).all(|w| w[0].0 < w[1].0));
-    }
-
-    #[test]
-    fn call_without_ids_filters_or_page_is_unfiltered() {
-        for (query, yes) in [
-            ("Action=DescribeVolumes&Version=1", true),
-            ("VolumeId.1=vol-1", false),
-            ("MaxResults=5", false),
-            ("Filter.1.Name=status&Filter.1.Value.1=x", false),
-            ("Owner.1=self", true),
-        ] {
-            assert_eq!(unfiltered(&Params::parse(query.as_bytes())), yes, "{query}");
-        }
     }
 }

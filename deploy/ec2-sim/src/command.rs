@@ -1,8 +1,8 @@
 //! The command line.
 
 use crate::devices;
-use crate::http::{ServeError, Server, ServerOptions};
 use crate::scenario::{Scenario, ScenarioError};
+use crate::server::{ServeError, Server, ServerOptions};
 use crate::sim::SimError;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write as _;

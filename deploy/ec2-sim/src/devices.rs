@@ -7,6 +7,7 @@ mod loop_device;
 mod loop_record;
 mod none;
 mod statistics_page;
+mod sys;
 
 pub use clean::{Cleaned, clean};
 pub use file::FileDevices;

@@ -1,9 +1,12 @@
 //! Fault rules: which requests, how often, and what goes wrong.
 
-use crate::fault::Fault;
+pub(crate) mod caller_refusal;
+pub(crate) mod kind;
+
 use crate::random::Random;
 use crate::time::Millis;
 use crate::wire::query::Params;
+use kind::Fault;
 use serde::{Deserialize, Serialize};
 
 /// Which requests a rule is about. All given keys must match.

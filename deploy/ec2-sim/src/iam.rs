@@ -3,18 +3,19 @@
 //! Identity-based policies of users and roles are judged as IAM judges them; resource policies, permission boundaries, service control
 //! policies and trust policies are not.
 
-pub mod condition;
-pub mod context;
-pub mod decision;
-pub mod pattern;
+mod condition;
+pub(crate) mod context;
+pub(crate) mod decision;
+mod pattern;
 pub mod policy;
-pub mod principal;
-pub mod refusal;
-pub mod report;
-pub mod session;
+mod principal;
+pub(crate) mod refusal;
+mod report;
+mod session;
+pub(crate) mod sts;
 
-use crate::error::{ApiError, ApiResult};
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::credential::Credential;
 use context::Context;
 use decision::Decision;

@@ -1,10 +1,12 @@
 //! The scenario file: the world as it is at first.
 
-use crate::buckets::Limits;
-use crate::clock::Mode;
 use crate::faults::Rule;
-use crate::latency::Change;
-use crate::quotas::Quotas;
+use crate::limits::buckets::Limits;
+use crate::limits::quotas::Quotas;
+use crate::state::realm::Reads;
+use crate::state::resources::zone::{Zone, check_zone_state};
+use crate::time::clock::Mode;
+use crate::time::latency::Change;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +36,7 @@ pub struct Scenario {
     /// Other limits.
     pub quotas: Quotas,
     /// Reads that are behind.
-    pub consistency: crate::consistency::Setting,
+    pub consistency: crate::state::consistency::Setting,
     /// How reads of the first realm go.
     pub reads: Reads,
     /// Client tokens.
@@ -47,40 +49,6 @@ pub struct Scenario {
     pub iam: crate::iam::Setting,
     /// More accounts or regions.
     pub realms: Vec<RealmSeed>,
-}
-
-/// How Describe calls select and fail, where EC2's documents leave it open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Reads {
-    /// A page is cut before filters are applied, as recorded answers of DescribeVolumeStatus show:
-    /// it may be empty and have a successor.
-    pub filters_after_page: bool,
-    /// While a zone is unavailable, calls without ids, or with ids of that zone, fail (EC2 API
-    /// reference, DescribeInstances). Otherwise only calls without ids, filters and page do.
-    pub outage_by_id: bool,
-}
-
-impl Default for Reads {
-    fn default() -> Self {
-        Self {
-            filters_after_page: true,
-            outage_by_id: true,
-        }
-    }
-}
-
-/// A zone as one account sees it: names differ between accounts, ids do not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Zone {
-    /// `us-east-1a`.
-    pub name: String,
-    /// `use1-az6`.
-    pub id: String,
-    /// `available`, `information`, `impaired`, `constrained` or `unavailable`. Of these, only `unavailable` has consequences.
-    #[serde(default = "available")]
-    pub state: String,
 }
 
 /// An instance to begin with.
@@ -161,9 +129,6 @@ pub struct RealmSeed {
 fn default_type() -> String {
     "m5.large".to_owned()
 }
-fn available() -> String {
-    "available".to_owned()
-}
 fn running() -> String {
     "running".to_owned()
 }
@@ -214,7 +179,7 @@ impl InstanceSeed {
 
     fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
         let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
-        if !crate::ids::well_formed(&self.id, "i") {
+        if !crate::state::ids::well_formed(&self.id, "i") {
             return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits".to_owned());
         }
         if zones.iter().all(|z| z.name != self.zone) {
@@ -241,7 +206,7 @@ impl Default for Scenario {
         let zone = |name: &str, id: &str| Zone {
             name: name.to_owned(),
             id: id.to_owned(),
-            state: available(),
+            state: "available".to_owned(),
         };
         Self {
             seed: 1,
@@ -260,7 +225,7 @@ impl Default for Scenario {
             ],
             limits: Limits::default(),
             quotas: Quotas::default(),
-            consistency: crate::consistency::Setting::default(),
+            consistency: crate::state::consistency::Setting::default(),
             reads: Reads::default(),
             tokens: Tokens::default(),
             latency: Change::default(),
@@ -269,26 +234,6 @@ impl Default for Scenario {
             realms: Vec::new(),
         }
     }
-}
-
-/// Refuses a state that zones do not have.
-///
-/// # Errors
-/// The state, and those that there are.
-pub fn check_zone_state(state: &str) -> Result<(), String> {
-    const STATES: [&str; 5] = [
-        "available",
-        "information",
-        "impaired",
-        "constrained",
-        "unavailable",
-    ];
-    if STATES.contains(&state) {
-        return Ok(());
-    }
-    Err(format!(
-        "a zone's state must be one of {STATES:?}, not {state:?}"
-    ))
 }
 
 /// A scenario that cannot be used.

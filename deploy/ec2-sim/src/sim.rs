@@ -1,33 +1,36 @@
 //! The whole service as one step.
 
-mod answer;
-mod foreign;
-mod front_door;
-mod plan;
+mod authentication;
+mod control_operations;
+pub(crate) mod delivery;
+mod fault_effects;
+mod handle;
+pub(crate) mod journal;
+mod launch;
 mod reply;
-mod seed;
 mod settle;
+pub(crate) mod statistics;
 
-pub use foreign::Forced;
+pub(crate) use control_operations::Forced;
 
 use crate::actions::Rules;
-use crate::buckets::Limits;
-use crate::consistency::Consistency;
-use crate::delivery::Delivery;
 use crate::devices::Devices;
 use crate::faults::Faults;
 use crate::iam::Iam;
-use crate::ids::Ids;
-use crate::invariants::Invariants;
-use crate::journal::Journal;
-use crate::latency::{Latency, LatencyError};
+use crate::limits::buckets::Limits;
 use crate::random::Random;
-use crate::realm::Realm;
-use crate::resources::instance::Instance;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::statistics::Statistics;
-use crate::store::{Change, Store, StoreError};
+use crate::sim::delivery::Delivery;
+use crate::sim::journal::Journal;
+use crate::sim::statistics::Statistics;
+use crate::state::consistency::Consistency;
+use crate::state::ids::Ids;
+use crate::state::invariants::Invariants;
+use crate::state::realm::Realm;
+use crate::state::resources::instance::Instance;
+use crate::state::store::{Change, Store, StoreError};
 use crate::time::Millis;
+use crate::time::latency::{Latency, LatencyError};
 use crate::wire::signature::Signed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -70,7 +73,7 @@ pub struct Reply {
 
 /// A request that comes by itself, and where it comes from.
 #[derive(Debug)]
-struct Later {
+struct PlannedRequest {
     request: Request,
     origin: &'static str,
 }
@@ -103,7 +106,7 @@ pub struct Sim {
     pub consistency: Consistency,
     pub(crate) rules: Rules,
     /// Requests that come by themselves.
-    later: BTreeMap<(Millis, u64), Later>,
+    later: BTreeMap<(Millis, u64), PlannedRequest>,
     planned: u64,
     issued_on_disk: u64,
     seeded_on_disk: usize,
@@ -154,7 +157,11 @@ impl Sim {
                 let (store, loaded) = Store::open(dir)?;
                 (Some(store), loaded, Journal::open(dir)?)
             }
-            None => (None, crate::store::Loaded::default(), Journal::default()),
+            None => (
+                None,
+                crate::state::store::Loaded::default(),
+                Journal::default(),
+            ),
         };
         let mut sim = Self {
             realms: Vec::new(),

@@ -1,4 +1,7 @@
-//! Points in simulated time.
+//! Points in simulated time, the clock that shows them, and how long things take.
+
+pub mod clock;
+pub(crate) mod latency;
 
 use serde::{Deserialize, Serialize};
 

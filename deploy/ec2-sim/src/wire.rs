@@ -1,10 +1,10 @@
 //! The Query protocol: form parameters in, XML out.
 
-pub mod credential;
-pub mod filter;
-pub mod page;
-pub mod query;
-pub mod render;
-pub mod signature;
-pub mod wildcard;
-pub mod xml;
+pub(crate) mod api_error;
+pub(crate) mod credential;
+pub(crate) mod filter;
+pub(crate) mod page;
+pub(crate) mod query;
+pub(crate) mod signature;
+pub(crate) mod wildcard;
+pub(crate) mod xml;

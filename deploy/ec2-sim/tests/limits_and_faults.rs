@@ -2,7 +2,7 @@
 
 mod world;
 
-use ec2_sim::delivery::Delivery;
+use ec2_sim::Delivery;
 use world::{World, text};
 
 const CREATE: &[(&str, &str)] = &[

@@ -124,7 +124,7 @@ fn malformed_or_expired_request_signature_is_refused() {
     assert!(old.contains("<Code>RequestExpired</Code>"), "{old}");
     // Whoever tells another time than the machine cannot ask the machine's clients for it.
     let other = start(Scenario {
-        clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
+        clock: ec2_sim::time::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
         ..Scenario::default()
     });
     let (answer, _) = raw_signed(&other.server.ec2(), ZONES, &good);
@@ -533,7 +533,7 @@ fn control_socket_changes_and_reports_permissions() {
 fn late_device_fault_delays_or_hides_device_node() {
     let r = start(Scenario {
         profile: "instant".to_owned(),
-        clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
+        clock: ec2_sim::time::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
         ..Scenario::default()
     });
     let url = r.server.ec2();

@@ -6,41 +6,13 @@ use std::io;
 
 use ebs_csi_policy::profile;
 
-use crate::container::{NODE_AGENT_ID, capability};
-use crate::proc;
-use crate::process_status::{mask, numbers, odd_threads};
+use crate::procfs::process_status::{mask, numbers, odd_threads};
+use crate::procfs::process_table;
+use crate::tier::{PARTS, Tier, tier_of};
 use crate::world::World;
+use crate::world::container::{NODE_AGENT_ID, capability};
 
-pub use crate::process_status::pss_kib;
-
-/// The kinds of process that `deploy/docs/architecture.md` names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// Speaks to EC2.
-    Controller,
-    /// Speaks to kubelet.
-    NodeAgent,
-    /// First process of the helper.
-    Supervisor,
-    /// Mounts.
-    Broker,
-    /// Makes and removes target directories.
-    Directories,
-    /// Opens disks.
-    Opener,
-    /// Runs one tool for one job.
-    Runner,
-    /// Parses a disk.
-    Tool,
-}
-
-/// The parts of the helper that stay.
-const PARTS: [Tier; 4] = [
-    Tier::Supervisor,
-    Tier::Broker,
-    Tier::Directories,
-    Tier::Opener,
-];
+pub use crate::procfs::process_status::pss_kib;
 
 /// The user of the supervisor, of runners and of tools.
 const RUNNERS: u32 = profile::SUPERVISOR.identity.uid;
@@ -78,25 +50,11 @@ impl Tier {
             },
         }
     }
-
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Controller => "controller",
-            Self::NodeAgent => "node-agent",
-            Self::Supervisor => "supervisor",
-            Self::Broker => "broker",
-            Self::Directories => "directories",
-            Self::Opener => "opener",
-            Self::Runner => "runner",
-            Self::Tool => "tool",
-        }
-    }
 }
 
 /// One live process.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ObservedProcess {
     /// What it is.
     pub tier: Tier,
     /// Where it belongs: `controller`, `node-a`, …
@@ -131,13 +89,13 @@ pub struct Seen {
 ///
 /// # Errors
 /// When it ends meanwhile.
-pub fn look(tier: Tier, place: &str, pid: i32) -> io::Result<Seen> {
+pub fn look(tier: Tier, place: &str, pid: i32) -> io::Result<ObservedProcess> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let mut seen = Seen {
+    let mut seen = ObservedProcess {
         tier,
         place: place.to_owned(),
         pid,
-        program: proc::name(pid).unwrap_or_default(),
+        program: process_table::name(pid).unwrap_or_default(),
         uids: numbers(&status, "Uid"),
         effective: mask(&status, "CapEff")?,
         permitted: mask(&status, "CapPrm")?,
@@ -153,7 +111,7 @@ pub fn look(tier: Tier, place: &str, pid: i32) -> io::Result<Seen> {
     Ok(seen)
 }
 
-fn deviations(seen: &Seen) -> Vec<String> {
+fn deviations(seen: &ObservedProcess) -> Vec<String> {
     let allowed = seen.tier.allowed();
     let mut found = Vec::new();
     match allowed.uid {
@@ -225,7 +183,7 @@ pub fn names(set: u64) -> String {
 ///
 /// # Errors
 /// When one ends meanwhile, or a tier that must run does not.
-pub fn survey(world: &World) -> io::Result<Vec<Seen>> {
+pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     let gone = |name: &str| io::Error::other(format!("{name} does not run"));
     let mut seen = Vec::new();
     seen.push(look(
@@ -243,7 +201,7 @@ pub fn survey(world: &World) -> io::Result<Vec<Seen>> {
         let supervisor = *family.first().ok_or_else(|| gone(node.helper.name()))?;
         let mut tiers = BTreeSet::new();
         for pid in family {
-            let Some(tier) = tier(pid, supervisor) else {
+            let Some(tier) = tier_of(pid, supervisor) else {
                 continue;
             };
             // A runner or a tool may end while it is looked at.
@@ -265,43 +223,8 @@ pub fn survey(world: &World) -> io::Result<Vec<Seen>> {
     Ok(seen)
 }
 
-/// Whether the helper whose processes are `family` has all its parts, each confined.
-pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
-    let Some(supervisor) = family.first() else {
-        return false;
-    };
-    let confined = |tier: Tier| {
-        family.iter().any(|pid| {
-            self::tier(*pid, *supervisor) == Some(tier)
-                && std::fs::read_to_string(format!("/proc/{pid}/status"))
-                    .is_ok_and(|status| numbers(&status, "Seccomp").first() == Some(&2))
-        })
-    };
-    PARTS.into_iter().all(confined)
-}
-
-/// What `pid` is in the tree of the helper whose first process is `supervisor`.
-pub(crate) fn tier(pid: i32, supervisor: i32) -> Option<Tier> {
-    if pid == supervisor {
-        return Some(Tier::Supervisor);
-    }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let helper = proc::name(pid)? == proc::name(supervisor)?;
-    let (uid, gid) = (
-        *numbers(&status, "Uid").first()?,
-        *numbers(&status, "Gid").first()?,
-    );
-    Some(match uid {
-        _ if gid == profile::OPENER.identity.gid => Tier::Opener,
-        uid if uid == profile::BROKER.identity.uid => Tier::Broker,
-        0 => Tier::Directories,
-        _ if helper => Tier::Runner,
-        _ => Tier::Tool,
-    })
-}
-
 /// The table, one line per process.
-pub fn table(seen: &[Seen]) -> String {
+pub fn table(seen: &[ObservedProcess]) -> String {
     let mut text = format!(
         "{:<11} {:<11} {:>7} {:>6}  {:<16} {:<16} {:<16} {:>7} {:>5} {:>9}  {}\n",
         "where",
@@ -347,9 +270,9 @@ pub fn table(seen: &[Seen]) -> String {
 mod tests {
     use super::*;
 
-    fn process(tier: Tier) -> Seen {
+    fn process(tier: Tier) -> ObservedProcess {
         let allowed = tier.allowed();
-        Seen {
+        ObservedProcess {
             tier,
             place: "node-a".to_owned(),
             pid: 1,
@@ -387,7 +310,7 @@ mod tests {
 
     #[test]
     fn excess_privileges_are_reported_as_deviations() {
-        type Change = fn(&mut Seen);
+        type Change = fn(&mut ObservedProcess);
         let changes: [(&str, Change); 8] = [
             ("CapEff", |seen| seen.effective |= capability::SETUID),
             ("CapPrm", |seen| seen.permitted |= capability::SETUID),

@@ -6,6 +6,7 @@ mod data;
 mod deaths;
 mod ec2;
 mod failover;
+mod figures;
 mod growth;
 mod measure;
 mod moves;
@@ -13,11 +14,11 @@ mod narrator;
 mod outage;
 mod raw_block;
 
-use crate::audit::Seen;
+use crate::audit::ObservedProcess;
 use crate::co::{Attachment, Co, CoError, Kubelet, Published, Volume};
-use crate::figures::Figures;
 use crate::world::{World, WorldError};
 
+use figures::Figures;
 use narrator::Narrator;
 
 pub use ec2::Ec2;
@@ -81,7 +82,7 @@ struct Scene<'a> {
     told: Narrator,
     figures: Figures,
     /// Tools that were caught at work.
-    tools: Vec<Seen>,
+    tools: Vec<ObservedProcess>,
     /// Volumes that exist, with the pod that uses each.
     volumes: Vec<(Volume, Option<InUse>)>,
     snapshots: Vec<String>,

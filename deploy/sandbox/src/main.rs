@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::{World, WorldOptions, clean, demo, keeper};
+use ebs_csi_sandbox::world::{clean, keeper};
+use ebs_csi_sandbox::{World, WorldOptions, demo};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A world for the driver on this machine: EC2 simulator, controller, two nodes, real block devices.

@@ -1,5 +1,16 @@
 //! The whole world: simulator, controller and nodes, started in order and ended without a trace.
 
+pub mod clean;
+pub(crate) mod container;
+pub mod keeper;
+mod launcher;
+pub(crate) mod node;
+mod node_namespace;
+pub(crate) mod options;
+pub(crate) mod process;
+pub(crate) mod simulator;
+mod state_dir;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,14 +21,15 @@ use ebs_csi_proto::csi;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::clean::{self, Cleaned};
 use crate::co::{Co, CoError, Kubelet};
-use crate::keeper::Keeper;
-use crate::node::Node;
-use crate::process::Process;
-use crate::simulator::Simulator;
-use crate::world_options::{WorldOptions, ZONE};
-use crate::{audit, container, mount_table, state_dir};
+use crate::procfs::mount_table;
+use crate::tier::helper_is_confined;
+use clean::Cleaned;
+use keeper::Keeper;
+use node::Node;
+use options::{WorldOptions, ZONE};
+use process::Process;
+use simulator::Simulator;
 
 /// Why the world could not be made, changed or ended.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +181,7 @@ impl World {
         let socket = self.state_dir.join("all.sock");
         let mut launcher = step(
             "preparing the launcher",
-            container::all(
+            launcher::all(
                 &self.options,
                 &self.state_dir,
                 &self.simulator,
@@ -312,7 +324,7 @@ impl World {
         step("starting the mount-helper", node.helper.start())?;
         let began = Instant::now();
         loop {
-            if node.helper_socket.exists() && audit::helper_is_confined(&node.helper.family()) {
+            if node.helper_socket.exists() && helper_is_confined(&node.helper.family()) {
                 return Ok(began.elapsed());
             }
             still_running(&mut node.helper, began)?;

@@ -1,9 +1,10 @@
 //! Each process of the driver is killed with SIGKILL between any two steps of a volume's life; the next step converges.
 
-use ebs_csi_sandbox::audit::{Tier, survey};
+use ebs_csi_sandbox::audit::survey;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::{Claim, Volume};
 use ebs_csi_sandbox::demo::Ec2;
+use ebs_csi_sandbox::tier::Tier;
 use ebs_csi_sandbox::{World, WorldOptions};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -11,7 +11,7 @@ use super::contestant::{Contestant, end, instance};
 use super::load::claim;
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// Replies in 30 ms; states take 0.5 to 4 s.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { uniform_ms = [500, 4000] }\nattach = { uniform_ms = [500, 4000] }\ndetach = { uniform_ms = [500, 4000] }\n";
@@ -88,19 +88,19 @@ fn settling(kind: &str) -> String {
     }
 }
 
-struct Seen {
+struct AddedLatency {
     added: Vec<Vec<f64>>,
     polls: Vec<(String, f64)>,
 }
 
-async fn run(contestant: &Contestant, lives: usize) -> Result<Seen, BenchError> {
+async fn run(contestant: &Contestant, lives: usize) -> Result<AddedLatency, BenchError> {
     let world = contestant.world(AT_ONCE, SCENARIO).await?;
     let measured = watched(&world, lives).await;
     end(world).await?;
     measured
 }
 
-async fn watched(world: &World, lives: usize) -> Result<Seen, BenchError> {
+async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError> {
     let began = Instant::now();
     let working = async {
         let mut workers = Vec::new();
@@ -147,7 +147,7 @@ async fn watched(world: &World, lives: usize) -> Result<Seen, BenchError> {
             )
         })
         .collect();
-    Ok(Seen { added, polls })
+    Ok(AddedLatency { added, polls })
 }
 
 async fn live(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchError> {

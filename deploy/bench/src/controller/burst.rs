@@ -5,10 +5,12 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
-use super::load::{Done, Pair, Sidecars, Workers, behind_its_place, float, pairs, throttled_share};
+use super::load::{
+    EndedCall, Pair, Sidecars, Workers, behind_its_place, float, pairs, throttled_share,
+};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// EC2 as the other driver was measured with: replies in 30 ms, 1.5 s to create, 1.2 s to attach.
 pub(super) const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\n";
@@ -33,14 +35,14 @@ pub(super) async fn measure(
     Ok(figures)
 }
 
-struct Seen {
+struct BurstRun {
     pairs: Vec<Pair>,
     seconds: f64,
     cpu: f64,
     statistics: Value,
 }
 
-async fn run(contestant: &Contestant, volumes: usize) -> Result<Seen, BenchError> {
+async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun, BenchError> {
     let instances = volumes.div_ceil(PER_INSTANCE);
     let world = contestant.world(instances, SCENARIO).await?;
     let sidecars = Sidecars::new(&world, 100)?;
@@ -52,7 +54,7 @@ async fn run(contestant: &Contestant, volumes: usize) -> Result<Seen, BenchError
     let used = cpu(&world)?[0] - before;
     let statistics = world.simulator.get("/v1/statistics").await?;
     end(world).await?;
-    Ok(Seen {
+    Ok(BurstRun {
         pairs: done?,
         seconds,
         cpu: used,
@@ -69,8 +71,8 @@ pub(super) fn least(volumes: f64, times: f64) -> f64 {
     creates.max(attaches) + 0.03 + 1.2
 }
 
-fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figure> {
-    let calls_of = |action: &str, of: &Seen| {
+fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<Figure> {
+    let calls_of = |action: &str, of: &BurstRun| {
         of.statistics["actions"][action]["calls"]
             .as_f64()
             .unwrap_or(0.0)
@@ -142,10 +144,13 @@ fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figur
             &format!("{name}: create, attach"),
             vec![share(create), share(attach)],
         );
-        let done = |pick: fn(&Pair) -> Done| -> Vec<Done> { of.pairs.iter().map(pick).collect() };
+        let done = |pick: fn(&Pair) -> EndedCall| -> Vec<EndedCall> {
+            of.pairs.iter().map(pick).collect()
+        };
         let (creates, attaches) = (done(|pair| pair.create), done(|pair| pair.attach));
-        let extra =
-            |calls: &[Done]| -> f64 { calls.iter().map(|call| f64::from(call.attempts - 1)).sum() };
+        let extra = |calls: &[EndedCall]| -> f64 {
+            calls.iter().map(|call| f64::from(call.attempts - 1)).sum()
+        };
         retried = retried.row(
             contestant.role,
             &format!("{name}: creates, attaches"),
@@ -166,12 +171,12 @@ fn write(contestants: &[Contestant], seen: &[Seen], volumes: usize) -> Vec<Figur
             .row(
                 contestant.role,
                 &format!("{name}: create"),
-                creates.iter().map(Done::seconds).collect(),
+                creates.iter().map(EndedCall::seconds).collect(),
             )
             .row(
                 Role::Part,
                 &format!("{name}: attach"),
-                attaches.iter().map(Done::seconds).collect(),
+                attaches.iter().map(EndedCall::seconds).collect(),
             );
     }
     makespan = makespan.row(Role::Bound, "token buckets", vec![least(count, 1.0)]);

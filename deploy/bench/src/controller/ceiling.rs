@@ -8,8 +8,8 @@ use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
 use super::load::{Sidecars, Workers, float, pairs};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target, number};
-use crate::summary::Summary;
+use crate::report::figure::{Figure, Role, Statistic, Target, number};
+use crate::report::summary::Summary;
 
 /// What one contestant did.
 #[derive(Clone, Default)]

@@ -6,8 +6,8 @@ use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
 
 use crate::error::BenchError;
-use crate::figure::Role;
-use crate::live::cpu_seconds;
+use crate::process_usage::cpu_seconds;
+use crate::report::figure::Role;
 
 /// A controller.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use ebs_csi_sandbox::{World, ZONE};
 use serde_json::{Value, json};
 
 use super::contestant::{Contestant, PER_INSTANCE, end, instance};
-use super::load::{Done, Sidecars, Workers, claim};
+use super::load::{EndedCall, Sidecars, Workers, claim};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// As in the burst, with 2 s to detach.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\ndetach = { fixed_ms = 2000 }\n";
@@ -146,7 +146,7 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
         let node = instance(index % instances);
         attaching.push(tokio::spawn(async move {
             let (_, done) = workers.run(|| co.attach(&volume, &node)).await?;
-            Ok::<Done, BenchError>(done)
+            Ok::<EndedCall, BenchError>(done)
         }));
     }
     let mut seconds = Vec::new();

@@ -19,7 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// A call that has ended well.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
+pub(super) struct EndedCall {
     /// When the first attempt began: a worker was free.
     pub(super) began: Instant,
     /// When it ended.
@@ -30,7 +30,7 @@ pub(super) struct Done {
     pub(super) attempts: u32,
 }
 
-impl Done {
+impl EndedCall {
     /// Seconds from the first attempt to the end.
     pub(super) fn seconds(&self) -> f64 {
         (self.ended - self.began).as_secs_f64()
@@ -59,7 +59,7 @@ impl Workers {
     pub(super) async fn run<T, F>(
         &self,
         mut call: impl FnMut() -> F,
-    ) -> Result<(T, Done), BenchError>
+    ) -> Result<(T, EndedCall), BenchError>
     where
         F: Future<Output = Result<T, CoError>>,
     {
@@ -78,7 +78,7 @@ impl Workers {
             match answer {
                 Ok(answer) => {
                     let ended = Instant::now();
-                    let done = Done {
+                    let done = EndedCall {
                         began,
                         ended,
                         queued,
@@ -131,8 +131,8 @@ pub(super) fn claim(index: usize) -> Claim {
 /// A volume's way to its node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
-    pub(super) create: Done,
-    pub(super) attach: Done,
+    pub(super) create: EndedCall,
+    pub(super) attach: EndedCall,
 }
 
 /// Creates and attaches volumes `0..number`, in this order, each as soon as a worker is free; instances are filled in turn.
@@ -167,8 +167,8 @@ pub(super) async fn pairs(
 }
 
 /// By how many seconds each call ended later than its place in the queue would have it: the n-th to begin ought to be the n-th to end.
-pub(super) fn behind_its_place(calls: &[Done]) -> Vec<f64> {
-    let mut by_begin: Vec<&Done> = calls.iter().collect();
+pub(super) fn behind_its_place(calls: &[EndedCall]) -> Vec<f64> {
+    let mut by_begin: Vec<&EndedCall> = calls.iter().collect();
     by_begin.sort_by_key(|call| call.began);
     let mut ends: Vec<Instant> = calls.iter().map(|call| call.ended).collect();
     ends.sort();
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn overtaken_call_reports_delay_against_queue_order() {
         let zero = Instant::now();
-        let call = |began: u64, ended: u64| Done {
+        let call = |began: u64, ended: u64| EndedCall {
             queued: zero,
             began: zero + Duration::from_secs(began),
             ended: zero + Duration::from_secs(ended),

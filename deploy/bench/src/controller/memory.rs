@@ -9,8 +9,8 @@ use super::contestant::{Contestant, end, pid};
 use super::load::{Sidecars, Workers, claim};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
-use crate::live::{memory_kinds, memory_mib};
+use crate::process_usage::{memory_kinds, memory_mib};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 const WORKERS: usize = 100;
 

@@ -11,7 +11,7 @@ use super::contestant::{Contestant, PER_INSTANCE, end};
 use super::load::{Sidecars, Workers, claim, float, pairs, throttled_share};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// CreateVolume's documented refill per second, and how much of it the other client takes.
 const REFILL: f64 = 5.0;

@@ -12,7 +12,7 @@ use tonic::transport::Endpoint;
 use super::contestant::{Contestant, end, instance};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 const MODES: [(&str, Role); 3] = [
     ("ec2-only", Role::Ours),

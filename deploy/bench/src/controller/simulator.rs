@@ -9,8 +9,8 @@ use ebs_csi_sandbox::World;
 use super::contestant::{Contestant, end, instance};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
-use crate::live::cpu_seconds;
+use crate::process_usage::cpu_seconds;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 use client::Client;
 
 /// Kept connections, each with one request at a time, and an instance for each.

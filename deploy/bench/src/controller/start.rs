@@ -5,7 +5,7 @@ use ebs_csi_sandbox::binaries::Binaries;
 use super::contestant::{Contestant, end};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 pub(super) async fn measure(
     contestants: &[Contestant],

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::scene::Scene;
+use super::testbed::Testbed;
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
-pub(super) async fn measure(scene: &mut Scene, extent: Extent) -> Result<Figure, BenchError> {
+pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Figure, BenchError> {
     let window = Duration::from_secs(u64::try_from(extent.of(2, 30, 30)).unwrap_or(30));
     let rows = [
         (extent.of(20, 1_000, 1_000), Role::Ours),
@@ -16,7 +16,7 @@ pub(super) async fn measure(scene: &mut Scene, extent: Extent) -> Result<Figure,
     ];
     let most = rows[0].0;
     for node in 0..most {
-        scene.attach_in_ec2(node).await?;
+        testbed.attach_in_ec2(node).await?;
     }
     let mut figure = Figure::new(
         "failover-calls",
@@ -26,27 +26,27 @@ pub(super) async fn measure(scene: &mut Scene, extent: Extent) -> Result<Figure,
     .target(Target::at_most(Statistic::Greatest, 1.0))
     .note(format!(
         "DescribeInstances and DescribeVolumes that reached EC2, of {} nodes with {} volumes each, over {} s. The suspects are not Ready, their instances run and show their volumes: nothing is proved, and they are asked about every {} s, more than 200 of them in turns that come sooner. A healthy cluster is not asked about at all.",
-        scene.size.nodes,
-        scene.size.volumes_per_node,
+        testbed.size.nodes,
+        testbed.size.volumes_per_node,
         window.as_secs(),
-        scene.size.query_seconds,
+        testbed.size.query_seconds,
     ));
     for (suspects, role) in rows {
         for node in 0..suspects {
-            scene.ready(node, false, None);
+            testbed.ready(node, false, None);
         }
         // What is asked in the first round is asked of EC2 for the first time.
-        scene.answered(2.0).await?;
-        let (before, begun) = (scene.describes().await?, Instant::now());
+        testbed.answered(2.0).await?;
+        let (before, begun) = (testbed.describes().await?, Instant::now());
         tokio::time::sleep(window).await;
-        let calls = scene.describes().await? - before;
+        let calls = testbed.describes().await? - before;
         let label = format!("{suspects} suspects");
         figure = figure.row(role, &label, vec![calls / begun.elapsed().as_secs_f64()]);
         for node in 0..suspects {
-            scene.ready(node, true, None);
+            testbed.ready(node, true, None);
         }
     }
-    let changed = scene.requests.take_changed();
+    let changed = testbed.requests.take_changed();
     if !changed.is_empty() {
         return Err(BenchError::Other(format!(
             "nothing was proved, and this was changed: {changed:?}"

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use ebs_csi_sandbox::binaries::Binaries;
 
 use super::memory;
-use super::scene::{Scene, Size, is_tainted, names, node_name, place};
-use crate::cluster::{self, Changed, Kind};
+use super::testbed::{Size, Testbed, is_tainted, names, node_name, place};
+use crate::api_server::{self, Changed, Kind};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
-use crate::live::cpu_seconds;
+use crate::process_usage::cpu_seconds;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: usize = 10;
@@ -43,13 +43,13 @@ pub(super) async fn measure(
         moves_per_second: extent.of(5, 20, 20),
         death_every_seconds: extent.of(3, 5, 5),
     };
-    let mut scene = Scene::start(binaries, size).await?;
+    let mut testbed = Testbed::start(binaries, size).await?;
     let title = format!(
         "F48: memory of node-lifecycle, {} volumes a node",
         size.volumes_per_node
     );
-    let memory = memory::measure(&mut scene, "failover-churn-memory", &title).await?;
-    let played = Play::new(&scene).run(&pace).await?;
+    let memory = memory::measure(&mut testbed, "failover-churn-memory", &title).await?;
+    let played = Play::new(&testbed).run(&pace).await?;
     let note = format!(
         "F48: {} nodes with {} volumes each; for {} s {} volumes a second move to another node with their pods, every lease is renewed each {LEASE} s, every Node object is written each {STATUS} s, and each {} s a node dies: EC2 shows its instance stopped, then it is not Ready. {} died, all were tainted, emptied as Kubernetes would, booted again and were let back in; no other node was touched.",
         size.nodes,
@@ -59,7 +59,7 @@ pub(super) async fn measure(
         pace.death_every_seconds,
         played.decisions.len(),
     );
-    scene.end().await?;
+    testbed.end().await?;
     let figure = |key: &str, title: &str, unit: &str| Figure::new(key, title, unit).note(&note);
     Ok(vec![
         memory,
@@ -102,7 +102,7 @@ enum Dead {
 }
 
 struct Play<'a> {
-    scene: &'a Scene,
+    testbed: &'a Testbed,
     /// The nodes where each volume is now, by the node and number that it began with.
     places: BTreeMap<(usize, usize), usize>,
     dead: BTreeMap<usize, Dead>,
@@ -112,12 +112,12 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(scene: &'a Scene) -> Self {
-        let size = scene.size;
+    fn new(testbed: &'a Testbed) -> Self {
+        let size = testbed.size;
         let all = (0..size.nodes)
             .flat_map(|node| (0..size.volumes_per_node).map(move |volume| (node, volume)));
         Self {
-            scene,
+            testbed,
             places: all.map(|place| (place, place.0)).collect(),
             dead: BTreeMap::new(),
             died: BTreeSet::new(),
@@ -127,8 +127,8 @@ impl<'a> Play<'a> {
     }
 
     async fn run(mut self, pace: &Pace) -> Result<Played, BenchError> {
-        let nodes = self.scene.size.nodes;
-        let (calls, pid) = (self.scene.describes().await?, self.scene.pid());
+        let nodes = self.testbed.size.nodes;
+        let (calls, pid) = (self.testbed.describes().await?, self.testbed.pid());
         let (processor, begun) = (cpu_seconds(pid)?, Instant::now());
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -153,7 +153,7 @@ impl<'a> Play<'a> {
         }
         let seconds = begun.elapsed().as_secs_f64();
         let processor = (cpu_seconds(pid)? - processor) / seconds;
-        let calls = (self.scene.describes().await? - calls) / seconds;
+        let calls = (self.testbed.describes().await? - calls) / seconds;
         let ending = Instant::now();
         while !self.dead.is_empty() {
             if ending.elapsed() > PATIENCE {
@@ -176,11 +176,11 @@ impl<'a> Play<'a> {
     /// What kubelets write in a tick.
     fn renew(&self, tick: usize, nodes: usize) {
         let now = jiff::Timestamp::now();
-        let store = &self.scene.store;
+        let store = &self.testbed.store;
         let period = LEASE * TICKS_PER_SECOND;
         for node in (tick % period..nodes).step_by(period) {
             if !self.dead.contains_key(&node) {
-                store.put(Kind::Leases, cluster::lease(&node_name(node), now));
+                store.put(Kind::Leases, api_server::lease(&node_name(node), now));
             }
         }
         let period = STATUS * TICKS_PER_SECOND;
@@ -194,7 +194,7 @@ impl<'a> Play<'a> {
 
     /// A volume and its pod go to another living node.
     fn move_one(&mut self) {
-        let size = self.scene.size;
+        let size = self.testbed.size;
         self.moves += 1;
         let begun = (
             (self.moves * 104_729) % size.nodes,
@@ -212,10 +212,10 @@ impl<'a> Play<'a> {
 
     fn place(&mut self, begun: (usize, usize), to: usize) {
         let names = names(begun.0, begun.1);
-        let store = &self.scene.store;
+        let store = &self.testbed.store;
         store.delete(
             Kind::Pods,
-            &format!("{}/{}", super::scene::NAMESPACE, names.pod),
+            &format!("{}/{}", super::testbed::NAMESPACE, names.pod),
         );
         store.delete(Kind::VolumeAttachments, &names.attachment);
         place(store, to, &names);
@@ -227,8 +227,8 @@ impl<'a> Play<'a> {
         if !self.died.insert(node) {
             return Ok(());
         }
-        self.scene.power(node, "stop").await?;
-        self.scene.ready(node, false, None);
+        self.testbed.power(node, "stop").await?;
+        self.testbed.ready(node, false, None);
         self.dead.insert(node, Dead::Untainted(Instant::now()));
         Ok(())
     }
@@ -239,7 +239,7 @@ impl<'a> Play<'a> {
         let mut tainted = Vec::new();
         let mut back = Vec::new();
         for (node, dead) in &self.dead {
-            let object = self.scene.store.get(Kind::Nodes, &node_name(*node));
+            let object = self.testbed.store.get(Kind::Nodes, &node_name(*node));
             let has_taint = object.is_some_and(|object| is_tainted(&object));
             match dead {
                 Dead::Untainted(since) if has_taint => {
@@ -259,7 +259,7 @@ impl<'a> Play<'a> {
                 .filter(|(_, place)| **place == node)
                 .map(|(begun, _)| *begun)
                 .collect();
-            let nodes = self.scene.size.nodes;
+            let nodes = self.testbed.size.nodes;
             let to = (1..nodes)
                 .map(|step| (node + step) % nodes)
                 .find(|other| !self.dead.contains_key(other))
@@ -267,8 +267,8 @@ impl<'a> Play<'a> {
             for begun in here {
                 self.place(begun, to);
             }
-            self.scene.power(node, "start").await?;
-            self.scene.ready(node, true, Some("boot-2"));
+            self.testbed.power(node, "start").await?;
+            self.testbed.ready(node, true, Some("boot-2"));
             self.dead.insert(node, Dead::Back);
         }
         for node in back {
@@ -278,7 +278,7 @@ impl<'a> Play<'a> {
     }
 
     fn nobody_else_was_touched(&self) -> Result<(), BenchError> {
-        let mut changed = self.scene.requests.take_changed();
+        let mut changed = self.testbed.requests.take_changed();
         // Each of the dead twice: tainted, and let back in.
         let twice = self.died.iter().flat_map(|node| [*node, *node]);
         let mut expected: Vec<Changed> = twice

@@ -3,33 +3,33 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::scene::{Scene, is_tainted, node_name};
-use crate::cluster::Kind;
+use super::testbed::{Testbed, is_tainted, node_name};
+use crate::api_server::Kind;
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// A taint that does not come in this time does not come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(super) async fn measure(scene: &mut Scene, extent: Extent) -> Result<Figure, BenchError> {
+pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Figure, BenchError> {
     let single = extent.of(1, 10, 10);
     // Together with those one in twenty of the nodes, which is what the brake lets through.
     let at_once = extent.of(2, 200, 200);
     let mut alone = Vec::new();
     for node in 0..single {
-        scene.ready(node, false, None);
-        scene.answered(1.0).await?;
-        alone.extend(power_off(scene, node..node + 1).await?);
+        testbed.ready(node, false, None);
+        testbed.answered(1.0).await?;
+        alone.extend(power_off(testbed, node..node + 1).await?);
     }
     let rest = single..single + at_once;
     for node in rest.clone() {
-        scene.ready(node, false, None);
+        testbed.ready(node, false, None);
     }
-    scene.answered(2.0).await?;
-    let before = scene.describes().await?;
-    let together = power_off(scene, rest).await?;
-    let calls = scene.describes().await? - before;
+    testbed.answered(2.0).await?;
+    let before = testbed.describes().await?;
+    let together = power_off(testbed, rest).await?;
+    let calls = testbed.describes().await? - before;
     Ok(Figure::new(
         "failover-decision",
         "time from \"EC2 shows the instance stopped\" to the taint on its node",
@@ -38,25 +38,28 @@ pub(super) async fn measure(scene: &mut Scene, extent: Extent) -> Result<Figure,
     .target(Target::at_most(Statistic::Greatest, 5.0))
     .note(format!(
         "The nodes have been suspect before; EC2 shows their instances stopped from one moment to the next. Questions are asked every {} s. All at once, they took {calls:.0} EC2 requests together, each looked at again before it was tainted.",
-        scene.size.query_seconds
+        testbed.size.query_seconds
     ))
     .row(Role::Ours, &format!("{at_once} nodes at once"), together)
     .row(Role::Part, "one node after the other", alone))
 }
 
 /// Stops their instances, and says how long each took until its node carried our taint.
-async fn power_off(scene: &Scene, nodes: std::ops::Range<usize>) -> Result<Vec<f64>, BenchError> {
+async fn power_off(
+    testbed: &Testbed,
+    nodes: std::ops::Range<usize>,
+) -> Result<Vec<f64>, BenchError> {
     let mut waiting = BTreeMap::new();
     for node in nodes {
-        scene.power(node, "stop").await?;
+        testbed.power(node, "stop").await?;
         waiting.insert(node_name(node), Instant::now());
     }
-    tainted(scene, waiting).await
+    tainted(testbed, waiting).await
 }
 
 /// Waits until each of the nodes carries our taint: seconds from its own moment.
 pub(super) async fn tainted(
-    scene: &Scene,
+    testbed: &Testbed,
     mut waiting: BTreeMap<String, Instant>,
 ) -> Result<Vec<f64>, BenchError> {
     let begun = Instant::now();
@@ -64,7 +67,7 @@ pub(super) async fn tainted(
     while !waiting.is_empty() {
         let now = Instant::now();
         waiting.retain(|node, since| {
-            let object = scene.store.get(Kind::Nodes, node);
+            let object = testbed.store.get(Kind::Nodes, node);
             let tainted = object.is_some_and(|object| is_tainted(&object));
             if tainted {
                 samples.push(now.duration_since(*since).as_secs_f64());

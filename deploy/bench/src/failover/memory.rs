@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use super::scene::Scene;
+use super::testbed::Testbed;
 use crate::error::BenchError;
-use crate::figure::{Figure, Role, Statistic, Target};
-use crate::live::{memory_kinds, memory_mib, peak_mib};
+use crate::process_usage::{memory_kinds, memory_mib, peak_mib};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// After this time nothing is left of the lists.
 const STILL: Duration = Duration::from_secs(3);
 
 /// While all is well.
 pub(super) async fn measure(
-    scene: &mut Scene,
+    testbed: &mut Testbed,
     key: &str,
     title: &str,
 ) -> Result<Figure, BenchError> {
-    let size = scene.size;
+    let size = testbed.size;
     let volumes = size.nodes * size.volumes_per_node;
     tokio::time::sleep(STILL).await;
-    let pid = scene.pid();
+    let pid = testbed.pid();
     let mut figure = Figure::new(key, title, "MiB")
         .note(format!(
             "Proportional set size of the leader, 3 seconds after everything was listed: {} nodes, {} pods of which {volumes} have a volume, {volumes} PersistentVolumes, {volumes} VolumeAttachments, with all the fields that a cluster's objects have. The API server is the bench's own, over plain HTTP: what TLS holds for each connection is not in it.",
@@ -30,7 +30,7 @@ pub(super) async fn measure(
     for (kind, mib) in memory_kinds(pid)? {
         figure = figure.row(Role::Part, &format!("driver: {kind}"), vec![mib]);
     }
-    scene.relist().await?;
+    testbed.relist().await?;
     tokio::time::sleep(STILL).await;
     Ok(figure
         .row(

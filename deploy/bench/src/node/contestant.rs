@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ebs_csi_sandbox::binaries::Binaries;
 
-use crate::figure::Role;
+use crate::report::figure::Role;
 
 /// A driver's node service.
 #[derive(Clone, Debug)]

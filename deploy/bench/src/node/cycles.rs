@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ebs_csi_sandbox::bare::{LoopDevice, blank};
+use ebs_csi_sandbox::baseline::{LoopDevice, blank};
 use ebs_csi_wire::FsType;
 
 use super::contestant::Contestant;
-use super::place::{Attached, Place};
+use super::testbed::{Attached, Testbed};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// The steps of a cycle, in their order.
 const STEPS: [Step; 6] = [
@@ -53,11 +53,11 @@ pub(super) async fn measure(
     extent: Extent,
     kind: FsType,
 ) -> Result<Vec<Figure>, BenchError> {
-    let mut places = Vec::new();
+    let mut testbeds = Vec::new();
     let mut measured = Ok(Vec::new());
     for contestant in contestants {
-        match Place::make(contestant).await {
-            Ok(place) => places.push((contestant, place)),
+        match Testbed::make(contestant).await {
+            Ok(testbed) => testbeds.push((contestant, testbed)),
             Err(e) => {
                 measured = Err(e);
                 break;
@@ -65,10 +65,10 @@ pub(super) async fn measure(
         }
     }
     if measured.is_ok() {
-        measured = interleaved(&places, extent, kind).await;
+        measured = interleaved(&testbeds, extent, kind).await;
     }
-    for (_, place) in places {
-        place.end().await?;
+    for (_, testbed) in testbeds {
+        testbed.end().await?;
     }
     Ok(figures(kind, measured?))
 }
@@ -82,19 +82,19 @@ struct Measured {
 
 /// The drivers' samples, and the bare ones behind this driver's.
 async fn interleaved(
-    places: &[(&Contestant, Place)],
+    testbeds: &[(&Contestant, Testbed)],
     extent: Extent,
     kind: FsType,
 ) -> Result<Vec<Measured>, BenchError> {
     let name = format!("pvc-cycle-{}", kind.as_str());
-    let [(_, first), ..] = places else {
+    let [(_, first), ..] = testbeds else {
         return Ok(Vec::new());
     };
     let device = LoopDevice::make(&first.world.state_dir().join("bare"), &name, 1 << 30)?;
     let mut turns = vec![Turn::of(Who::ByHand(&device))];
-    for (contestant, place) in places {
-        let attached = place.attach(&name, kind.as_str()).await?;
-        turns.push(Turn::of(Who::Driver(contestant, place, attached.into())));
+    for (contestant, testbed) in testbeds {
+        let attached = testbed.attach(&name, kind.as_str()).await?;
+        turns.push(Turn::of(Who::Driver(contestant, testbed, attached.into())));
     }
     // This driver's and the bare ones follow each other.
     turns.swap(0, 1);
@@ -123,7 +123,7 @@ struct Turn<'p> {
 }
 
 enum Who<'p> {
-    Driver(&'p Contestant, &'p Place, Box<Attached>),
+    Driver(&'p Contestant, &'p Testbed, Box<Attached>),
     ByHand(&'p LoopDevice),
 }
 
@@ -137,8 +137,8 @@ impl<'p> Turn<'p> {
 
     async fn take(&mut self, kind: FsType) -> Result<(), BenchError> {
         match &self.who {
-            Who::Driver(_, place, attached) => {
-                through_driver(place, attached, &mut self.samples).await
+            Who::Driver(_, testbed, attached) => {
+                through_driver(testbed, attached, &mut self.samples).await
             }
             Who::ByHand(device) => by_hand(device, kind, &mut self.samples),
         }
@@ -158,17 +158,17 @@ impl<'p> Turn<'p> {
 }
 
 async fn through_driver(
-    place: &Place,
+    testbed: &Testbed,
     attached: &Attached,
     samples: &mut Samples,
 ) -> Result<(), BenchError> {
     let Attached { volume, attachment } = attached;
-    let (kubelet, pod) = (&place.kubelet, "pod-cycle");
-    blank(&place.device(attached)?)?;
+    let (kubelet, pod) = (&testbed.kubelet, "pod-cycle");
+    blank(&testbed.device(attached)?)?;
     kubelet.stage(volume, attachment).await?;
     kubelet.publish(volume, attachment, pod, false).await?;
-    let staged = place.took("NodeStageVolume");
-    if let Some((stage, publish)) = staged.zip(place.took("NodePublishVolume")) {
+    let staged = testbed.took("NodeStageVolume");
+    if let Some((stage, publish)) = staged.zip(testbed.took("NodePublishVolume")) {
         samples.add(Step::Fresh, stage + publish);
         samples.part.push(stage.as_secs_f64() * 1e3);
     }
@@ -186,7 +186,7 @@ async fn through_driver(
         (Step::Unpublish, "NodeUnpublishVolume"),
         (Step::Unstage, "NodeUnstageVolume"),
     ] {
-        if let Some(took) = place.took(rpc) {
+        if let Some(took) = testbed.took(rpc) {
             samples.add(step, took);
         }
     }

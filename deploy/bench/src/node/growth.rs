@@ -4,20 +4,20 @@ use csi::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 use ebs_csi_proto::csi;
 
 use super::contestant::Contestant;
-use super::place::{Attached, Place};
+use super::testbed::{Attached, Testbed};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
-use crate::live::memory_mib;
+use crate::process_usage::memory_mib;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// Parts of the run after each of which memory is looked at.
 const PARTS: usize = 20;
 
 pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
-    let place = Place::make(contestant).await?;
+    let testbed = Testbed::make(contestant).await?;
     let cycles = extent.of(40, 1_000, 100_000);
-    let measured = run(&place, cycles).await;
-    place.end().await?;
+    let measured = run(&testbed, cycles).await;
+    testbed.end().await?;
     let memory = measured?;
     // What the first part touches for the first time is no growth.
     let first = memory.get(1).copied().unwrap_or_default();
@@ -30,16 +30,16 @@ pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<F
         .note("All processes of a node; a quarter of a MiB counts as none. `--full` makes 100,000 cycles."))
 }
 
-async fn run(place: &Place, cycles: usize) -> Result<Vec<f64>, BenchError> {
-    let Attached { volume, attachment } = place.attach("pvc-growth", "ext4").await?;
-    let path = place.kubelet.prepare_stage(&volume)?;
-    let stage: NodeStageVolumeRequest = place.kubelet.stage_request(&volume, &attachment)?;
+async fn run(testbed: &Testbed, cycles: usize) -> Result<Vec<f64>, BenchError> {
+    let Attached { volume, attachment } = testbed.attach("pvc-growth", "ext4").await?;
+    let path = testbed.kubelet.prepare_stage(&volume)?;
+    let stage: NodeStageVolumeRequest = testbed.kubelet.stage_request(&volume, &attachment)?;
     let unstage = NodeUnstageVolumeRequest {
         volume_id: volume.id.clone(),
         staging_target_path: path.to_string_lossy().into_owned(),
     };
-    let mut client = place.kubelet.node();
-    let mut memory = vec![memory_mib(&place.processes())];
+    let mut client = testbed.kubelet.node();
+    let mut memory = vec![memory_mib(&testbed.processes())];
     for _ in 0..PARTS {
         for _ in 0..cycles / PARTS {
             client
@@ -51,7 +51,7 @@ async fn run(place: &Place, cycles: usize) -> Result<Vec<f64>, BenchError> {
                 .await
                 .map_err(|status| BenchError::call("NodeUnstageVolume", &status))?;
         }
-        memory.push(memory_mib(&place.processes()));
+        memory.push(memory_mib(&testbed.processes()));
     }
     Ok(memory)
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::contestant::Contestant;
-use super::place::Place;
+use super::testbed::Testbed;
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
-use crate::live::{memory_kinds, memory_mib};
+use crate::process_usage::{memory_kinds, memory_mib};
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// What a start leaves behind settles.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -20,12 +20,12 @@ pub(super) async fn measure(
     for other in &contestants[1..] {
         let (mut idle, mut used) = (Vec::new(), Vec::new());
         for _ in 0..extent.of(1, 5, 5) {
-            let place = Place::make(other).await?;
+            let testbed = Testbed::make(other).await?;
             tokio::time::sleep(SETTLE).await;
-            idle.push(memory_mib(&place.processes()));
-            one_life(&place).await?;
-            used.push(memory_mib(&place.processes()));
-            place.end().await?;
+            idle.push(memory_mib(&testbed.processes()));
+            one_life(&testbed).await?;
+            used.push(memory_mib(&testbed.processes()));
+            testbed.end().await?;
         }
         figure = figure.row(other.role, other.name, idle).row(
             Role::Part,
@@ -37,16 +37,16 @@ pub(super) async fn measure(
 }
 
 /// Stages, publishes and takes away one volume.
-async fn one_life(place: &Place) -> Result<(), BenchError> {
-    let attached = place.attach("pvc-memory", "ext4").await?;
+async fn one_life(testbed: &Testbed) -> Result<(), BenchError> {
+    let attached = testbed.attach("pvc-memory", "ext4").await?;
     let (volume, attachment) = (&attached.volume, &attached.attachment);
-    place.kubelet.stage(volume, attachment).await?;
-    place
+    testbed.kubelet.stage(volume, attachment).await?;
+    testbed
         .kubelet
         .publish(volume, attachment, "pod", false)
         .await?;
-    place.kubelet.unpublish(volume, "pod").await?;
-    Ok(place.kubelet.unstage(volume).await?)
+    testbed.kubelet.unpublish(volume, "pod").await?;
+    Ok(testbed.kubelet.unstage(volume).await?)
 }
 
 async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
@@ -54,13 +54,13 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
     let mut kinds: Vec<(&str, Vec<f64>)> = Vec::new();
     let mut used = Vec::new();
     for _ in 0..extent.of(1, 5, 5) {
-        let place = Place::make(contestant).await?;
+        let testbed = Testbed::make(contestant).await?;
         tokio::time::sleep(SETTLE).await;
-        let node = &place.world.nodes[0];
-        all.push(memory_mib(&place.processes()));
+        let node = &testbed.world.nodes[0];
+        all.push(memory_mib(&testbed.processes()));
         agent.push(memory_mib(&node.agent.family()));
         helper.push(memory_mib(&node.helper.family()));
-        for pid in place.processes() {
+        for pid in testbed.processes() {
             for (kind, mib) in memory_kinds(pid)? {
                 let known = kinds.iter_mut().find(|(name, _)| *name == kind);
                 let of = match known {
@@ -81,9 +81,9 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
                 }
             }
         }
-        one_life(&place).await?;
-        used.push(memory_mib(&place.processes()));
-        place.end().await?;
+        one_life(&testbed).await?;
+        used.push(memory_mib(&testbed.processes()));
+        testbed.end().await?;
     }
     let mut figure = Figure::new(
         "node-memory",

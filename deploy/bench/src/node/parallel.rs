@@ -5,17 +5,17 @@ use std::time::Instant;
 use ebs_csi_sandbox::Kubelet;
 
 use super::contestant::Contestant;
-use super::place::{Attached, Place};
+use super::testbed::{Attached, Testbed};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::figure::{Figure, Role, Statistic, Target};
 use crate::memory_limit::MemoryLimit;
+use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// The limit in bytes.
 const LIMIT: u64 = 64 << 20;
 
 /// What happened.
-struct Seen {
+struct ParallelRun {
     each: Vec<f64>,
     whole: f64,
     failed: Vec<f64>,
@@ -29,10 +29,10 @@ pub(super) async fn measure(
     contestant: &Contestant,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    let mut place = Place::make(contestant).await?;
+    let mut testbed = Testbed::make(contestant).await?;
     let volumes = extent.of(4, 100, 100);
-    let measured = run(&mut place, volumes).await;
-    place.end().await?;
+    let measured = run(&mut testbed, volumes).await;
+    testbed.end().await?;
     let seen = measured?;
     let how = if seen.limited {
         "Agent, helper, and every mkfs that it starts are in one memory cgroup (v1) of 64 MiB, page cache of the disks' metadata included."
@@ -72,18 +72,18 @@ pub(super) async fn measure(
     ])
 }
 
-async fn run(place: &mut Place, volumes: usize) -> Result<Seen, BenchError> {
+async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, BenchError> {
     let mut attached = Vec::new();
     for index in 0..volumes {
         attached.push(
-            place
+            testbed
                 .attach(&format!("pvc-parallel-{index}"), "ext4")
                 .await?,
         );
     }
     // Processes are charged for what they touch after they entered: they are started inside.
-    place.world.nodes[0].agent.kill().await?;
-    place.world.nodes[0].helper.kill_family().await?;
+    testbed.world.nodes[0].agent.kill().await?;
+    testbed.world.nodes[0].helper.kill_family().await?;
     let limit = MemoryLimit::make(LIMIT);
     let limited = limit.is_ok();
     let inside = match &limit {
@@ -93,12 +93,12 @@ async fn run(place: &mut Place, volumes: usize) -> Result<Seen, BenchError> {
             None
         }
     };
-    place.world.start_helper(0).await?;
-    place.world.start_agent(0).await?;
+    testbed.world.start_helper(0).await?;
+    testbed.world.start_agent(0).await?;
     drop(inside);
-    let before = place.processes();
+    let before = testbed.processes();
     let began = Instant::now();
-    let kubelet = place.world.kubelet(0)?;
+    let kubelet = testbed.world.kubelet(0)?;
     let tasks: Vec<_> = attached
         .into_iter()
         .map(|one| tokio::spawn(stage(kubelet.clone(), one)))
@@ -108,7 +108,7 @@ async fn run(place: &mut Place, volumes: usize) -> Result<Seen, BenchError> {
         each.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
     }
     let whole = began.elapsed().as_secs_f64() * 1e3;
-    let after = place.processes();
+    let after = testbed.processes();
     let repeated = kubelet
         .attempts
         .all()
@@ -116,7 +116,7 @@ async fn run(place: &mut Place, volumes: usize) -> Result<Seen, BenchError> {
         .filter(|call| call.attempts > 1)
         .count();
     let limit = limit.ok();
-    Ok(Seen {
+    Ok(ParallelRun {
         each,
         whole,
         failed: vec![count(repeated)],

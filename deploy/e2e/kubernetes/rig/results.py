@@ -31,7 +31,7 @@ class Results:
                 print(f"    {label:<40} {statistics.median(samples):8.3f}{of}")
 
     def keep(self, path, command):
-        """Writes the figures in the form of deploy/bench/src/results.rs."""
+        """Writes the figures in the form of deploy/bench/src/report/results.rs."""
         figures = [{**figure, "command": command,
                     "rows": [{"label": label, "role": role, "summary": _summary(samples)}
                              for label, (role, samples) in figure["rows"].items()]}

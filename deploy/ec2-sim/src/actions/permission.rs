@@ -1,10 +1,10 @@
 //! What is asked of IAM on behalf of a call: each action on each resource that it is about, with the condition keys that EC2 gives.
 
 use super::Call;
-use crate::error::ApiResult;
 use crate::iam::Iam;
 use crate::iam::context::Context;
-use crate::resources::tags::{NO_TAGS, Tags};
+use crate::state::resources::tags::{NO_TAGS, Tags};
+use crate::wire::api_error::ApiResult;
 
 /// One resource of a call, with what is known about it.
 pub(super) struct Subject {

@@ -1,11 +1,11 @@
 //! CreateTags, DeleteTags, DescribeTags.
 
 use super::Call;
-use super::describe_volumes::{empty, empty_page, page};
+use super::describe_page::{empty, empty_page, page};
+use super::describe_page::{next_token, select};
 use super::permission::requested;
-use super::select::{next_token, select};
-use crate::error::{ApiError, ApiResult};
-use crate::resources::tags::{self, NO_TAGS, Tags};
+use crate::state::resources::tags::{self, NO_TAGS, Tags};
+use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;

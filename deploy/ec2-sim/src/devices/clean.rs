@@ -3,7 +3,7 @@
 use super::loop_device::open_loop;
 use super::loop_record::{LoopRecords, backing_file, is_ours};
 use super::remove;
-use crate::sys;
+use super::sys;
 use std::io;
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 
 use super::image::Images;
 use super::loop_record::{LoopRecord, LoopRecords, backing_file, is_ours};
+use super::sys;
 use super::{Devices, Fingerprint, Release, Source, remove, short_name, statistics_page};
-use crate::sys;
 use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
 use std::fs::{File, OpenOptions};
 use std::io;

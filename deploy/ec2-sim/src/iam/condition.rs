@@ -35,7 +35,7 @@ enum Quantifier {
 
 /// A condition operator, as `StringLike` or `ForAllValues:StringEqualsIfExists`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operator {
+pub(super) struct Operator {
     quantifier: Quantifier,
     kind: Kind,
     if_exists: bool,
@@ -49,7 +49,7 @@ enum Kind {
 
 impl Operator {
     /// Reads an operator's name; `None` for one that the simulator does not know.
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         let (quantifier, name) = match name.split_once(':') {
             Some(("ForAllValues", rest)) => (Quantifier::All, rest),
             Some(("ForAnyValue", rest)) => (Quantifier::Any, rest),
@@ -99,7 +99,7 @@ impl Operator {
     }
 
     /// Whether the request's values of `key` satisfy it. The policy's values are alternatives; under a negated operator none of them may fit.
-    pub fn holds(self, key: &str, wanted: &[String], context: &Context) -> bool {
+    pub(super) fn holds(self, key: &str, wanted: &[String], context: &Context) -> bool {
         let have = context.get(key);
         let (test, negated) = match self.kind {
             Kind::Null => {

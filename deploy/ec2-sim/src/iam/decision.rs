@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A statement that spoke, and the element of it that named the action.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spoke {
+pub(crate) struct DecidingElement {
     /// The policy's name.
     pub policy: String,
     /// The statement's name.
@@ -17,17 +17,17 @@ pub struct Spoke {
 
 /// What the policies say to one action on one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// By this statement; it is the first of those that allow.
-    Allowed(Spoke),
+    Allowed(DecidingElement),
     /// By this statement, whatever allows.
-    Denied(Spoke),
+    Denied(DecidingElement),
     /// No statement allows it.
     NotAllowed,
 }
 
 /// Judges one action on one resource: a denial beats what allows, and what nothing allows is not allowed.
-pub fn decide(
+pub(crate) fn decide(
     policies: &BTreeMap<String, Document>,
     action: &str,
     resource: &str,
@@ -39,7 +39,7 @@ pub fn decide(
             let Some(element) = s.matches(action, resource, context) else {
                 continue;
             };
-            let spoke = || Spoke {
+            let spoke = || DecidingElement {
                 policy: name.clone(),
                 statement: s.name(i),
                 element: element.to_owned(),

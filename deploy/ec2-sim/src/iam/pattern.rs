@@ -4,24 +4,24 @@ use super::context::Context;
 use crate::wire::wildcard::{self, Piece};
 
 /// Whether `text` fits `pattern`, in which `*` stands for any characters and `?` for one.
-pub fn fits(pattern: &str, text: &str) -> bool {
+pub(super) fn fits(pattern: &str, text: &str) -> bool {
     let pattern: Vec<Piece> = pattern.chars().map(Piece::of).collect();
     wildcard::fits(&pattern, text)
 }
 
 /// Actions are compared without regard to case.
-pub fn fits_action(pattern: &str, action: &str) -> bool {
+pub(super) fn fits_action(pattern: &str, action: &str) -> bool {
     fits(&pattern.to_ascii_lowercase(), &action.to_ascii_lowercase())
 }
 
 /// As [`fits`], with variables (`${aws:PrincipalTag/x}`, `${*}`, `${name, 'default'}`) in the pattern. What a variable stands for is
 /// taken literally. A variable that the request has no value for fits nothing.
-pub fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
+pub(super) fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
     pieces(pattern, context).is_some_and(|p| wildcard::fits(&p, text))
 }
 
 /// The text that a pattern with variables stands for, wildcards taken literally; `None` if the request has no value for one of them.
-pub fn resolved(pattern: &str, context: &Context) -> Option<String> {
+pub(super) fn resolved(pattern: &str, context: &Context) -> Option<String> {
     let pieces = pieces(pattern, context)?;
     Some(
         pieces

@@ -86,7 +86,7 @@ impl Principal {
 }
 
 /// The ARN of a role's session. A role's path is not part of it.
-pub fn assumed(account: &str, role: &str, session: &str) -> String {
+pub(super) fn assumed(account: &str, role: &str, session: &str) -> String {
     let name = role.rsplit('/').next().unwrap_or(role);
     format!("arn:aws:sts::{account}:assumed-role/{name}/{session}")
 }

@@ -3,12 +3,12 @@
 use super::context::Context;
 use super::decision::Decision;
 use super::session::unhex;
-use crate::error::ApiError;
+use crate::wire::api_error::ApiError;
 use serde_json::json;
 use std::fmt::Write as _;
 
 /// EC2's answer: who, what, on what, why, and a message to be decoded by `sts:DecodeAuthorizationMessage`.
-pub fn unauthorized(
+pub(crate) fn unauthorized(
     who: &str,
     action: &str,
     resource: &str,
@@ -41,7 +41,7 @@ pub fn unauthorized(
 }
 
 /// STS's answer.
-pub fn access_denied(who: &str, action: &str, resource: &str) -> ApiError {
+pub(crate) fn access_denied(who: &str, action: &str, resource: &str) -> ApiError {
     ApiError::new(
         403,
         "AccessDenied",
@@ -81,7 +81,7 @@ fn encode(
 ///
 /// # Errors
 /// `InvalidAuthorizationMessageException` for what this simulator did not encode.
-pub fn decode(encoded: &str) -> Result<String, ApiError> {
+pub(crate) fn decode(encoded: &str) -> Result<String, ApiError> {
     unhex(encoded)
         .filter(|t| serde_json::from_str::<serde_json::Value>(t).is_ok_and(|v| v.is_object()))
         .ok_or_else(|| {

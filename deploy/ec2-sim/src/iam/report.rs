@@ -1,13 +1,13 @@
 //! What was asked, and which statements answered.
 
-use super::decision::{Decision, Spoke};
+use super::decision::{DecidingElement, Decision};
 use super::principal::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Counts by principal, action and kind of resource.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(super) struct Report {
     asked: BTreeMap<(String, String, String), Count>,
 }
 
@@ -15,12 +15,18 @@ pub struct Report {
 struct Count {
     allowed: u64,
     denied: u64,
-    by: BTreeMap<Spoke, u64>,
+    by: BTreeMap<DecidingElement, u64>,
 }
 
 impl Report {
     /// Notes one decision.
-    pub fn add(&mut self, principal: &str, action: &str, resource: &str, decision: &Decision) {
+    pub(super) fn add(
+        &mut self,
+        principal: &str,
+        action: &str,
+        resource: &str,
+        decision: &Decision,
+    ) {
         let key = (principal.to_owned(), action.to_owned(), kind(resource));
         let count = self.asked.entry(key).or_default();
         let spoke = match decision {
@@ -43,13 +49,13 @@ impl Report {
     }
 
     /// Forgets all counts.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.asked.clear();
     }
 
     /// `asked`: each action with the statements that spoke; `statements`: each element of each policy with how often it spoke, so
     /// that what nobody needs shows as 0.
-    pub fn json(&self, principals: &[Principal]) -> Value {
+    pub(super) fn json(&self, principals: &[Principal]) -> Value {
         let asked: Vec<Value> = self
             .asked
             .iter()

@@ -1,10 +1,10 @@
 //! What is said: the body, and how a fault breaks it.
 
 use super::Reply;
-use super::answer::Service;
-use crate::delivery::Delivery;
-use crate::error::ApiResult;
-use crate::fault::{Body, Garble};
+use super::authentication::Service;
+use super::delivery::Delivery;
+use crate::faults::kind::{Body, Garble};
+use crate::wire::api_error::ApiResult;
 use crate::wire::xml;
 
 pub(super) fn render(

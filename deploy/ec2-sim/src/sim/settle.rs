@@ -2,10 +2,10 @@
 
 use super::Sim;
 use crate::devices::Release;
-use crate::realm::Key;
-use crate::resources::attachment::Phase;
-use crate::resources::instance::{Event as InstanceEvent, Life as InstanceLife};
-use crate::resources::volume::{Event, Life};
+use crate::state::realm::Key;
+use crate::state::resources::attachment::Phase;
+use crate::state::resources::instance::{Event as InstanceEvent, Life as InstanceLife};
+use crate::state::resources::volume::{Event, Life};
 use crate::time::Millis;
 
 /// How long until a held device is asked for again, and until a device that could not be made is tried again.

@@ -1,13 +1,13 @@
 //! `Filter.N`: values are alternatives, filters must all hold, `*` and `?` are wildcards, letters matter.
 
+use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
 use super::wildcard::{self, Piece};
-use crate::error::{ApiError, ApiResult};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One filter.
 #[derive(Debug, Clone)]
-pub struct Filter {
+pub(crate) struct Filter {
     /// Its name, as EC2 documents it.
     pub name: String,
     /// The accepted values or patterns.
@@ -20,7 +20,7 @@ pub struct Filter {
 
 /// All filters of a request.
 #[derive(Debug, Clone, Default)]
-pub struct Filters(pub Vec<Filter>);
+pub(crate) struct Filters(pub Vec<Filter>);
 
 /// The most values of one filter.
 const MAX_VALUES: usize = 200;
@@ -30,7 +30,7 @@ impl Filters {
     ///
     /// # Errors
     /// `InvalidParameterValue` for an unknown name, `FilterLimitExceeded` for more than 200 values (unverified).
-    pub fn parse(params: &Params, known: &[&str]) -> ApiResult<Self> {
+    pub(crate) fn parse(params: &Params, known: &[&str]) -> ApiResult<Self> {
         let mut out = Vec::new();
         for prefix in params.structures("Filter") {
             let name = params
@@ -56,13 +56,8 @@ impl Filters {
         Ok(Self(out))
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether every filter other than tag filters accepts, where `field` gives an attribute's values.
-    pub fn accept(&self, mut field: impl FnMut(&str) -> Vec<String>) -> bool {
+    pub(crate) fn accept(&self, mut field: impl FnMut(&str) -> Vec<String>) -> bool {
         self.0
             .iter()
             .filter(|f| !is_tag_filter(&f.name))
@@ -70,7 +65,7 @@ impl Filters {
     }
 
     /// Whether every tag filter accepts these tags.
-    pub fn accept_tags(&self, tags: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn accept_tags(&self, tags: &BTreeMap<String, String>) -> bool {
         self.0.iter().filter(|f| is_tag_filter(&f.name)).all(|f| {
             match f.name.strip_prefix("tag:") {
                 Some(key) => tags.get(key).is_some_and(|v| f.matches(v)),
@@ -81,13 +76,13 @@ impl Filters {
     }
 
     /// The values of the named filter when all are literal: an index can answer then.
-    pub fn literal(&self, name: &str) -> Option<&[String]> {
+    pub(crate) fn literal(&self, name: &str) -> Option<&[String]> {
         let f = self.0.iter().find(|f| f.name == name)?;
         f.patterns.is_empty().then_some(f.values.as_slice())
     }
 
     /// The first `tag:KEY` filter with literal values: key and values.
-    pub fn literal_tag(&self) -> Option<(&str, &[String])> {
+    pub(crate) fn literal_tag(&self) -> Option<(&str, &[String])> {
         self.0.iter().find_map(|f| {
             let key = f.name.strip_prefix("tag:")?;
             f.patterns.is_empty().then_some((key, f.values.as_slice()))

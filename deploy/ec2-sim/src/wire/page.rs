@@ -1,13 +1,13 @@
 //! Pages: `MaxResults` and opaque, time-limited tokens.
 
+use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
-use crate::error::{ApiError, ApiResult};
 use crate::time::Millis;
 use sha2::{Digest, Sha256};
 
 /// The page that a request asks for.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub(crate) struct Page {
     /// At most so many rows are looked at; `None`: all.
     pub max: Option<usize>,
     /// Only rows whose key is greater.
@@ -25,7 +25,7 @@ impl Page {
     /// # Errors
     /// `InvalidParameterValue` for a size out of range or a token that was not issued for `action` or has expired;
     /// `InvalidParameterCombination` when `ids` (the parameter's internal name, and whether any were given) come with a page.
-    pub fn parse(
+    pub(crate) fn parse(
         params: &Params,
         action: &str,
         ids: (&str, bool),
@@ -70,7 +70,7 @@ impl Page {
 }
 
 /// A token that continues after `key`.
-pub fn seal(key: &str, action: &str, now: Millis) -> String {
+pub(crate) fn seal(key: &str, action: &str, now: Millis) -> String {
     let plain = format!("{}|{key}", now.plus(TOKEN_LIFE_MS).0);
     format!("{}{}", checksum(&plain, action), hex(plain.as_bytes()))
 }

@@ -1,6 +1,6 @@
 //! Reads a Query request's parameters: flattened lists, typed values, and nothing left over.
 
-use crate::error::{ApiError, ApiResult};
+use super::api_error::{ApiError, ApiResult};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -162,12 +162,19 @@ impl Params {
 }
 
 /// `VolumeId` -> `volumeId`: the form in which EC2's messages name parameters.
-pub fn lower_first(name: &str) -> String {
+pub(crate) fn lower_first(name: &str) -> String {
     let mut chars = name.chars();
     match chars.next() {
         Some(c) => c.to_lowercase().chain(chars).collect(),
         None => String::new(),
     }
+}
+
+/// Whether a Describe call names nothing, filters nothing and asks for no page: it draws on the smaller bucket.
+pub(crate) fn unfiltered(params: &Params) -> bool {
+    params.pairs().all(|(k, _)| {
+        !k.starts_with("Filter.") && !k.contains("Id.") && !matches!(k, "MaxResults" | "NextToken")
+    })
 }
 
 #[cfg(test)]
@@ -213,6 +220,19 @@ mod tests {
             let _ = p.list("VolumeId");
             let _ = p.structures("Filter");
             let _ = p.finish();
+        }
+    }
+
+    #[test]
+    fn call_without_ids_filters_or_page_is_unfiltered() {
+        for (query, yes) in [
+            ("Action=DescribeVolumes&Version=1", true),
+            ("VolumeId.1=vol-1", false),
+            ("MaxResults=5", false),
+            ("Filter.1.Name=status&Filter.1.Value.1=x", false),
+            ("Owner.1=self", true),
+        ] {
+            assert_eq!(unfiltered(&Params::parse(query.as_bytes())), yes, "{query}");
         }
     }
 }

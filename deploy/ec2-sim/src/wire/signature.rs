@@ -1,6 +1,6 @@
 //! The form of an AWS signature, version 4, and its time. Whether the signature itself is right is not verified: that needs the secret.
 
-use crate::error::{ApiError, ApiResult};
+use super::api_error::{ApiError, ApiResult};
 use crate::time::Millis;
 
 /// EC2 takes a request for so long before and after its time.
@@ -19,7 +19,7 @@ pub struct Signed {
 ///
 /// # Errors
 /// `IncompleteSignature`, wording unverified; `RequestExpired`.
-pub fn check(authorization: &str, signed: &Signed, now: Millis) -> ApiResult<()> {
+pub(crate) fn check(authorization: &str, signed: &Signed, now: Millis) -> ApiResult<()> {
     let time = parse(authorization, &signed.date)
         .map_err(|what| ApiError::client("IncompleteSignature", what))?;
     if signed.same_clock && now.since(time).max(time.since(now)) > WINDOW_MS {

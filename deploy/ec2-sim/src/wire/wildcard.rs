@@ -2,7 +2,7 @@
 
 /// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
+pub(crate) enum Piece {
     /// Any run of characters.
     Run,
     /// Any one character.
@@ -13,7 +13,7 @@ pub enum Piece {
 
 impl Piece {
     /// What a character of a pattern means.
-    pub fn of(c: char) -> Self {
+    pub(crate) fn of(c: char) -> Self {
         match c {
             '*' => Self::Run,
             '?' => Self::One,
@@ -23,7 +23,7 @@ impl Piece {
 }
 
 /// Whether a text fits a pattern. Greedy with one step back: the last run takes one more character whenever the rest does not fit.
-pub fn fits(pattern: &[Piece], text: &str) -> bool {
+pub(crate) fn fits(pattern: &[Piece], text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);
     let mut last_run = None;

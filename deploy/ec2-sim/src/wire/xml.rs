@@ -4,18 +4,18 @@ use std::borrow::Cow;
 
 /// The element tree of a reply, written front to back. Every `open` is paired with a `close` by [`Xml::nest`].
 #[derive(Debug, Default)]
-pub struct Xml {
+pub(crate) struct Xml {
     out: String,
 }
 
 impl Xml {
     /// An empty fragment.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// `<name>text</name>`.
-    pub fn text(&mut self, name: &str, value: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, name: &str, value: &str) -> &mut Self {
         self.out.push('<');
         self.out.push_str(name);
         if value.is_empty() {
@@ -28,18 +28,22 @@ impl Xml {
     }
 
     /// Text inside the element that is open, for lists of plain values.
-    pub fn plain(&mut self, value: &str) -> &mut Self {
+    pub(crate) fn plain(&mut self, value: &str) -> &mut Self {
         self.out.push_str(&escape(value));
         self
     }
 
     /// `<name>number</name>`, also for booleans.
-    pub fn value(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
+    pub(crate) fn value(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
         self.text(name, &value.to_string())
     }
 
     /// The element, when there is a value.
-    pub fn option(&mut self, name: &str, value: Option<impl std::fmt::Display>) -> &mut Self {
+    pub(crate) fn option(
+        &mut self,
+        name: &str,
+        value: Option<impl std::fmt::Display>,
+    ) -> &mut Self {
         if let Some(v) = value {
             self.value(name, v);
         }
@@ -47,7 +51,7 @@ impl Xml {
     }
 
     /// An element with members.
-    pub fn nest(&mut self, name: &str, members: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn nest(&mut self, name: &str, members: impl FnOnce(&mut Self)) -> &mut Self {
         self.out.push('<');
         self.out.push_str(name);
         self.out.push('>');
@@ -62,7 +66,7 @@ impl Xml {
     }
 
     /// `<name><item>…</item>…</name>`; an empty list is an empty element.
-    pub fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         name: &str,
         items: impl IntoIterator<Item = T>,
@@ -83,20 +87,20 @@ impl Xml {
     }
 
     /// What was written.
-    pub fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.out
     }
 }
 
 /// A whole EC2 answer: root, request id, members.
-pub fn ec2_response(action: &str, request_id: &str, members: &str) -> String {
+pub(crate) fn ec2_response(action: &str, request_id: &str, members: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>{request_id}</requestId>{members}</{action}Response>"
     )
 }
 
 /// An EC2 error body: no name space, exactly one error, `RequestID` with a capital D.
-pub fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
+pub(crate) fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>{}</Code><Message>{}</Message></Error></Errors><RequestID>{request_id}</RequestID></Response>",
         escape(code),
@@ -105,14 +109,14 @@ pub fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
 }
 
 /// A whole STS answer.
-pub fn sts_response(action: &str, request_id: &str, members: &str) -> String {
+pub(crate) fn sts_response(action: &str, request_id: &str, members: &str) -> String {
     format!(
         "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result>{members}</{action}Result><ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{action}Response>"
     )
 }
 
 /// An STS error body.
-pub fn sts_error(code: &str, message: &str, request_id: &str) -> String {
+pub(crate) fn sts_error(code: &str, message: &str, request_id: &str) -> String {
     format!(
         "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>{}</Code><Message>{}</Message></Error><RequestId>{request_id}</RequestId></ErrorResponse>",
         escape(code),
@@ -121,7 +125,7 @@ pub fn sts_error(code: &str, message: &str, request_id: &str) -> String {
 }
 
 /// Text for an element's content. Characters that XML 1.0 cannot carry are replaced.
-pub fn escape(text: &str) -> Cow<'_, str> {
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     let plain = |c: char| {
         !matches!(c, '&' | '<' | '>' | '"' | '\'') && (c >= ' ' || matches!(c, '\t' | '\n'))
     };

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::data;
 use super::{DemoError, Scene, prove};
 use crate::audit;
-use crate::clean;
+use crate::world::clean;
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("delete all");

@@ -8,7 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::{DemoError, prove};
-use crate::mount_table;
+use crate::procfs::mount_table;
 
 /// Name of the file that is written into each file system.
 const FILE: &str = "data.bin";

@@ -8,9 +8,10 @@ use tokio::task::JoinHandle;
 
 use super::data;
 use super::{DemoError, InUse, Scene, prove};
-use crate::audit::{self, Tier};
+use crate::audit;
 use crate::co::{Claim, CoError, Staged, Volume};
-use crate::proc::{self, Identity};
+use crate::procfs::process_table::{self, Identity};
+use crate::tier::{Tier, tier_of};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("kill -9 in the middle");
@@ -114,9 +115,9 @@ async fn catch_tool(
     let supervisor =
         supervisor.ok_or_else(|| DemoError::Unproved("the helper does not run".to_owned()))?;
     while !staging.is_finished() {
-        let tool = proc::family_now(supervisor)
+        let tool = process_table::family_now(supervisor)
             .into_iter()
-            .find(|member| audit::tier(member.pid, supervisor.pid) == Some(Tier::Tool));
+            .find(|member| tier_of(member.pid, supervisor.pid) == Some(Tier::Tool));
         if let Some(tool) = tool {
             tool.signal(Signal::STOP)?;
             let name = scene.node_name(node);

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::{DemoError, prove};
-use crate::simulator::Simulator;
+use crate::world::simulator::Simulator;
 
 /// A look at the simulator.
 #[derive(Clone, Copy, Debug)]

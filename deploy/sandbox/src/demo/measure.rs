@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use ebs_csi_wire::FsType;
 
+use super::figures::{median, milliseconds};
 use super::{DemoError, Scene};
-use crate::audit::{self, Tier};
-use crate::bare::LoopDevice;
+use crate::audit;
+use crate::baseline::LoopDevice;
 use crate::co::{Attachment, Attempts, Claim, Volume};
-use crate::figures::{median, milliseconds};
+use crate::tier::Tier;
 
 /// Volumes that are measured.
 const VOLUMES: usize = 9;
@@ -275,7 +276,7 @@ async fn starts(scene: &mut Scene<'_>, round_trip: &str) -> Result<(), DemoError
 
 fn memory(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let seen = audit::survey(scene.world)?;
-    let sum = |wanted: &dyn Fn(&audit::Seen) -> bool| -> u64 {
+    let sum = |wanted: &dyn Fn(&audit::ObservedProcess) -> bool| -> u64 {
         seen.iter()
             .filter(|process| wanted(process))
             .map(|process| process.pss_kib)

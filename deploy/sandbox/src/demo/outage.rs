@@ -6,10 +6,10 @@ use ebs_csi_proto::csi;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::figures::{median, milliseconds};
 use super::measure::{attach, create, single};
 use super::{DemoError, Scene, prove};
 use crate::co::{Claim, Co};
-use crate::figures::{median, milliseconds};
 
 /// The zone that fails.
 const ZONE: &str = "us-east-1b";

@@ -1,0 +1,328 @@
+//! The store over HTTP.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Kind;
+use super::route::{Target, parameter, target};
+use super::store::{Refused, Store};
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// An object that a client patched or deleted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Changed {
+    /// `patch` or `delete`.
+    pub verb: String,
+    /// What it is.
+    pub kind: Kind,
+    /// How it is found.
+    pub key: String,
+}
+
+/// How often each verb was used on each kind.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    counts: Mutex<BTreeMap<(String, &'static str), u64>>,
+    changed: Mutex<Vec<Changed>>,
+}
+
+impl Requests {
+    fn count(&self, verb: &str, kind: Kind) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry((verb.to_owned(), kind.plural())).or_default() += 1;
+    }
+
+    /// All of them.
+    pub(crate) fn counts(&self) -> BTreeMap<(String, &'static str), u64> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.clone()
+    }
+
+    /// Begins to count anew.
+    pub(crate) fn forget(&self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.clear();
+    }
+
+    fn note(&self, verb: &str, kind: Kind, key: &str) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.push(Changed {
+            verb: verb.to_owned(),
+            kind,
+            key: key.to_owned(),
+        });
+    }
+
+    /// What was patched or deleted since the last call of this.
+    pub(crate) fn take_changed(&self) -> Vec<Changed> {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut changed)
+    }
+}
+
+/// Serves the store until the future is dropped.
+///
+/// # Errors
+/// When connections cannot be accepted.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    store: Arc<Store>,
+    requests: Arc<Requests>,
+) -> std::io::Result<()> {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let (store, requests) = (Arc::clone(&store), Arc::clone(&requests));
+        connections.spawn(async move {
+            let service = hyper::service::service_fn(move |request| {
+                let (store, requests) = (Arc::clone(&store), Arc::clone(&requests));
+                async move { Ok::<_, Infallible>(answer(request, store, &requests).await) }
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            // The client may go at any time.
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+        });
+        // Those that have ended are let go.
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    store: Arc<Store>,
+    requests: &Requests,
+) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let Some(named) = target(head.uri.path()) else {
+        return status(StatusCode::NOT_FOUND, "NotFound");
+    };
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    let watches = parameter(&query, "watch").is_some_and(|watch| watch != "false");
+    let verb = match (&head.method, &named.name) {
+        (&Method::GET, None) if watches => "watch",
+        (&Method::GET, None) => "list",
+        (&Method::GET, Some(_)) => "get",
+        (&Method::POST, _) => "create",
+        (&Method::PUT, _) => "update",
+        (&Method::PATCH, _) => "patch",
+        (&Method::DELETE, _) => "delete",
+        _ => return status(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+    };
+    requests.count(verb, named.kind);
+    let sent = match body.collect().await {
+        Ok(sent) => serde_json::from_slice(&sent.to_bytes()).unwrap_or(Value::Null),
+        Err(_) => return status(StatusCode::BAD_REQUEST, "BadRequest"),
+    };
+    match verb {
+        "watch" => watch(store, &named, &query),
+        "list" => list(&store, &named, &query),
+        _ => change(&store, requests, verb, &named, sent),
+    }
+}
+
+/// Everything about one object.
+fn change(
+    store: &Store,
+    requests: &Requests,
+    verb: &str,
+    named: &Target,
+    sent: Value,
+) -> Response<Body> {
+    let name = named.name.as_deref().unwrap_or_default();
+    let key = Store::key(named.namespace.as_deref(), name);
+    let done = match verb {
+        "get" => match store.raw(named.kind, &key) {
+            Some(object) => return reply(StatusCode::OK, object),
+            None => Err(Refused::NotFound),
+        },
+        // Events are counted and thrown away.
+        "create" if named.kind == Kind::Events => Ok(sent),
+        "create" => {
+            let mut object = sent;
+            if let Some(namespace) = &named.namespace {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+            store.change(named.kind, Some(0), object)
+        }
+        "update" => {
+            let expected = version(&sent);
+            store.change(named.kind, expected, sent)
+        }
+        "patch" => match store.get(named.kind, &key) {
+            None => Err(Refused::NotFound),
+            Some(mut object) => {
+                let uid = &sent["metadata"]["uid"];
+                if !uid.is_null() && *uid != object["metadata"]["uid"] {
+                    Err(Refused::Conflict)
+                } else {
+                    let expected = version(&sent).or_else(|| version(&object));
+                    merge(&mut object, sent);
+                    store.change(named.kind, expected, object)
+                }
+            }
+        },
+        _ => {
+            let uid = sent["preconditions"]["uid"].as_str();
+            match store.remove(named.kind, &key, uid) {
+                Ok(object) => {
+                    requests.note(verb, named.kind, &key);
+                    return reply(StatusCode::OK, object);
+                }
+                Err(refused) => Err(refused),
+            }
+        }
+    };
+    if verb == "patch" && done.is_ok() {
+        requests.note(verb, named.kind, &key);
+    }
+    match done {
+        Ok(object) => reply(StatusCode::OK, Bytes::from(object.to_string())),
+        Err(Refused::NotFound) => status(StatusCode::NOT_FOUND, "NotFound"),
+        Err(Refused::Conflict) => status(StatusCode::CONFLICT, "Conflict"),
+    }
+}
+
+/// The version that the writer says it saw.
+fn version(sent: &Value) -> Option<u64> {
+    sent["metadata"]["resourceVersion"].as_str()?.parse().ok()
+}
+
+/// RFC 7396. Strategic patches are taken as merge patches: what this server's clients patch has no list that differs.
+fn merge(object: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *object = patch;
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            if let Some(map) = object.as_object_mut() {
+                map.remove(&key);
+            }
+        } else {
+            merge(&mut object[key.as_str()], value);
+        }
+    }
+}
+
+fn list(store: &Store, named: &Target, query: &str) -> Response<Body> {
+    let limit = parameter(query, "limit").and_then(|limit| limit.parse().ok());
+    let after = parameter(query, "continue");
+    let selector = parameter(query, "fieldSelector");
+    let node = selector
+        .as_deref()
+        .and_then(|text| text.strip_prefix("spec.nodeName="));
+    let page = store.page(
+        named.kind,
+        named.namespace.as_deref(),
+        node,
+        after.as_deref(),
+        limit.unwrap_or(usize::MAX),
+    );
+    let (api, kind) = named.kind.types();
+    let size: usize = page.items.iter().map(|item| item.len() + 1).sum();
+    let mut body = Vec::with_capacity(size + 200);
+    let more = page.next.unwrap_or_default();
+    let head = format!(
+        "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api}\",\"metadata\":{{\"resourceVersion\":\"{}\",\"continue\":{}}},\"items\":[",
+        page.version,
+        json!(more)
+    );
+    body.extend_from_slice(head.as_bytes());
+    for (number, item) in page.items.iter().enumerate() {
+        if number > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(item);
+    }
+    body.extend_from_slice(b"]}");
+    reply(StatusCode::OK, Bytes::from(body))
+}
+
+fn watch(store: Arc<Store>, named: &Target, query: &str) -> Response<Body> {
+    let number = |name: &str| parameter(query, name).and_then(|text| text.parse::<u64>().ok());
+    let mut version = number("resourceVersion").unwrap_or(0);
+    let ends = Duration::from_secs(number("timeoutSeconds").unwrap_or(290));
+    let kind = named.kind;
+    let (send, lines) = mpsc::channel::<Bytes>(64);
+    tokio::spawn(async move {
+        let mut changes = store.changes();
+        let following = async {
+            loop {
+                changes.mark_unchanged();
+                let Some((latest, events)) = store.events(kind, version) else {
+                    let gone = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "message": "too old resource version", "reason": "Expired", "code": 410}});
+                    // The client may have gone.
+                    let _ = send.send(Bytes::from(format!("{gone}\n"))).await;
+                    return;
+                };
+                version = latest;
+                for line in events {
+                    if send.send(line).await.is_err() {
+                        return;
+                    }
+                }
+                if send.is_closed() || changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // A watch that is asked to end ends well; the client goes on from where it is.
+        let _ = tokio::time::timeout(ends, following).await;
+    });
+    let frames = ReceiverStream::new(lines).map(|line| Ok(Frame::data(line)));
+    answer_with(StatusCode::OK, StreamBody::new(frames).boxed_unsync())
+}
+
+fn status(code: StatusCode, reason: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code.as_u16()});
+    reply(code, Bytes::from(status.to_string()))
+}
+
+fn reply(code: StatusCode, body: Bytes) -> Response<Body> {
+    answer_with(code, Full::new(body).boxed_unsync())
+}
+
+fn answer_with(code: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let json = http::HeaderValue::from_static("application/json");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_adds_replaces_and_removes() {
+        let mut object = json!({"a": {"b": 1, "c": 2}, "d": [1]});
+        merge(
+            &mut object,
+            json!({"a": {"b": null, "e": {"f": 3}}, "d": [2]}),
+        );
+        assert_eq!(object, json!({"a": {"c": 2, "e": {"f": 3}}, "d": [2]}));
+    }
+}

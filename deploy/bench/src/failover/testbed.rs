@@ -1,0 +1,407 @@
+//! A cluster in memory, the controller in `enforce`, simulated EC2, and node-lifecycle between them.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::api_server::{self, Kind, Requests, Store};
+use crate::error::BenchError;
+
+/// node-lifecycle's own user id.
+const LIFECYCLE: u32 = 65527;
+/// What is waited for comes within this time, or not at all.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Volumes of one pod are in this namespace.
+pub(super) const NAMESPACE: &str = "default";
+
+/// How large a cluster is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) nodes: usize,
+    /// Each the only one of a pod.
+    pub(super) volumes_per_node: usize,
+    pub(super) pods_without_volumes: usize,
+    /// node-lifecycle's `--query-interval-seconds`.
+    pub(super) query_seconds: usize,
+}
+
+/// Everything that runs.
+pub(super) struct Testbed {
+    pub(super) size: Size,
+    pub(super) store: Arc<Store>,
+    pub(super) requests: Arc<Requests>,
+    /// There until [`end`](Self::end).
+    world: Option<World>,
+    lifecycle: Child,
+    http: u16,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Id of the instance of node number `index`.
+pub(super) fn instance(index: usize) -> String {
+    format!("i-0a{index:015x}")
+}
+
+/// Name of node number `index`.
+pub(super) fn node_name(index: usize) -> String {
+    format!(
+        "ip-10-{}-{}-{}.ec2.internal",
+        index >> 16,
+        (index >> 8) & 255,
+        index & 255
+    )
+}
+
+/// A volume of a node, before EC2 has it.
+fn handle(node: usize, volume: usize) -> String {
+    format!("vol-0b{:015x}", node << 8 | volume)
+}
+
+/// Names of a volume's objects.
+pub(super) struct Names {
+    pub(super) volume: String,
+    pub(super) claim: String,
+    pub(super) pod: String,
+    pub(super) attachment: String,
+}
+
+pub(super) fn names(node: usize, volume: usize) -> Names {
+    let number = node << 8 | volume;
+    Names {
+        volume: format!("pvc-00000000-0000-4000-8000-{number:012x}"),
+        claim: format!("data-application-{node}-{volume}"),
+        pod: format!("application-{node}-{volume}"),
+        attachment: format!("csi-{number:064x}"),
+    }
+}
+
+impl Testbed {
+    /// Starts all of it and waits until node-lifecycle leads and has listed everything.
+    pub(super) async fn start(binaries: &Binaries, size: Size) -> Result<Self, BenchError> {
+        let program = binaries.path("ebs-csi-node-lifecycle")?;
+        let store = Arc::new(Store::default());
+        fill(&store, size);
+        let requests = Arc::new(Requests::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let server = tokio::spawn(api_server::serve(
+            listener,
+            Arc::clone(&store),
+            Arc::clone(&requests),
+        ));
+        let mut world = start_world(binaries, size.nodes).await?;
+        let socket = world.controller_socket().with_file_name("safe-detach.sock");
+        let arguments = [
+            "--feature-gates=NonGracefulFailover=true".to_owned(),
+            "--safe-detach=enforce".to_owned(),
+            format!("--safe-detach-endpoint=unix://{}", socket.display()),
+            format!("--safe-detach-peers={LIFECYCLE}"),
+            "--ec2-request-rates=all=1000000/1000000".to_owned(),
+        ];
+        world.restart_controller(&arguments).await?;
+        // In a pod both containers are in the group that owns the socket.
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777))?;
+
+        let directory = world.state_dir().join("node-lifecycle");
+        std::fs::create_dir_all(&directory)?;
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755))?;
+        let kubeconfig = directory.join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string())?;
+        let log = File::create(directory.join("log"))?;
+        let http = free_port()?;
+        let lifecycle = Command::new(program)
+            .arg(format!(
+                "--safe-detach-endpoint=unix://{}",
+                socket.display()
+            ))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--http-endpoint=127.0.0.1:{http}"))
+            .arg(format!("--query-interval-seconds={}", size.query_seconds))
+            .arg("--identity=bench")
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let mut testbed = Self {
+            size,
+            store,
+            requests,
+            world: Some(world),
+            lifecycle,
+            http,
+            server,
+        };
+        testbed.settle().await?;
+        Ok(testbed)
+    }
+
+    /// Has node-lifecycle list everything anew, as after an outage of the API server.
+    pub(super) async fn relist(&mut self) -> Result<(), BenchError> {
+        self.requests.forget();
+        self.store.expire();
+        self.settle().await
+    }
+
+    async fn settle(&mut self) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        let kinds = ["nodes", "pods", "persistentvolumes", "volumeattachments"];
+        loop {
+            if let Some(status) = self.lifecycle.try_wait()? {
+                let log = self.world()?.state_dir().join("node-lifecycle/log");
+                let said = std::fs::read_to_string(log).unwrap_or_default();
+                return Err(BenchError::Other(format!(
+                    "node-lifecycle ended: {status}\n{said}"
+                )));
+            }
+            let counts = self.requests.counts();
+            // A kind is watched from when all of it has been listed.
+            let all = kinds
+                .iter()
+                .all(|kind| counts.contains_key(&("watch".to_owned(), *kind)));
+            if all
+                && self
+                    .metric("aws_ebs_csi_safe_detach_failover_leader ")
+                    .await?
+                    > 0.0
+            {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(BenchError::Other(format!(
+                    "node-lifecycle had not listed everything and taken the lead within {PATIENCE:?}: {counts:?}"
+                )));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Process id of node-lifecycle.
+    pub(super) fn pid(&self) -> i32 {
+        i32::try_from(self.lifecycle.id()).unwrap_or_default()
+    }
+
+    /// The first sample of node-lifecycle's page that begins so; 0 when there is none.
+    pub(super) async fn metric(&self, sample: &str) -> Result<f64, BenchError> {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http)).await else {
+            return Ok(0.0);
+        };
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await?;
+        let found = page.lines().find(|line| line.starts_with(sample));
+        let value = found.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        Ok(value.unwrap_or(0.0))
+    }
+
+    /// Waits until the controller has answered so many more questions about suspects.
+    pub(super) async fn answered(&self, more: f64) -> Result<(), BenchError> {
+        let sample = "aws_ebs_csi_safe_detach_failover_questions_total{result=\"answered\"}";
+        let (before, begun) = (self.metric(sample).await?, Instant::now());
+        while self.metric(sample).await? < before + more {
+            if begun.elapsed() > PATIENCE {
+                return Err(BenchError::Other(
+                    "the controller did not answer node-lifecycle".to_owned(),
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Requests for evidence that reached EC2, in all.
+    pub(super) async fn describes(&self) -> Result<f64, BenchError> {
+        let statistics = self.world()?.simulator.get("/v1/statistics").await?;
+        let calls = |action: &str| statistics["actions"][action]["calls"].as_f64();
+        let both = ["DescribeInstances", "DescribeVolumes"].into_iter();
+        Ok(both.filter_map(calls).sum())
+    }
+
+    /// Gives EC2 the volumes of that node and attaches them there; the PersistentVolumes name them from then on.
+    pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<(), BenchError> {
+        for volume in 0..self.size.volumes_per_node {
+            let made = self
+                .as_foreign(
+                    "CreateVolume",
+                    &json!({"AvailabilityZone": ZONE, "Size": "1", "VolumeType": "gp3"}),
+                )
+                .await?;
+            let id = made
+                .split_once("<volumeId>")
+                .and_then(|(_, rest)| rest.split_once("</volumeId>"))
+                .map(|(id, _)| id.to_owned())
+                .ok_or_else(|| BenchError::Other(format!("CreateVolume: {made}")))?;
+            let device = format!(
+                "/dev/xvdb{}",
+                char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0))
+            );
+            self.as_foreign(
+                "AttachVolume",
+                &json!({"VolumeId": id, "InstanceId": instance(node), "Device": device}),
+            )
+            .await?;
+            self.store.edit(
+                Kind::PersistentVolumes,
+                &names(node, volume).volume,
+                |object| {
+                    object["spec"]["csi"]["volumeHandle"] = json!(id);
+                },
+            );
+        }
+        Ok(())
+    }
+
+    async fn as_foreign(&self, action: &str, parameters: &Value) -> Result<String, BenchError> {
+        let call = json!({"action": action, "parameters": parameters});
+        let answer = self
+            .world()?
+            .simulator
+            .post("/v1/as-foreign", &call)
+            .await?;
+        let body = answer["body"].as_str().unwrap_or_default();
+        if answer["status"] != 200 {
+            return Err(BenchError::Other(format!("{action}: {body}")));
+        }
+        Ok(body.to_owned())
+    }
+
+    /// Stops or starts an instance at once.
+    pub(super) async fn power(&self, node: usize, how: &str) -> Result<(), BenchError> {
+        let path = format!("/v1/instances/{}/{how}", instance(node));
+        let at_once = json!({"at_once": true});
+        self.world()?.simulator.post(&path, &at_once).await?;
+        Ok(())
+    }
+
+    /// The node's Ready condition, and its boot, as kubelet or Kubernetes would write them.
+    pub(super) fn ready(&self, node: usize, ready: bool, boot: Option<&str>) {
+        self.store.edit(Kind::Nodes, &node_name(node), |object| {
+            let conditions = object["status"]["conditions"].as_array_mut();
+            for condition in conditions.into_iter().flatten() {
+                if condition["type"] == "Ready" {
+                    condition["status"] = json!(if ready { "True" } else { "Unknown" });
+                }
+            }
+            if let Some(boot) = boot {
+                object["status"]["nodeInfo"]["bootID"] = json!(boot);
+            }
+        });
+    }
+
+    /// Ends all of it.
+    pub(super) async fn end(mut self) -> Result<(), BenchError> {
+        self.stop();
+        if let Some(world) = self.world.take() {
+            world.shutdown().await?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.lifecycle.kill();
+        let _ = self.lifecycle.wait();
+        self.server.abort();
+    }
+
+    fn world(&self) -> Result<&World, BenchError> {
+        let gone = || BenchError::Other("the world has ended".to_owned());
+        self.world.as_ref().ok_or_else(gone)
+    }
+}
+
+/// Whether a Node object carries our taint.
+pub(super) fn is_tainted(object: &Value) -> bool {
+    let taints = object["spec"]["taints"].as_array();
+    taints
+        .into_iter()
+        .flatten()
+        .any(|taint| taint["value"] == "ebs-safe-detach")
+}
+
+fn free_port() -> std::io::Result<u16> {
+    // Taken by the process a moment later.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.port())
+}
+
+async fn start_world(binaries: &Binaries, nodes: usize) -> Result<World, BenchError> {
+    let mut options = WorldOptions::new(binaries.clone());
+    options.nodes = (0..nodes)
+        .map(|index| NodeOptions::new(&format!("node-{index}"), &instance(index), ZONE))
+        .collect();
+    options.one_zone = true;
+    options.devices = "none".to_owned();
+    options.scenario = "profile = \"instant\"\n[limits]\nenabled = false\n".to_owned();
+    Ok(World::start(options).await?)
+}
+
+/// The cluster, all well.
+fn fill(store: &Store, size: Size) {
+    store.put(
+        Kind::CsiDrivers,
+        json!({"metadata": {"name": ebs_csi_proto::DRIVER_NAME, "annotations": {"ebs.csi.aws.com/safe-detach": "v1"}}, "spec": {}}),
+    );
+    let now = jiff::Timestamp::now();
+    for node in 0..size.nodes {
+        let name = node_name(node);
+        store.put(
+            Kind::Nodes,
+            api_server::node(&name, &instance(node), "boot-1", true),
+        );
+        store.put(Kind::Leases, api_server::lease(&name, now));
+        for volume in 0..size.volumes_per_node {
+            let names = names(node, volume);
+            let handle = handle(node, volume);
+            store.put(
+                Kind::PersistentVolumes,
+                api_server::claim_volume(&names.volume, NAMESPACE, &names.claim, &handle),
+            );
+            place(store, node, &names);
+        }
+    }
+    for number in 0..size.pods_without_volumes {
+        let node = node_name(number % size.nodes);
+        let name = format!("stateless-{number}");
+        store.put(Kind::Pods, api_server::pod(NAMESPACE, &name, &node, &[]));
+    }
+    // Nobody has watched it come about.
+    store.expire();
+}
+
+/// The pod of a volume on a node, and the volume attached there.
+pub(super) fn place(store: &Store, node: usize, names: &Names) {
+    let name = node_name(node);
+    let claims = [names.claim.clone()];
+    store.put(
+        Kind::Pods,
+        api_server::pod(NAMESPACE, &names.pod, &name, &claims),
+    );
+    store.put(
+        Kind::VolumeAttachments,
+        api_server::attachment(&names.attachment, &names.volume, &name, &instance(node)),
+    );
+}

@@ -1,0 +1,98 @@
+//! One node with volumes attached, on a simulator that takes no time.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
+use ebs_csi_sandbox::world::clean;
+use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
+
+use super::contestant::Contestant;
+use crate::error::BenchError;
+
+/// A node to measure on.
+pub(super) struct Testbed {
+    pub(super) world: World,
+    pub(super) co: Co,
+    pub(super) kubelet: Kubelet,
+}
+
+/// A volume that is attached to the node.
+#[derive(Clone)]
+pub(super) struct Attached {
+    pub(super) volume: Volume,
+    pub(super) attachment: Attachment,
+}
+
+impl Testbed {
+    /// With the node service of `contestant`.
+    pub(super) async fn make(contestant: &Contestant) -> Result<Self, BenchError> {
+        let mut options = WorldOptions::new(contestant.binaries.clone());
+        options.node_program.clone_from(&contestant.program);
+        let mut node = NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE);
+        // 128 attachments.
+        node.kind = "m7i.48xlarge".to_owned();
+        options.nodes = vec![node];
+        options.one_zone = true;
+        options.scenario = "profile = \"instant\"\n[limits]\nenabled = false\n".to_owned();
+        let world = World::start(options).await?;
+        Ok(Self {
+            co: world.co()?,
+            kubelet: world.kubelet(0)?,
+            world,
+        })
+    }
+
+    /// Creates and attaches a volume of 1 GiB.
+    pub(super) async fn attach(&self, name: &str, kind: &str) -> Result<Attached, BenchError> {
+        let claim = Claim::filesystem(name, kind, 1).parameter("type", "gp3");
+        let volume = self.co.create(&claim).await?;
+        let attachment = self
+            .co
+            .attach(&volume, &self.world.nodes[0].instance)
+            .await?;
+        Ok(Attached { volume, attachment })
+    }
+
+    /// The block device of an attached volume, as the node's processes see it.
+    pub(super) fn device(&self, attached: &Attached) -> Result<PathBuf, BenchError> {
+        let path = attached.attachment.context.get("devicePath");
+        let name = path
+            .and_then(|path| path.strip_prefix("/dev/"))
+            .ok_or_else(|| BenchError::Other(format!("devicePath is {path:?}")))?;
+        Ok(std::fs::canonicalize(
+            self.world.nodes[0].dev_dir.join(name),
+        )?)
+    }
+
+    /// The time of the last `rpc`; `None` when it had to be repeated.
+    pub(super) fn took(&self, rpc: &str) -> Option<Duration> {
+        let call = self.kubelet.attempts.last(rpc)?;
+        (call.attempts == 1).then_some(call.elapsed)
+    }
+
+    /// Processes of agent and helper, or of another driver.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        let node = &self.world.nodes[0];
+        let mut all = node.agent.family();
+        all.extend(node.helper.family());
+        all
+    }
+
+    /// Ends it; an error when something is left. The kernel clears a hundred loop devices in its own time: it is given half a minute.
+    pub(super) async fn end(self) -> Result<(), BenchError> {
+        let directory = self.world.state_dir().to_owned();
+        let mut left = self.world.shutdown().await?.leftovers;
+        for _ in 0..300 {
+            if left.is_empty() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            left = clean::leftovers(&directory);
+        }
+        Err(BenchError::Other(format!(
+            "left behind: {}",
+            left.join("; ")
+        )))
+    }
+}

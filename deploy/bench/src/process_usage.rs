@@ -1,0 +1,96 @@
+//! What live processes use: processor time and memory (proc(5)).
+
+use std::io;
+
+use ebs_csi_sandbox::audit::pss_kib;
+
+/// Clock ticks per second in `/proc/PID/stat`: USER_HZ, 100 on every Linux of today (time(7)).
+const TICKS: f64 = 100.0;
+
+/// Seconds of processor time that `pid` and its threads have used, in user and system mode.
+///
+/// # Errors
+/// When it does not run.
+pub(crate) fn cpu_seconds(pid: i32) -> io::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in parentheses may hold anything.
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_ascii_whitespace().collect())
+        .unwrap_or_default();
+    let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok());
+    match (ticks(11), ticks(12)) {
+        (Some(user), Some(system)) => Ok((user + system) / TICKS),
+        _ => Err(io::Error::other(format!("/proc/{pid}/stat is cut short"))),
+    }
+}
+
+/// Proportional set size of all of `pids` together, in MiB. One that has ended counts nothing.
+pub(crate) fn memory_mib(pids: &[i32]) -> f64 {
+    let kib: u64 = pids.iter().filter_map(|pid| pss_kib(*pid).ok()).sum();
+    kib_to_mib(kib)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "memory in KiB is far below 2^53"
+)]
+fn kib_to_mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}
+
+/// The greatest resident set that `pid` has had, in MiB.
+///
+/// # Errors
+/// When it does not run.
+pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    kib.map(kib_to_mib)
+        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmHWM")))
+}
+
+/// The kinds of memory of `pid`, in MiB, as `smaps_rollup` tells them.
+///
+/// # Errors
+/// When it does not run.
+pub(crate) fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let kib = |name: &str| {
+        rollup
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .and_then(|text| text.split_ascii_whitespace().next()?.parse().ok())
+            .map_or(0.0, kib_to_mib)
+    };
+    Ok(vec![
+        ("anonymous", kib("Pss_Anon")),
+        // Programs that lie on a tmpfs are counted as shared memory.
+        ("pages of files", kib("Pss_File") + kib("Pss_Shmem")),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_cpu_and_memory_are_measured_by_pid() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let before = cpu_seconds(own).unwrap();
+        let mut sum = 0_u64;
+        while cpu_seconds(own).unwrap() - before < 0.02 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let whole = memory_mib(&[own]);
+        let parts: f64 = memory_kinds(own).unwrap().iter().map(|(_, mib)| mib).sum();
+        assert!(
+            whole > 0.1 && (whole - parts).abs() < whole,
+            "{whole} {parts}"
+        );
+        assert!(peak_mib(own).unwrap() > 0.1);
+        assert_eq!(memory_mib(&[-1]), 0.0);
+        assert!(cpu_seconds(-1).is_err());
+    }
+}

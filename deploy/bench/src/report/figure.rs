@@ -1,0 +1,311 @@
+//! One measured figure: its rows, its targets, and whether they are met.
+
+use serde::{Deserialize, Serialize};
+
+use super::summary::Summary;
+
+/// Whose samples a row holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// This driver.
+    Ours,
+    /// What no driver can go below (or above), measured in the same run or computed from EC2's own rates.
+    Bound,
+    /// Another driver, measured in the same run.
+    Peer,
+    /// A part of the above, or something that explains it.
+    Part,
+}
+
+/// Samples of one kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FigureRow {
+    /// What they are.
+    pub label: String,
+    /// Whose.
+    pub role: Role,
+    /// What is kept.
+    pub summary: Summary,
+    /// All of them, in the order in which they were taken; not in committed files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
+}
+
+/// The number of a summary that a target is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// The least: on a machine that others use too, what is left of their disturbance is least here.
+    Least,
+    /// The middle.
+    Median,
+    /// The 99th percentile.
+    P99,
+    /// The greatest.
+    Greatest,
+}
+
+impl Statistic {
+    /// Of this summary.
+    pub fn of(self, summary: &Summary) -> f64 {
+        match self {
+            Self::Least => summary.least,
+            Self::Median => summary.median,
+            Self::P99 => summary.p99,
+            Self::Greatest => summary.greatest,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Least => "least",
+            Self::Median => "median",
+            Self::P99 => "p99",
+            Self::Greatest => "greatest",
+        }
+    }
+}
+
+/// What a row must reach.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Target {
+    /// Which number.
+    pub statistic: Statistic,
+    /// The limit, in the figure's unit or as a multiple of the bound.
+    pub limit: f64,
+    /// Whether the limit multiplies the same number of the first row that is a bound.
+    #[serde(default)]
+    pub of_bound: bool,
+    /// Whether more is better.
+    #[serde(default)]
+    pub at_least: bool,
+}
+
+impl Target {
+    /// At most `limit`.
+    pub fn at_most(statistic: Statistic, limit: f64) -> Self {
+        Self {
+            statistic,
+            limit,
+            of_bound: false,
+            at_least: false,
+        }
+    }
+
+    /// At least `limit`.
+    pub fn at_least(statistic: Statistic, limit: f64) -> Self {
+        Self {
+            at_least: true,
+            ..Self::at_most(statistic, limit)
+        }
+    }
+
+    /// The same, as a multiple of the bound.
+    #[must_use]
+    pub fn times_the_bound(mut self) -> Self {
+        self.of_bound = true;
+        self
+    }
+}
+
+/// A target beside what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The target in words.
+    pub target: String,
+    /// The number that it is about.
+    pub statistic: Statistic,
+    /// The limit in the figure's unit.
+    pub limit: f64,
+    /// What was measured.
+    pub measured: f64,
+    /// Whether it is met.
+    pub met: bool,
+}
+
+/// A figure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Figure {
+    /// Short name, also of its picture.
+    pub key: String,
+    /// What is measured.
+    pub title: String,
+    /// Unit of all numbers.
+    pub unit: String,
+    /// The rows. The targets are about the first that is ours.
+    pub rows: Vec<FigureRow>,
+    /// What is to be reached.
+    pub targets: Vec<Target>,
+    /// How it is measured, and what is worth knowing.
+    pub notes: Vec<String>,
+    /// The command that measures it.
+    #[serde(default)]
+    pub command: String,
+}
+
+impl Figure {
+    /// A figure without rows.
+    pub fn new(key: &str, title: &str, unit: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            title: title.to_owned(),
+            unit: unit.to_owned(),
+            rows: Vec::new(),
+            targets: Vec::new(),
+            notes: Vec::new(),
+            command: String::new(),
+        }
+    }
+
+    /// With a row.
+    #[must_use]
+    pub fn row(mut self, role: Role, label: &str, samples: Vec<f64>) -> Self {
+        self.rows.push(FigureRow {
+            label: label.to_owned(),
+            role,
+            summary: Summary::of(&samples),
+            samples,
+        });
+        self
+    }
+
+    /// With a target.
+    #[must_use]
+    pub fn target(mut self, target: Target) -> Self {
+        self.targets.push(target);
+        self
+    }
+
+    /// With a note.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// The figures of one measurement, each with the `command` that measures it.
+    #[must_use]
+    pub fn made_by(command: &str, mut figures: Vec<Self>) -> Vec<Self> {
+        for figure in &mut figures {
+            command.clone_into(&mut figure.command);
+        }
+        figures
+    }
+
+    /// The first row of this role.
+    pub fn first(&self, role: Role) -> Option<&FigureRow> {
+        self.rows.iter().find(|row| row.role == role)
+    }
+
+    /// Each target beside what was measured; empty without a row of ours.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let Some(ours) = self.first(Role::Ours).filter(|row| row.summary.count > 0) else {
+            return Vec::new();
+        };
+        let bound = self.first(Role::Bound).map(|row| row.summary);
+        self.targets
+            .iter()
+            .filter_map(|target| {
+                let limit = match (target.of_bound, bound) {
+                    (false, _) => target.limit,
+                    (true, Some(bound)) => target.statistic.of(&bound) * target.limit,
+                    (true, None) => return None,
+                };
+                let measured = target.statistic.of(&ours.summary);
+                let sign = if target.at_least { "≥" } else { "≤" };
+                let words = if target.of_bound {
+                    format!("{}x bound", target.limit)
+                } else {
+                    with_unit(target.limit, &self.unit)
+                };
+                Some(Verdict {
+                    target: format!("{} {sign} {words}", target.statistic.name()),
+                    statistic: target.statistic,
+                    limit,
+                    measured,
+                    met: if target.at_least {
+                        measured >= limit
+                    } else {
+                        measured <= limit
+                    },
+                })
+            })
+            .collect()
+    }
+
+    /// The same without its samples.
+    #[must_use]
+    pub fn without_samples(mut self) -> Self {
+        for row in &mut self.rows {
+            row.samples = Vec::new();
+        }
+        self
+    }
+}
+
+/// `value` with three significant digits.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if size >= 100.0 || value == 0.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 1.0 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+/// `value` and its unit.
+pub fn with_unit(value: f64, unit: &str) -> String {
+    if unit.is_empty() {
+        number(value)
+    } else {
+        format!("{} {unit}", number(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_judged_on_our_first_row() {
+        let figure = Figure::new("k", "t", "ms")
+            .row(Role::Bound, "bare", vec![10.0])
+            .row(Role::Ours, "driver", vec![10.4; 3])
+            .row(Role::Peer, "other", vec![40.0])
+            .target(Target::at_most(Statistic::Median, 1.05).times_the_bound())
+            .target(Target::at_most(Statistic::P99, 2.0))
+            .target(Target::at_least(Statistic::Median, 10.4));
+        let met: Vec<bool> = figure.verdicts().iter().map(|v| v.met).collect();
+        assert_eq!(met, [true, false, true]);
+        assert_eq!(figure.verdicts()[1].target, "p99 ≤ 2.00 ms");
+        assert_eq!(figure.verdicts()[0].limit, 10.5);
+    }
+
+    #[test]
+    fn target_without_samples_or_bound_has_no_verdict() {
+        let figure = Figure::new("k", "t", "ms").target(Target::at_most(Statistic::Median, 1.0));
+        assert!(figure.verdicts().is_empty());
+        let of_bound = figure
+            .row(Role::Ours, "driver", vec![1.0])
+            .target(Target::at_most(Statistic::Median, 1.0).times_the_bound());
+        assert_eq!(of_bound.verdicts().len(), 1, "a multiple of no bound");
+    }
+
+    #[test]
+    fn number_shows_fewer_decimals_for_larger_values() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.0123, "0.012"),
+            (1.2345, "1.23"),
+            (45.67, "45.7"),
+            (1234.5, "1234"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The page of figures, generated from kept results: nobody writes a number by hand.
+
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+use super::bar_chart;
+use super::figure::{Figure, FigureRow, Role, Statistic, number, with_unit};
+use super::results::Results;
+
+/// Why a target is missed, by figure: words that accompany the numbers, kept beside the results.
+const REASONS: &str = "reasons.md";
+
+/// Writes `page` and, in a directory of its name beside it, a picture for each figure of the results in `directory`.
+///
+/// # Errors
+/// When a results file cannot be read or a page not be written.
+pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
+    let results = Results::kept(directory)?;
+    let reasons = match std::fs::read_to_string(directory.join(REASONS)) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(e),
+    };
+    let pictures = page.with_extension("");
+    match std::fs::remove_dir_all(&pictures) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => std::fs::create_dir_all(&pictures)?,
+    }
+    for figure in results.iter().flat_map(|part| &part.figures) {
+        let file = pictures.join(format!("{}.svg", figure.key));
+        std::fs::write(file, bar_chart::svg(figure))?;
+    }
+    let name = pictures.file_name().unwrap_or_default().to_string_lossy();
+    std::fs::write(page, text(&results, &reasons, &name))
+}
+
+/// The paragraph of `key` in the text of reasons: what stands below `## key`.
+fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
+    let (_, rest) = reasons.split_once(&format!("## {key}\n"))?;
+    Some(rest.split("\n## ").next().unwrap_or(rest).trim())
+}
+
+fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
+    let mut page = String::from(
+        "# Performance\n\nGenerated from `deploy/bench/results/` by `./deploy/bench/run report`; every number is a measurement of a release build of the driver, none is written by hand. \
+         Measured against simulated EC2 on loopback and, for the node, real loop devices: ratios to the bound carry over to other machines, \
+         absolute times do not, and nothing here has met real EC2. `deploy/bench/README.md` says how each figure comes about.\n",
+    );
+    for part in results {
+        summary(&mut page, part, reasons);
+    }
+    for part in results {
+        let _ = writeln!(page, "\n## {}: the figures", part.part);
+        for figure in &part.figures {
+            one(&mut page, figure, reason(reasons, &figure.key), pictures);
+        }
+    }
+    page
+}
+
+fn summary(page: &mut String, part: &Results, reasons: &str) {
+    let host = &part.host;
+    let _ = writeln!(
+        page,
+        "\n## {}\n\n    {}\n\n{}, {} × {}, {} GiB, Linux {}, files on {}; load average before the run {}.\n",
+        part.part,
+        part.command,
+        part.date,
+        host.processors,
+        host.processor,
+        host.memory_gib,
+        host.kernel,
+        host.file_system,
+        host.load_before
+    );
+    if host.was_busy() {
+        page.push_str(
+            "**Others used this machine at the same time.** Spans of milliseconds, the bound's too, are mostly waiting then: they say neither that a target is \
+             met nor that it is missed, and are marked *busy*. Counts, memory, processor time, and spans set by EC2's rates are what they are.\n\n",
+        );
+    }
+    let peer = part.figures.iter().find_map(|f| f.first(Role::Peer));
+    let (peer_title, peer_line) = match peer {
+        // Some of its rows say more than the name: `NAME: create, attach`.
+        Some(row) => {
+            let name = row.label.split(':').next().unwrap_or(&row.label);
+            (format!(" {name} |"), "---|")
+        }
+        None => (String::new(), ""),
+    };
+    let _ = writeln!(
+        page,
+        "| figure | measured |{peer_title} bound | target | |\n|---|---|{peer_line}---|---|---|"
+    );
+    for figure in &part.figures {
+        let Some(ours) = figure.first(Role::Ours) else {
+            continue;
+        };
+        let other = |statistic: Statistic| match (peer, figure.first(Role::Peer)) {
+            (None, _) => String::new(),
+            (_, None) => " - |".to_owned(),
+            (_, Some(row)) => {
+                let measured = statistic.of(&row.summary);
+                format!(" {} |", with_unit(measured, &figure.unit))
+            }
+        };
+        let bound = figure.first(Role::Bound);
+        let bound = bound.map_or("-".to_owned(), |row| {
+            with_unit(row.summary.median, &figure.unit)
+        });
+        let mut verdicts = figure.verdicts();
+        if verdicts.is_empty() {
+            let measured = with_unit(ours.summary.median, &figure.unit);
+            let _ = writeln!(
+                page,
+                "| [{}](#{}) | {measured} |{} {bound} | - | |",
+                figure.title,
+                figure.key,
+                other(Statistic::Median)
+            );
+        }
+        for verdict in verdicts.drain(..) {
+            let busy = host.was_busy() && figure.unit == "ms";
+            let word = match (verdict.met, reason(reasons, &figure.key)) {
+                _ if busy => "*busy*".to_owned(),
+                (true, _) => "met".to_owned(),
+                (false, Some(_)) => format!("[**missed**](#{})", figure.key),
+                (false, None) => "**missed**".to_owned(),
+            };
+            let _ = writeln!(
+                page,
+                "| [{}](#{}) | {} |{} {bound} | {} | {word} |",
+                figure.title,
+                figure.key,
+                with_unit(verdict.measured, &figure.unit),
+                other(verdict.statistic),
+                verdict.target
+            );
+        }
+    }
+}
+
+fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
+    let _ = writeln!(
+        page,
+        "\n<a id=\"{0}\"></a>\n\n### {1}\n\n![{1}]({pictures}/{0}.svg)\n",
+        figure.key, figure.title
+    );
+    let unit = if figure.unit.is_empty() {
+        ""
+    } else {
+        &figure.unit
+    };
+    let _ = writeln!(
+        page,
+        "| {unit} | median | quartiles | p99 | least, greatest | samples |\n|---|---|---|---|---|---|"
+    );
+    for row in &figure.rows {
+        line(page, row);
+    }
+    page.push('\n');
+    for note in &figure.notes {
+        let _ = writeln!(page, "{note}");
+    }
+    if let Some(reason) = reason {
+        let _ = writeln!(page, "\n{reason}");
+    }
+    if !figure.command.is_empty() {
+        let _ = writeln!(page, "\n    {}", figure.command);
+    }
+}
+
+fn line(page: &mut String, row: &FigureRow) {
+    let s = &row.summary;
+    let label = match row.role {
+        Role::Ours => format!("**{}**", row.label),
+        Role::Bound => format!("*bound:* {}", row.label),
+        Role::Peer | Role::Part => row.label.clone(),
+    };
+    if s.count <= 1 {
+        let _ = writeln!(
+            page,
+            "| {label} | {} | | | | {} |",
+            number(s.median),
+            s.count
+        );
+        return;
+    }
+    let _ = writeln!(
+        page,
+        "| {label} | {} | {}-{} | {} | {}, {} | {} |",
+        number(s.median),
+        number(s.lower),
+        number(s.upper),
+        number(s.p99),
+        number(s.least),
+        number(s.greatest),
+        s.count
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::figure::Target;
+
+    /// On a busy machine a target in milliseconds is shown as busy, neither met nor missed.
+    #[test]
+    fn missed_target_is_published_with_its_reason() {
+        let mut part = Results::begin("node", "run node".to_owned());
+        let figure = |key: &str, measured: f64| {
+            Figure::new(key, key, "ms")
+                .row(Role::Ours, "driver", vec![measured])
+                .target(Target::at_most(Statistic::Median, 1.0))
+        };
+        part.figures = vec![figure("good", 1.0), figure("bad", 2.0)];
+        "0.00".clone_into(&mut part.host.load_before);
+        let page = text(
+            std::slice::from_ref(&part),
+            "## bad\n\nBecause.\n\n## other\n\nNo.\n",
+            "pictures",
+        );
+        assert!(
+            page.contains("| [good](#good) | 1.00 ms | - | median ≤ 1.00 ms | met |"),
+            "{page}"
+        );
+        assert!(
+            page.contains("| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |"),
+            "{page}"
+        );
+        assert!(page.contains("![bad](pictures/bad.svg)") && page.contains("\nBecause.\n"));
+        assert!(!page.contains("No.") && !page.contains("busy"));
+
+        // On a busy machine a span of milliseconds is judged neither way.
+        "9.00".clone_into(&mut part.host.load_before);
+        part.host.processors = 2;
+        let page = text(&[part], "", "pictures");
+        assert!(
+            !page.contains("met |") && page.contains("ms | *busy* |"),
+            "{page}"
+        );
+    }
+    #[test]
+    fn page_shows_other_driver_where_measured() {
+        let mut part = Results::begin("controller", "run controller".to_owned());
+        let figure = |key: &str| {
+            Figure::new(key, key, "s")
+                .row(Role::Ours, "driver", vec![1.0, 1.0, 3.0])
+                .target(Target::at_most(Statistic::Greatest, 2.0))
+        };
+        part.figures = vec![
+            figure("both").row(Role::Peer, "other-v1: all", vec![2.0, 2.0, 4.0]),
+            figure("alone"),
+        ];
+        let page = text(&[part], "", "pictures");
+        assert!(
+            page.contains("| figure | measured | other-v1 | bound |"),
+            "{page}"
+        );
+        assert!(
+            page.contains("| [both](#both) | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |"),
+            "{page}"
+        );
+        assert!(
+            page.contains("| [alone](#alone) | 3.00 s | - | - | greatest ≤ 2.00 s |"),
+            "{page}"
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! StopInstances, StartInstances, TerminateInstances.
+
+use crate::actions::Call;
+use crate::state::realm::Realm;
+use crate::state::resources::instance::Life;
+use crate::state::resources::instance_checks::Checks;
+use crate::time::Millis;
+use crate::time::latency::Latency;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::xml::Xml;
+
+/// What is done to an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// Start it.
+    Start,
+    /// Stop it; its volumes stay attached.
+    Stop,
+    /// Save its memory and stop it.
+    Hibernate,
+    /// End it for good.
+    Terminate,
+}
+
+pub(crate) fn start_instances(call: &mut Call<'_>) -> ApiResult<String> {
+    call.params.text("AdditionalInfo");
+    all(call, Power::Start)
+}
+
+pub(crate) fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
+    for flag in ["Force", "SkipOsShutdown"] {
+        call.params.boolean(flag)?;
+    }
+    match call.params.boolean("Hibernate")? {
+        Some(true) => all(call, Power::Hibernate),
+        _ => all(call, Power::Stop),
+    }
+}
+
+pub(crate) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
+    for flag in ["Force", "SkipOsShutdown"] {
+        call.params.boolean(flag)?;
+    }
+    all(call, Power::Terminate)
+}
+
+fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
+    let ids = call.params.list("InstanceId");
+    let dry_run = call.wants_dry_run()?;
+    call.params.finish()?;
+    if ids.is_empty() {
+        return Err(ApiError::missing("InstanceId"));
+    }
+    for id in &ids {
+        call.check_instance_id(id)?;
+        let i = call
+            .realm
+            .instances()
+            .get(*id)
+            .ok_or_else(|| ApiError::no_instance(id))?;
+        if power == Power::Hibernate && !i.hibernation {
+            // unverified wording.
+            return Err(ApiError::client(
+                "UnsupportedHibernationConfiguration",
+                format!("The instance '{id}' was not launched with hibernation enabled."),
+            ));
+        }
+        if !possible(i.life, power) {
+            return Err(ApiError::client(
+                "IncorrectInstanceState",
+                format!(
+                    "The instance '{id}' is not in a state from which it can be {}.",
+                    match power {
+                        Power::Start => "started",
+                        Power::Stop | Power::Hibernate => "stopped",
+                        Power::Terminate => "terminated",
+                    }
+                ),
+            ));
+        }
+    }
+    call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    let mut x = Xml::new();
+    let before: Vec<_> = ids
+        .iter()
+        .filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state())))
+        .collect();
+    for id in ids {
+        power_of(call.realm, call.latency, id, power, call.begin, false);
+        call.effects.push(id.to_owned());
+    }
+    x.list("instancesSet", before, |x, (id, was)| {
+        let is = call.realm.instances().get(id).map_or(was, |i| i.state());
+        x.text("instanceId", id);
+        for (name, (code, state)) in [("currentState", is), ("previousState", was)] {
+            x.nest(name, |x| {
+                x.value("code", code).text("name", state);
+            });
+        }
+    });
+    Ok(x.finish())
+}
+
+/// Starts a change of an instance's power; `None` if there is no such instance, or it cannot change so. The state that follows.
+pub fn power(
+    realm: &mut Realm,
+    latency: &mut Latency,
+    instance: &str,
+    power: Power,
+    now: Millis,
+    at_once: bool,
+) -> Option<&'static str> {
+    let life = realm.instances().get(instance)?.life;
+    if !possible(life, power) {
+        return None;
+    }
+    power_of(realm, latency, instance, power, now, at_once);
+    realm.instances().get(instance).map(|i| i.state().1)
+}
+
+fn possible(life: Life, power: Power) -> bool {
+    match power {
+        Power::Start => matches!(life, Life::Stopped | Life::Running | Life::Pending { .. }),
+        Power::Stop | Power::Hibernate => {
+            !matches!(life, Life::ShuttingDown { .. } | Life::Terminated { .. })
+        }
+        Power::Terminate => true,
+    }
+}
+
+fn power_of(
+    realm: &mut Realm,
+    latency: &mut Latency,
+    id: &str,
+    power: Power,
+    from: Millis,
+    at_once: bool,
+) {
+    let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
+    let next = match power {
+        Power::Start => Life::Pending {
+            until: until("instance_start"),
+        },
+        Power::Stop | Power::Hibernate => Life::Stopping {
+            until: until("instance_stop"),
+        },
+        Power::Terminate => Life::ShuttingDown {
+            until: until("instance_terminate"),
+        },
+    };
+    realm.update_instance(id, |i| match (power, i.life) {
+        // Already there, or on the way.
+        (Power::Start, Life::Running | Life::Pending { .. })
+        | (Power::Stop | Power::Hibernate, Life::Stopping { .. } | Life::Stopped)
+        | (Power::Terminate, Life::ShuttingDown { .. } | Life::Terminated { .. }) => {}
+        _ => {
+            i.life = next;
+            if power == Power::Start {
+                // Another host.
+                i.checks = Checks::default();
+            }
+            if power != Power::Terminate {
+                i.hibernated = power == Power::Hibernate;
+            }
+        }
+    });
+}

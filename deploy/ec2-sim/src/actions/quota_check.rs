@@ -1,0 +1,161 @@
+//! Limits of the account, and the room in a zone.
+
+use super::Call;
+use crate::state::realm::usage;
+use crate::state::resources::modification::Shape;
+use crate::state::resources::volume::Volume;
+use crate::wire::api_error::{ApiError, ApiResult};
+
+const GIB_PER_TIB: f64 = 1024.0;
+
+/// Tests whether there is room for another volume of this shape.
+///
+/// # Errors
+/// `VolumeLimitExceeded`, `MaxIOPSLimitExceeded`, `InsufficientVolumeCapacity`.
+pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
+    room(call, shape, zone, None)
+}
+
+/// Tests whether there is room for this volume to become larger, faster or of another type. That EC2 counts it as it counts a new volume is unverified.
+///
+/// # Errors
+/// As [`volume`].
+pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<()> {
+    let same = v.shape.volume_type == target.volume_type;
+    // What needs no more than the volume has is not refused, however full the account is.
+    if v.root || (same && target.size <= v.shape.size && target.iops <= v.shape.iops) {
+        return Ok(());
+    }
+    room(call, target, &v.zone, Some(&v.id))
+}
+
+fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> ApiResult<()> {
+    let quotas = &call.rules.quotas;
+    let kind = shape.volume_type.as_str();
+    let size = u64::from(shape.size);
+    if let Some(tib) = quotas.storage_tib.get(kind) {
+        let used = usage::storage_gib(call.realm, kind, None, without);
+        if as_f64(used + size) > tib * GIB_PER_TIB {
+            return Err(ApiError::client(
+                "VolumeLimitExceeded",
+                format!(
+                    "You have exceeded your maximum {kind} storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
+                ),
+            ));
+        }
+    }
+    if let Some(most) = quotas.iops.get(kind) {
+        let used = usage::iops(call.realm, kind, without);
+        if used + u64::from(shape.iops.unwrap_or(0)) > *most {
+            // unverified wording.
+            return Err(ApiError::client(
+                "MaxIOPSLimitExceeded",
+                format!(
+                    "You have exceeded your maximum {kind} IOPS limit of {most} in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
+                ),
+            ));
+        }
+    }
+    for c in &quotas.capacity {
+        if c.zone != zone || c.volume_type.as_deref().is_some_and(|t| t != kind) {
+            continue;
+        }
+        let used = usage::storage_gib(call.realm, kind, Some(zone), without);
+        if used + size > c.gib {
+            // unverified status and wording.
+            return Err(ApiError::new(
+                c.status,
+                "InsufficientVolumeCapacity",
+                format!(
+                    "There is not enough capacity to fulfill your EBS volume create request for {kind} in {zone}. Try again later or create a volume in a different availability zone."
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Tests whether another volume can be initialized at a rate.
+///
+/// # Errors
+/// `VolumeInitializationRateLimitExceeded`: code and wording unverified.
+pub(super) fn initialization(call: &Call<'_>, rate: u32) -> ApiResult<()> {
+    let most = call.rules.quotas.initialization_rate;
+    let used = usage::initialization_rate(call.realm, call.now);
+    if used + u64::from(rate) <= u64::from(most) {
+        return Ok(());
+    }
+    Err(ApiError::client(
+        "VolumeInitializationRateLimitExceeded",
+        format!(
+            "The cumulative volume initialization rate of {most} MiB/s in this region would be exceeded."
+        ),
+    ))
+}
+
+/// Tests whether there can be another snapshot of a volume. Wordings unverified.
+///
+/// # Errors
+/// `ConcurrentSnapshotLimitExceeded`, `PendingSnapshotLimitExceeded`, `SnapshotLimitExceeded`.
+pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
+    let quotas = &call.rules.quotas;
+    let all = call.realm.snapshots();
+    let pending = usage::pending_snapshots(call.realm, None);
+    let of_volume = usage::pending_snapshots(call.realm, Some(&v.id));
+    let concurrent = quotas.concurrent_snapshots_of(&v.shape.volume_type);
+    let exceeded = |code: &str, what: String| Err(ApiError::client(code, what));
+    if of_volume >= concurrent {
+        return exceeded(
+            "ConcurrentSnapshotLimitExceeded",
+            format!(
+                "The maximum of {concurrent} pending snapshots of volume {} has been reached.",
+                v.id
+            ),
+        );
+    }
+    if quotas.pending_snapshots.is_some_and(|most| pending >= most) {
+        return exceeded(
+            "PendingSnapshotLimitExceeded",
+            format!("The maximum of {pending} pending snapshots in this region has been reached."),
+        );
+    }
+    if all.len() >= quotas.snapshots {
+        return exceeded(
+            "SnapshotLimitExceeded",
+            format!(
+                "The maximum of {} snapshots in this region has been reached.",
+                quotas.snapshots
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Tests whether another volume of this shape can be under modification. Wording unverified.
+///
+/// # Errors
+/// `VolumeModificationSizeLimitExceeded`.
+pub(super) fn modification(call: &Call<'_>, target: &Shape) -> ApiResult<()> {
+    let kind = target.volume_type.as_str();
+    let Some(tib) = call.rules.quotas.modification_tib.get(kind) else {
+        return Ok(());
+    };
+    let used = usage::modification_gib(call.realm, kind);
+    if as_f64(used + u64::from(target.size)) <= tib * GIB_PER_TIB {
+        return Ok(());
+    }
+    Err(ApiError::client(
+        "VolumeModificationSizeLimitExceeded",
+        format!(
+            "You have exceeded your maximum {kind} modification storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
+        ),
+    ))
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "GiB of an account are far below 2^53"
+)]
+fn as_f64(gib: u64) -> f64 {
+    gib as f64
+}

@@ -1,0 +1,232 @@
+//! The XML of resources.
+
+use crate::state::realm::Realm;
+use crate::state::resources::attachment::Attachment;
+use crate::state::resources::instance::{Instance, mac};
+use crate::state::resources::modification::Modification;
+use crate::state::resources::snapshot::{Life as SnapshotLife, Lock, Snapshot};
+use crate::state::resources::tags::Tags;
+use crate::state::resources::volume::{Origin, Volume};
+use crate::time::Millis;
+use crate::wire::xml::Xml;
+
+/// Which members a volume is shown with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// The reply to CreateVolume: times to the second, no attachments, no owner.
+    Created,
+    /// DescribeVolumes and CopyVolumes.
+    Full,
+}
+
+/// A volume's members.
+pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
+    x.text("volumeId", &v.id).value("size", v.shape.size);
+    x.text(
+        "snapshotId",
+        match &v.origin {
+            Origin::Snapshot(id) => id,
+            _ => "",
+        },
+    );
+    if let Origin::Volume(source) = &v.origin {
+        x.text("sourceVolumeId", source);
+    }
+    x.text("availabilityZone", &v.zone)
+        .text("availabilityZoneId", realm.zone_id(&v.zone))
+        .text("status", v.status());
+    let created = match view {
+        View::Created => v.created.whole_second(),
+        View::Full => v.created,
+    };
+    x.text("createTime", &created.iso());
+    if view == View::Full {
+        x.list("attachmentSet", &v.attachments, |x, a| {
+            attachment(x, &v.id, a);
+        });
+    }
+    tags(x, &v.tags);
+    x.text("volumeType", &v.shape.volume_type)
+        .option("iops", v.shape.iops)
+        .option("throughput", v.shape.throughput)
+        .value("encrypted", v.encrypted)
+        .option("kmsKeyId", v.kms_key.as_ref())
+        .option("outpostArn", v.outpost.as_ref())
+        .option("volumeInitializationRate", v.initialization_rate)
+        .value("multiAttachEnabled", v.shape.multi_attach);
+    if v.restored_fast {
+        x.value("fastRestored", true);
+    }
+    if view == View::Full {
+        x.text("ownerId", &realm.account)
+            .text(
+                "volumeArn",
+                &format!(
+                    "arn:aws:ec2:{}:{}:volume/{}",
+                    realm.region, realm.account, v.id
+                ),
+            )
+            .nest("operator", |x| {
+                x.value("managed", false);
+            });
+    }
+}
+
+/// An attachment's members.
+pub(super) fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
+    x.text("volumeId", volume)
+        .text("instanceId", &a.instance)
+        .text("device", &a.device)
+        .text("status", a.status())
+        .text("attachTime", &a.since.iso())
+        .value("deleteOnTermination", a.delete_on_termination)
+        .value("ebsCardIndex", a.card);
+}
+
+/// `tagSet`.
+pub(super) fn tags(x: &mut Xml, tags: &Tags) {
+    x.list("tagSet", tags, |x, (key, value)| {
+        x.text("key", key).text("value", value);
+    });
+}
+
+/// A modification's members.
+pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
+    x.text("volumeId", volume)
+        .text("modificationState", m.status());
+    for (prefix, shape) in [("target", &m.target), ("original", &m.original)] {
+        x.value(&format!("{prefix}Size"), shape.size)
+            .option(&format!("{prefix}Iops"), shape.iops)
+            .text(&format!("{prefix}VolumeType"), &shape.volume_type)
+            .option(&format!("{prefix}Throughput"), shape.throughput)
+            .value(&format!("{prefix}MultiAttachEnabled"), shape.multi_attach);
+    }
+    x.value("progress", m.progress(now))
+        .text("startTime", &m.started.iso());
+    if matches!(m.status(), "completed" | "failed") {
+        x.text("endTime", &m.completed_at.iso());
+    }
+}
+
+/// A snapshot's members.
+pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
+    x.text("snapshotId", &s.id)
+        .text("volumeId", &s.volume)
+        .text("status", s.status())
+        .text("startTime", &s.started.iso())
+        .text("progress", &s.progress(now))
+        .text("ownerId", &realm.account)
+        .text("description", &s.description)
+        .value("volumeSize", s.size)
+        .value("encrypted", s.encrypted)
+        .option("kmsKeyId", s.kms_key.as_ref())
+        .option("outpostArn", s.outpost.as_ref())
+        .text("storageTier", "standard");
+    if let SnapshotLife::Completed { since } = s.life {
+        x.text("completionTime", &since.iso())
+            .value("fullSnapshotSizeInBytes", s.data_bytes);
+    }
+    tags(x, &s.tags);
+}
+
+/// A lock's members.
+pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
+    x.text("snapshotId", &s.id).text("lockState", l.state(now));
+    if l.compliance {
+        x.value("coolOffPeriod", l.cool_off_hours)
+            .text("coolOffPeriodExpiresOn", &l.cool_off_until().iso());
+    }
+    x.option("lockDuration", l.days)
+        .text("lockCreatedOn", &l.created.iso())
+        .text("lockExpiresOn", &l.expires.iso())
+        .text("lockDurationStartTime", &l.created.iso());
+}
+
+/// An instance's members.
+pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
+    let kind = crate::state::resources::instance_type::find(&i.instance_type);
+    let (code, name) = i.state();
+    x.text("instanceId", &i.id)
+        .text("imageId", &i.image)
+        .nest("instanceState", |x| {
+            x.value("code", code).text("name", name);
+        })
+        .text("instanceType", &i.instance_type)
+        .text("launchTime", &i.launched.iso())
+        .nest("placement", |x| {
+            x.text("availabilityZone", &i.zone)
+                .text("availabilityZoneId", realm.zone_id(&i.zone))
+                .text("tenancy", "default");
+        })
+        .nest("monitoring", |x| {
+            x.text("state", "disabled");
+        })
+        .text("architecture", kind.map_or("x86_64", |t| t.architecture))
+        .text("rootDeviceType", "ebs")
+        .text("rootDeviceName", &i.root_device)
+        .option("outpostArn", i.outpost.as_ref())
+        .text(
+            "hypervisor",
+            // EC2 says xen here for Nitro instances as well.
+            "xen",
+        )
+        .text("virtualizationType", "hvm")
+        .value("ebsOptimized", true);
+    if let Some(code) = i.state_reason() {
+        x.nest("stateReason", |x| {
+            x.text("code", code)
+                .text("message", &format!("{code}: User initiated"));
+        });
+    }
+    x.nest("hibernationOptions", |x| {
+        x.value("configured", i.hibernation);
+    });
+    let terminated = matches!(
+        i.life,
+        crate::state::resources::instance::Life::Terminated { .. }
+    );
+    let interfaces = if terminated { 0 } else { i.enis };
+    x.list("blockDeviceMapping", realm.volumes_of(&i.id), |x, v| {
+        let Some(a) = v.attachment(&i.id) else { return };
+        x.text("deviceName", &a.device).nest("ebs", |x| {
+            x.text("volumeId", &v.id)
+                .text("status", a.mapping_status(now))
+                .text("attachTime", &a.since.iso())
+                .value("deleteOnTermination", a.delete_on_termination)
+                .value("ebsCardIndex", a.card);
+        });
+    });
+    x.list("networkInterfaceSet", 0..interfaces, |x, n| {
+        x.text("networkInterfaceId", &interface_id(&i.id, n))
+            .text("status", "in-use")
+            .text("macAddress", &mac(&i.id, n))
+            .text("ownerId", &realm.account)
+            .nest("attachment", |x| {
+                x.value("deviceIndex", n)
+                    .text("status", "attached")
+                    .value("networkCardIndex", 0);
+            });
+    });
+    x.nest("metadataOptions", |x| {
+        x.text("state", "applied")
+            .text("httpTokens", "required")
+            .value("httpPutResponseHopLimit", 2)
+            .text(
+                "httpEndpoint",
+                if i.imds == "off" {
+                    "disabled"
+                } else {
+                    "enabled"
+                },
+            );
+    });
+    tags(x, &i.tags);
+}
+
+/// The id of an instance's n-th network interface.
+pub(super) fn interface_id(instance: &str, n: u32) -> String {
+    format!(
+        "eni-{}{n:02x}",
+        instance.trim_start_matches("i-").get(..15).unwrap_or("0")
+    )
+}

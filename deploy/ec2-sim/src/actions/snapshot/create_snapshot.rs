@@ -1,0 +1,103 @@
+//! CreateSnapshot: no token; the same call again makes a second snapshot.
+
+use crate::actions::render;
+use crate::actions::{Call, quota_check};
+use crate::faults::kind::Fault;
+use crate::state::resources::snapshot::{Life, Snapshot};
+use crate::state::resources::tags;
+use crate::state::resources::volume::Life as VolumeLife;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::xml::Xml;
+
+pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let volume = p.required("VolumeId", "VolumeId")?;
+    let description = p.text("Description").unwrap_or("");
+    let outpost = p.text("OutpostArn");
+    p.text("Location");
+    let tags = tags::specified(p, "snapshot")?;
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    call.check_volume_id(volume)?;
+    if !description.is_ascii() {
+        // unverified wording.
+        return Err(ApiError::value(
+            "Invalid character in the description: only ASCII characters are allowed.",
+        ));
+    }
+    call.permit(|c| {
+        let made = c.made("snapshot", &tags).with(|about| {
+            if let Some(v) = c.realm.volumes().get(volume) {
+                about
+                    .set("ec2:VolumeSize", v.shape.size.to_string())
+                    .set("ec2:Encrypted", v.encrypted.to_string());
+            }
+            about.set("ec2:ParentVolume", c.arn("volume", volume));
+        });
+        vec![c.existing(volume), made]
+    })?;
+    call.permit_tagging("snapshot", &tags)?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    let v = call
+        .realm
+        .volumes()
+        .get(volume)
+        .filter(|v| !v.deleting())
+        .ok_or_else(|| ApiError::no_volume(volume))?;
+    if v.life != VolumeLife::Ready {
+        return Err(ApiError::client(
+            "IncorrectState",
+            format!("Volume '{volume}' is in the '{}' state.", v.status()),
+        ));
+    }
+    if v.last_snapshot
+        .is_some_and(|t| call.now.since(t) < call.rules.snapshot_interval_ms)
+    {
+        return Err(ApiError::client(
+            "SnapshotCreationPerVolumeRateExceeded",
+            "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.",
+        ));
+    }
+    quota_check::snapshot(call, v)?;
+    let mut until = Some(call.begin.plus(call.latency.sample("snapshot")));
+    let mut fails = false;
+    for fault in call.faults {
+        match fault {
+            Fault::FailSnapshot { after_ms } => {
+                until = Some(call.begin.plus(*after_ms));
+                fails = true;
+            }
+            Fault::StuckSnapshot { for_ms } => until = for_ms.map(|ms| call.begin.plus(ms)),
+            _ => {}
+        }
+    }
+    let id = call.ids.issue("snap");
+    let data_bytes = call
+        .devices
+        .snapshot(volume, &id)
+        .map_err(|e| Call::internal(&e))?;
+    let snapshot = Snapshot {
+        id: id.clone(),
+        volume: volume.to_owned(),
+        size: v.shape.size,
+        started: call.now,
+        life: Life::Pending { until, fails },
+        description: description.to_owned(),
+        encrypted: v.encrypted,
+        kms_key: v.kms_key.clone(),
+        outpost: outpost.map(str::to_owned),
+        data_bytes,
+        lock: None,
+        tags,
+    };
+    let mut x = Xml::new();
+    render::snapshot(&mut x, call.realm, &snapshot, call.now);
+    let now = call.now;
+    call.realm.put_snapshot(snapshot);
+    call.realm
+        .update_volume(volume, |v| v.last_snapshot = Some(now));
+    call.effects.push(id);
+    Ok(x.finish())
+}

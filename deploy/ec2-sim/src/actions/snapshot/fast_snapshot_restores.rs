@@ -1,0 +1,246 @@
+//! EnableFastSnapshotRestores, DisableFastSnapshotRestores, DescribeFastSnapshotRestores. The first two answer 200 with failures in the body.
+
+use crate::actions::Call;
+use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::faults::kind::Fault;
+use crate::state::realm::usage;
+use crate::state::resources::fast_restore::FastRestore;
+use crate::state::resources::tags::NO_TAGS;
+use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::filter::Filters;
+use crate::wire::xml::Xml;
+
+/// What became of one snapshot in one zone.
+struct Outcome {
+    snapshot: String,
+    zone: String,
+    result: Result<FastRestore, (String, String)>,
+}
+
+pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
+    let (snapshots, zones) = parse(call)?;
+    let mut outcomes = Vec::new();
+    for (snapshot, zone) in pairs(&snapshots, &zones) {
+        let result = enable_one(call, &snapshot, &zone);
+        if let Ok(f) = &result {
+            call.realm.put_fast_restore(f.clone());
+            call.effects.push(format!("{snapshot}/{zone}"));
+        }
+        outcomes.push(Outcome {
+            snapshot,
+            zone,
+            result,
+        });
+    }
+    Ok(answer(call, &outcomes))
+}
+
+fn enable_one(
+    call: &mut Call<'_>,
+    snapshot: &str,
+    zone: &str,
+) -> Result<FastRestore, (String, String)> {
+    for fault in call.faults {
+        if let Fault::Unsuccessful { code, message } = fault {
+            return Err((code.clone(), message.clone()));
+        }
+    }
+    // Codes of the items unverified.
+    let Some(s) = call.realm.snapshots().get(snapshot) else {
+        let e = ApiError::no_snapshot(snapshot);
+        return Err((e.code, e.message));
+    };
+    if call.realm.zone(zone).is_none() {
+        return Err((
+            "InvalidZone.NotFound".to_owned(),
+            format!("The zone '{zone}' does not exist."),
+        ));
+    }
+    let size = s.size;
+    if let Some(f) = call
+        .realm
+        .fast_restores()
+        .get(&format!("{snapshot}/{zone}"))
+        .filter(|f| f.disabled.is_none())
+    {
+        return Ok(f.clone());
+    }
+    let most = call.rules.quotas.fast_restores;
+    if usage::fast_restores(call.realm) >= most {
+        return Err((
+            "FastSnapshotRestoreLimitExceeded".to_owned(),
+            format!(
+                "The maximum of {most} fast snapshot restores in this region has been reached."
+            ),
+        ));
+    }
+    let optimizing = call.begin.plus(call.latency.sample("fsr_optimizing"));
+    let enabled = optimizing.plus(call.latency.per_tib("fsr_enabled_per_tib", size));
+    Ok(FastRestore {
+        snapshot: snapshot.to_owned(),
+        zone: zone.to_owned(),
+        enabling: call.now,
+        optimizing,
+        enabled,
+        disabled: None,
+    })
+}
+
+pub(crate) fn disable(call: &mut Call<'_>) -> ApiResult<String> {
+    let (snapshots, zones) = parse(call)?;
+    let mut outcomes = Vec::new();
+    for (snapshot, zone) in pairs(&snapshots, &zones) {
+        let found = call
+            .realm
+            .fast_restores()
+            .get(&format!("{snapshot}/{zone}"));
+        let result = match found.filter(|f| f.disabled.is_none()) {
+            Some(f) => {
+                let mut f = f.clone();
+                f.disabled = Some((
+                    call.now,
+                    call.begin.plus(call.latency.sample("fsr_optimizing")),
+                ));
+                call.realm.put_fast_restore(f.clone());
+                call.effects.push(format!("{snapshot}/{zone}"));
+                Ok(f)
+            }
+            None => Err((
+                "FastSnapshotRestoreNotEnabled".to_owned(),
+                format!("Fast snapshot restore is not enabled for '{snapshot}' in '{zone}'"),
+            )),
+        };
+        outcomes.push(Outcome {
+            snapshot,
+            zone,
+            result,
+        });
+    }
+    Ok(answer(call, &outcomes))
+}
+
+fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
+    let p = call.params;
+    let names = p.list("AvailabilityZone");
+    let ids = p.list("AvailabilityZoneId");
+    let snapshots = p.list("SourceSnapshotId");
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    for id in &snapshots {
+        call.check_snapshot_id(id)?;
+    }
+    if snapshots.is_empty() {
+        return Err(ApiError::missing("SourceSnapshotId"));
+    }
+    let zones: Vec<String> = if names.is_empty() {
+        let by_id = |id: &&str| call.zone(None, Some(id));
+        ids.iter().map(by_id).collect::<ApiResult<_>>()?
+    } else {
+        names.iter().map(|n| (*n).to_owned()).collect()
+    };
+    if zones.is_empty() {
+        return Err(ApiError::missing("AvailabilityZone"));
+    }
+    call.permit(|c| snapshots.iter().map(|id| c.existing(id)).collect())?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    Ok((snapshots.iter().map(|s| (*s).to_owned()).collect(), zones))
+}
+
+fn pairs(snapshots: &[String], zones: &[String]) -> Vec<(String, String)> {
+    snapshots
+        .iter()
+        .flat_map(|s| zones.iter().map(|z| (s.clone(), z.clone())))
+        .collect()
+}
+
+fn answer(call: &Call<'_>, outcomes: &[Outcome]) -> String {
+    let mut x = Xml::new();
+    x.list(
+        "successful",
+        outcomes.iter().filter_map(|o| o.result.as_ref().ok()),
+        |x, f| member(call, x, f),
+    );
+    x.list(
+        "unsuccessful",
+        outcomes
+            .iter()
+            .filter_map(|o| Some((o, o.result.as_ref().err()?))),
+        |x, (o, (code, message))| {
+            x.text("snapshotId", &o.snapshot).list(
+                "fastSnapshotRestoreStateErrorSet",
+                [()],
+                |x, ()| {
+                    x.text("availabilityZone", &o.zone)
+                        .text("availabilityZoneId", call.realm.zone_id(&o.zone))
+                        .nest("error", |x| {
+                            x.text("code", code).text("message", message);
+                        });
+                },
+            );
+        },
+    );
+    x.finish()
+}
+
+fn member(call: &Call<'_>, x: &mut Xml, f: &FastRestore) {
+    let time = |x: &mut Xml, name: &str, at: Millis| {
+        if at <= call.now {
+            x.text(name, &at.iso());
+        }
+    };
+    x.text("snapshotId", &f.snapshot)
+        .text("availabilityZone", &f.zone)
+        .text("availabilityZoneId", call.realm.zone_id(&f.zone))
+        .text("state", f.state(call.now))
+        .text(
+            "stateTransitionReason",
+            "Client.UserInitiated - Lifecycle state transition",
+        )
+        .text("ownerId", &call.realm.account);
+    time(x, "enablingTime", f.enabling);
+    time(x, "optimizingTime", f.optimizing);
+    time(x, "enabledTime", f.enabled);
+    if let Some((asked, done)) = f.disabled {
+        time(x, "disablingTime", asked);
+        time(x, "disabledTime", done);
+    }
+}
+
+pub(crate) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    let p = call.params;
+    let filters = Filters::parse(
+        p,
+        &["availability-zone", "owner-id", "snapshot-id", "state"],
+    )?;
+    let page = page(call, ("", false), (0, 200))?;
+    p.finish()?;
+    if empty_page(call) {
+        return Ok(empty(call, "fastSnapshotRestoreSet", &page));
+    }
+    let found = select(
+        call.realm.fast_restores(),
+        None,
+        &page,
+        &filters,
+        |f, name| {
+            vec![match name {
+                "availability-zone" => f.zone.clone(),
+                "owner-id" => call.realm.account.clone(),
+                "snapshot-id" => f.snapshot.clone(),
+                "state" => f.state(call.now).to_owned(),
+                _ => return Vec::new(),
+            }]
+        },
+        |_| &NO_TAGS,
+    );
+    let mut x = Xml::new();
+    x.list("fastSnapshotRestoreSet", found.rows, |x, f| {
+        member(call, x, f);
+    });
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}

@@ -1,0 +1,136 @@
+//! LockSnapshot and DescribeLockedSnapshots.
+
+use super::describe_snapshots::by_ids;
+use crate::actions::Call;
+use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::render;
+use crate::state::resources::snapshot::{Lock, Snapshot};
+use crate::time::{DAY_MS, Millis};
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::filter::Filters;
+use crate::wire::xml::Xml;
+
+/// Wordings unverified.
+pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let id = p.required("SnapshotId", "SnapshotId")?;
+    let mode = p.required("LockMode", "LockMode")?;
+    let cool_off = p.positive("CoolOffPeriod")?;
+    let days = p.positive("LockDuration")?;
+    let expiration = p.text("ExpirationDate");
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    call.check_snapshot_id(id)?;
+    let compliance = match mode {
+        "compliance" => true,
+        "governance" => false,
+        other => {
+            return Err(ApiError::value(format!(
+                "Value ({other}) for parameter lockMode is invalid. Valid values: compliance, governance."
+            )));
+        }
+    };
+    if cool_off.is_some() && !compliance {
+        return Err(ApiError::combination(
+            "The parameter CoolOffPeriod can only be specified with lock mode compliance",
+        ));
+    }
+    if cool_off.is_some_and(|h| h > 72) {
+        return Err(ApiError::value(
+            "The value specified for CoolOffPeriod is not in the allowed range: 1 to 72 hours.",
+        ));
+    }
+    let expires = expiry(call.now, days, expiration)?;
+    call.permit_on(id)?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    let now = call.now;
+    let s = call
+        .realm
+        .snapshots()
+        .get(id)
+        .ok_or_else(|| ApiError::no_snapshot(id))?;
+    if let Some(l) = s.locked(now)
+        && l.state(now) == "compliance"
+        && expires < l.expires
+    {
+        return Err(ApiError::client(
+            "OperationNotPermitted",
+            format!(
+                "The snapshot '{id}' is locked in compliance mode: the lock can only be extended."
+            ),
+        ));
+    }
+    let lock = Lock {
+        compliance,
+        cool_off_hours: cool_off.unwrap_or(0),
+        days,
+        created: now,
+        expires,
+    };
+    let mut x = Xml::new();
+    render::lock(&mut x, s, &lock, now);
+    call.realm.update_snapshot(id, |s| s.lock = Some(lock));
+    call.effects.push(id.to_owned());
+    Ok(x.finish())
+}
+
+fn expiry(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<Millis> {
+    match (days, date) {
+        (Some(d), None) if d <= 36_500 => Ok(now.plus(u64::from(d) * DAY_MS)),
+        (Some(_), None) => Err(ApiError::value(
+            "The value specified for LockDuration is not in the allowed range: 1 to 36500 days.",
+        )),
+        (None, Some(text)) => match Millis::parse(text) {
+            Some(at) if at > now.plus(DAY_MS) => Ok(at),
+            _ => Err(ApiError::value(format!(
+                "Value ({text}) for parameter expirationDate is invalid. It must be at least one day ahead."
+            ))),
+        },
+        (Some(_), Some(_)) => Err(ApiError::combination(
+            "The parameters LockDuration and ExpirationDate cannot be specified together",
+        )),
+        (None, None) => Err(ApiError::missing("LockDuration/ExpirationDate")),
+    }
+}
+
+pub(crate) fn describe_locked_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    let p = call.params;
+    let ids = p.list("SnapshotId");
+    let filters = Filters::parse(p, &["lock-state"])?;
+    let page = page(call, ("snapshotIdsSet", !ids.is_empty()), (5, 1000))?;
+    p.finish()?;
+    for id in &ids {
+        call.check_snapshot_id(id)?;
+    }
+    if empty_page(call) {
+        return Ok(empty(call, "snapshotSet", &page));
+    }
+    let candidates = match ids.is_empty() {
+        true => None,
+        false => Some(by_ids(call, &ids)?),
+    };
+    let now = call.now;
+    let state = |s: &Snapshot| s.lock.as_ref().map(|l| l.state(now).to_owned());
+    let found = select(
+        call.realm.snapshots(),
+        candidates,
+        &page,
+        &filters,
+        |s, _| state(s).into_iter().collect(),
+        |s| &s.tags,
+    );
+    let mut x = Xml::new();
+    let locked = found
+        .rows
+        .into_iter()
+        .filter_map(|s| Some((s, s.lock.as_ref()?)));
+    x.list("snapshotSet", locked, |x, (s, l)| {
+        x.text("ownerId", &call.realm.account);
+        render::lock(x, s, l, now);
+    });
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}

@@ -1,0 +1,12 @@
+//! EC2's actions on volumes.
+
+pub(super) mod attach_volume;
+pub(super) mod copy_volumes;
+pub(super) mod create_volume;
+pub(super) mod delete_volume;
+pub(super) mod describe_volume_status;
+pub(super) mod describe_volumes;
+pub(super) mod describe_volumes_modifications;
+pub(super) mod detach_volume;
+pub(super) mod modify_volume;
+pub(super) mod modify_volume_attribute;

@@ -1,0 +1,246 @@
+//! AttachVolume.
+
+use crate::actions::Call;
+use crate::actions::render;
+use crate::faults::kind::Fault;
+use crate::state::resources::attachment::{Attachment, Phase};
+use crate::state::resources::volume::{Life, Volume};
+use crate::state::resources::{device_name, instance_type};
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::xml::Xml;
+
+/// Instances that may have one volume at the same time.
+const MAX_MULTI_ATTACH: usize = 16;
+
+/// The order of tests is unverified.
+pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let volume = p.required("VolumeId", "VolumeId")?;
+    let instance = p.required("InstanceId", "InstanceId")?;
+    let device = p.required("Device", "device")?;
+    let card = p.number("EbsCardIndex")?.unwrap_or(0);
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    call.check_volume_id(volume)?;
+    call.check_instance_id(instance)?;
+    call.permit(|c| vec![c.existing(volume), c.existing(instance)])?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    foreign_device(call, instance, device);
+    let attachment = {
+        let v = call
+            .realm
+            .volumes()
+            .get(volume)
+            .filter(|v| !v.deleting())
+            .ok_or_else(|| ApiError::no_volume(volume))?;
+        check_instance(call, v, instance)?;
+        check_volume(v, instance)?;
+        check_device(call, instance, device)?;
+        check_limit(call, instance)?;
+        let card = check_card(call, instance, card)?;
+        Attachment {
+            card,
+            ..attachment(call, instance, device)
+        }
+    };
+    let mut x = Xml::new();
+    render::attachment(&mut x, volume, &attachment);
+    call.realm
+        .update_volume(volume, |v| v.attachments.push(attachment));
+    call.effects.push(volume.to_owned());
+    Ok(x.finish())
+}
+
+/// Faults by which the name is in use: for reasons that are not listed, or because another was faster.
+fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
+    for fault in call.faults {
+        match fault {
+            Fault::DeviceTaken { stays: true } => {
+                call.realm
+                    .update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
+            }
+            Fault::DeviceRaced {} => {
+                let Some(zone) = call.realm.instances().get(instance).map(|i| i.zone.clone())
+                else {
+                    continue;
+                };
+                // Nobody can be faster about a name that is taken: the request may have come twice.
+                let slot = device_name::slot(device);
+                let taken = call
+                    .realm
+                    .volumes_of(instance)
+                    .filter_map(|v| v.attachment(instance))
+                    .any(|a| device_name::slot(&a.device) == slot);
+                if taken {
+                    continue;
+                }
+                let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
+                v.attachments.push(Attachment::new(
+                    instance,
+                    device,
+                    call.now,
+                    Some(call.begin),
+                ));
+                call.realm.put_volume(v);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
+    let mut until = Some(call.begin.plus(call.latency.sample("attach")));
+    let mut mapped = None;
+    for fault in call.faults {
+        match fault {
+            Fault::StuckAttach { for_ms, .. } => until = for_ms.map(|ms| call.begin.plus(ms)),
+            Fault::SkewAttach { ms } => {
+                mapped = until;
+                until = until.map(|u| u.plus(*ms));
+            }
+            _ => {}
+        }
+    }
+    let mut a = Attachment::new(instance, device, call.now, until);
+    a.phase = Phase::Attaching { until, mapped };
+    a.device_late_ms = call.faults.iter().find_map(|f| match f {
+        Fault::LateDevice { for_ms } => Some(for_ms.unwrap_or(u64::MAX)),
+        _ => None,
+    });
+    a
+}
+
+fn check_instance(call: &Call<'_>, v: &Volume, instance: &str) -> ApiResult<()> {
+    let i = call
+        .realm
+        .instances()
+        .get(instance)
+        .ok_or_else(|| ApiError::no_instance(instance))?;
+    if i.zone != v.zone {
+        return Err(ApiError::client(
+            "InvalidVolume.ZoneMismatch",
+            format!(
+                "The volume '{}' is not in the same availability zone as instance '{instance}'",
+                v.id
+            ),
+        ));
+    }
+    if !i.attachable() {
+        return Err(ApiError::client(
+            "IncorrectState",
+            format!("Instance '{instance}' is not 'running'."),
+        ));
+    }
+    let xen = instance_type::find(&i.instance_type).is_some_and(|t| t.hypervisor == "xen");
+    if v.shape.multi_attach && xen {
+        // unverified.
+        return Err(ApiError::client(
+            "UnsupportedOperation",
+            "Multi-Attach enabled volumes can only be attached to instances built on the Nitro System.",
+        ));
+    }
+    Ok(())
+}
+
+fn check_volume(v: &Volume, instance: &str) -> ApiResult<()> {
+    let taken = if v.shape.multi_attach {
+        v.attachment(instance).is_some()
+    } else {
+        !v.attachments.is_empty()
+    };
+    if taken {
+        return Err(ApiError::client(
+            "VolumeInUse",
+            format!("{} is already attached to an instance", v.id),
+        ));
+    }
+    if v.life != Life::Ready {
+        return Err(ApiError::client(
+            "IncorrectState",
+            format!("Volume '{}' is in the '{}' state.", v.id, v.status()),
+        ));
+    }
+    if v.attachments.len() >= MAX_MULTI_ATTACH {
+        // unverified code.
+        return Err(ApiError::client(
+            "AttachmentLimitExceeded",
+            format!(
+                "You may attach a Multi-Attach enabled volume to up to {MAX_MULTI_ATTACH} instances."
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> {
+    if !device_name::valid(device) {
+        return Err(ApiError::value(format!(
+            "Value ({device}) for parameter device is invalid. {device} is not a valid EBS device name."
+        )));
+    }
+    let slot = device_name::slot(device);
+    let listed = call
+        .realm
+        .volumes_of(instance)
+        .filter_map(|v| v.attachment(instance))
+        .any(|a| device_name::slot(&a.device) == slot);
+    let hidden = call.realm.instances().get(instance).is_some_and(|i| {
+        i.hidden_devices
+            .iter()
+            .any(|d| device_name::slot(d) == slot)
+    });
+    let once = call
+        .faults
+        .iter()
+        .any(|f| matches!(f, Fault::DeviceTaken { .. }));
+    if listed || hidden || once {
+        return Err(ApiError::value(format!(
+            "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
+        )));
+    }
+    Ok(())
+}
+
+fn check_limit(call: &Call<'_>, instance: &str) -> ApiResult<()> {
+    let over = call.faults.iter().any(|f| {
+        matches!(
+            f,
+            Fault::StuckAttach {
+                over_limit: true,
+                ..
+            }
+        )
+    });
+    let Some(i) = call.realm.instances().get(instance) else {
+        return Ok(());
+    };
+    let limit = instance_type::attachment_limit(&i.instance_type, i.enis);
+    let have = call.realm.volumes_of(instance).count();
+    if !over && have >= usize::try_from(limit).unwrap_or(usize::MAX) {
+        return Err(ApiError::client(
+            "AttachmentLimitExceeded",
+            format!(
+                "You may attach up to {limit} devices for this instance type. Please use a larger instance size to attach more volumes. For a detailed list of limits please see the documentation."
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The card's number, where the type has so many. Code and wording unverified.
+fn check_card(call: &Call<'_>, instance: &str, card: i64) -> ApiResult<u32> {
+    let cards = call
+        .realm
+        .instances()
+        .get(instance)
+        .and_then(|i| instance_type::find(&i.instance_type))
+        .map_or(1, |t| t.cards);
+    match u32::try_from(card) {
+        Ok(card) if card < cards => Ok(card),
+        _ => Err(ApiError::value(format!(
+            "Value ({card}) for parameter ebsCardIndex is invalid. The instance has {cards} EBS card(s)."
+        ))),
+    }
+}

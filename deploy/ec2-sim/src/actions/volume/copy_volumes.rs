@@ -1,0 +1,180 @@
+//! CopyVolumes: a copy of a volume's bytes of this moment, in the same zone.
+
+use super::create_volume::{check_token, creation, describe_new};
+use crate::actions::render::{self, View};
+use crate::actions::{Call, quota_check};
+use crate::devices::Source;
+use crate::state::realm::usage;
+use crate::state::resources::client_token::{self, TokenUse, Verdict};
+use crate::state::resources::modification::State;
+use crate::state::resources::tags;
+use crate::state::resources::volume::{Initialization, Life, Origin, Volume};
+use crate::state::resources::volume_checks::Checks;
+use crate::state::resources::volume_type::{self, Wanted};
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::xml::Xml;
+
+pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let source = p.required("SourceVolumeId", "SourceVolumeId")?;
+    let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));
+    let wanted = Wanted {
+        iops: p.positive("Iops")?,
+        throughput: p.positive("Throughput")?,
+    };
+    let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let encrypted = p.boolean("Encrypted")?;
+    let kms_key = p.text("KmsKeyId");
+    let token = p.text("ClientToken");
+    let tags = tags::specified(p, "volume")?;
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    call.check_volume_id(source)?;
+    let kind = volume_type::find(kind)?;
+    let from = call
+        .realm
+        .volumes()
+        .get(source)
+        .filter(|v| !v.deleting())
+        .ok_or_else(|| ApiError::no_volume(source))?
+        .clone();
+    let size = size.unwrap_or(from.shape.size);
+    if size < from.shape.size {
+        // unverified wording.
+        return Err(ApiError::value(
+            "The size of the copy cannot be smaller than the size of the source volume",
+        ));
+    }
+    let shape = kind.shape(size, wanted, multi_attach)?;
+    call.permit(|c| {
+        let made = c.made("volume", &tags).with(|about| {
+            describe_new(
+                about,
+                &shape,
+                &from.zone,
+                from.encrypted || encrypted == Some(true),
+            );
+            about.set("ec2:ParentVolume", c.arn("volume", source));
+        });
+        vec![c.existing(source), made]
+    })?;
+    call.permit_tagging("volume", &tags)?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    kind.check_multi_attach(multi_attach)?;
+    let fingerprint = format!("copy|{source}|{shape:?}|{encrypted:?}|{kms_key:?}|{tags:?}");
+    if let Some(token) = token {
+        check_token(token)?;
+        let spent = call.realm.token(token);
+        let retention = call.rules.token_retention_ms;
+        if let Verdict::Replay(id) =
+            client_token::judge(token, spent, &fingerprint, call.now, retention)?
+        {
+            let v = call
+                .realm
+                .volumes()
+                .get(id)
+                .ok_or_else(|| ApiError::no_volume(id))?;
+            return Ok(answer(call, v));
+        }
+    }
+    check_source(call, &from)?;
+    quota_check::volume(call, &shape, &from.zone)?;
+    let until = call.begin.plus(call.latency.sample("volume_copy"));
+    let key = kms_key.map(str::to_owned).or(from.kms_key);
+    let key_refused = !call.may_use_key(key.as_deref(), from.encrypted);
+    let per_gib = call.latency.sample("initialize_per_gib");
+    let volume = Volume {
+        id: call.ids.issue("vol"),
+        shape,
+        zone: from.zone.clone(),
+        origin: Origin::Volume(source.to_owned()),
+        encrypted: from.encrypted || encrypted.unwrap_or(false),
+        kms_key: key,
+        outpost: None,
+        initialization_rate: None,
+        created: call.now,
+        life: creation(call.faults, key_refused, call.begin, until),
+        attachments: Vec::new(),
+        modification: None,
+        modified: Vec::new(),
+        initialization: Some(Initialization {
+            kind: "volume-copy".to_owned(),
+            from: until,
+            until: until.plus(per_gib.saturating_mul(u64::from(size))),
+        }),
+        last_snapshot: None,
+        tags,
+        auto_enable_io: false,
+        root: false,
+        restored_fast: false,
+        checks: Checks::default(),
+    };
+    call.devices
+        .create(&volume.id, size, Source::Volume(source))
+        .map_err(|e| Call::internal(&e))?;
+    if let Some(token) = token {
+        call.realm.spend(
+            token,
+            TokenUse {
+                volume: volume.id.clone(),
+                fingerprint,
+                at: call.now,
+                deleted: false,
+            },
+        );
+    }
+    call.effects.push(volume.id.clone());
+    let members = answer(call, &volume);
+    call.realm.put_volume(volume);
+    Ok(members)
+}
+
+fn answer(call: &Call<'_>, v: &Volume) -> String {
+    let mut x = Xml::new();
+    x.list("volumeSet", [v], |x, v| {
+        render::volume(x, call.realm, v, View::Full);
+    });
+    x.finish()
+}
+
+/// The source's state and the copies under way. Codes unverified but for the limit of the region.
+fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
+    let state = |what: String| Err(ApiError::client("IncorrectState", what));
+    if from.life != Life::Ready {
+        return state(format!(
+            "Volume '{}' is in the '{}' state.",
+            from.id,
+            from.status()
+        ));
+    }
+    if from
+        .modification
+        .as_ref()
+        .is_some_and(|m| m.state == State::Modifying)
+    {
+        return state(format!("Volume '{}' is being modified.", from.id));
+    }
+    if matches!(from.origin, Origin::Volume(_)) && from.initialized_percent(call.now) < 100 {
+        return state(format!(
+            "Volume '{}' is a copy that is not initialized yet.",
+            from.id
+        ));
+    }
+    let under_way: Vec<&Volume> = usage::copies(call.realm, call.now).collect();
+    if under_way
+        .iter()
+        .any(|v| v.origin == Origin::Volume(from.id.clone()))
+    {
+        return state(format!("Volume '{}' is already being copied.", from.id));
+    }
+    let most = call.rules.quotas.copies;
+    if under_way.len() >= most {
+        return Err(ApiError::client(
+            "CopyVolumesLimitExceeded",
+            format!("The maximum of {most} volume copies in progress has been reached."),
+        ));
+    }
+    Ok(())
+}

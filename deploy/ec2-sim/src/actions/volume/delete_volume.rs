@@ -1,0 +1,51 @@
+//! DeleteVolume.
+
+use crate::actions::Call;
+use crate::state::resources::volume::Life;
+use crate::wire::api_error::{ApiError, ApiResult};
+
+/// The order is EC2's: id given, id well-formed, volume there, permission, dry run, attachments.
+pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let id = p.text("VolumeId");
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    let Some(id) = id else {
+        return Err(ApiError::client(
+            "MissingParameter",
+            "The request must include the VolumeId parameter. Add the required parameter and retry the request.",
+        ));
+    };
+    if !call.id_ok(id, "vol") {
+        return Err(ApiError::value(format!(
+            "The volume ID '{id}' is malformed"
+        )));
+    }
+    let volume = call
+        .realm
+        .volumes()
+        .get(id)
+        .filter(|v| !v.deleting())
+        .ok_or_else(|| ApiError::no_volume(id))?;
+    call.permit_on(id)?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    if let Some(a) = volume.attachments.first() {
+        return Err(ApiError::client(
+            "VolumeInUse",
+            format!("Volume {id} is currently attached to {}", a.instance),
+        ));
+    }
+    begin(call, id);
+    Ok("<return>true</return>".to_owned())
+}
+
+/// Begins the deletion of a volume that is free.
+pub(super) fn begin(call: &mut Call<'_>, id: &str) {
+    let until = call.begin.plus(call.latency.sample("volume_delete"));
+    call.realm
+        .update_volume(id, |v| v.life = Life::Deleting { until });
+    call.realm.burn_token_of(id);
+    call.effects.push(id.to_owned());
+}

@@ -1,0 +1,135 @@
+//! DescribeVolumeStatus.
+
+use super::describe_volumes::by_ids;
+use crate::actions::Call;
+use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::state::resources::volume::{Life, Volume};
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::filter::Filters;
+use crate::wire::xml::Xml;
+
+const FILTERS: &[&str] = &[
+    "availability-zone",
+    "availability-zone-id",
+    "volume-status.details-name",
+    "volume-status.details-status",
+    "volume-status.status",
+];
+
+pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    let p = call.params;
+    let ids = p.list("VolumeId");
+    p.boolean("IncludeManagedResources")?;
+    let filters = Filters::parse(p, FILTERS)?;
+    let page = page(call, ("volumeIdsSet", !ids.is_empty()), (5, 1000))?;
+    p.finish()?;
+    for id in &ids {
+        if !call.id_ok(id, "vol") {
+            return Err(ApiError::client(
+                "InvalidVolumeID.Malformed",
+                format!("Invalid id: \"{id}\" (expecting \"vol-...\")"),
+            ));
+        }
+    }
+    if empty_page(call) {
+        return Ok(empty(call, "volumeStatusSet", &page));
+    }
+    let candidates = match ids.is_empty() {
+        true => None,
+        false => Some(by_ids(call, &ids)?),
+    };
+    let realm = &*call.realm;
+    let found = select(
+        realm.volumes(),
+        candidates,
+        &page,
+        &filters,
+        |v, name| match name {
+            "availability-zone" => vec![v.zone.clone()],
+            "availability-zone-id" => vec![realm.zone_id(&v.zone).to_owned()],
+            "volume-status.status" => vec![status(v).to_owned()],
+            "volume-status.details-name" => {
+                details(call, v).iter().map(|d| d.0.to_owned()).collect()
+            }
+            "volume-status.details-status" => {
+                details(call, v).iter().map(|d| d.1.to_owned()).collect()
+            }
+            _ => Vec::new(),
+        },
+        |v| &v.tags,
+    );
+    let mut x = Xml::new();
+    x.list("volumeStatusSet", found.rows, |x, v| member(call, x, v));
+    next_token(&mut x, found.next.as_deref(), call.action, call.now);
+    Ok(x.finish())
+}
+
+fn status(v: &Volume) -> &'static str {
+    match v.life {
+        Life::Ready | Life::Deleting { .. } => v.checks.status(),
+        Life::Creating { .. } => "insufficient-data",
+        Life::Failed => "impaired",
+    }
+}
+
+fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
+    let mut out = vec![
+        (
+            "io-enabled",
+            if v.life == Life::Failed || v.checks.io_disabled {
+                "failed"
+            } else {
+                "passed"
+            },
+        ),
+        (
+            "io-performance",
+            if v.attachments.is_empty() || v.shape.iops.is_none() {
+                "not-applicable"
+            } else {
+                v.checks.performance.as_str()
+            },
+        ),
+    ];
+    if v.initialization.is_some() {
+        let done = v.initialized_percent(call.now) == 100;
+        out.push((
+            "initialization-state",
+            if done { "completed" } else { "initializing" },
+        ));
+    }
+    out
+}
+
+fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
+    x.text("volumeId", &v.id)
+        .text("availabilityZone", &v.zone)
+        .text("availabilityZoneId", call.realm.zone_id(&v.zone))
+        .option("outpostArn", v.outpost.as_ref())
+        .nest("volumeStatus", |x| {
+            x.text("status", status(v))
+                .list("details", details(call, v), |x, (name, status)| {
+                    x.text("name", name).text("status", status);
+                });
+        })
+        .text("eventsSet", "")
+        .text("actionsSet", "")
+        .list("attachmentStatuses", &v.attachments, |x, a| {
+            x.text("instanceId", &a.instance)
+                .text("ioPerformance", v.checks.performance.as_str());
+        });
+    if let Some(i) = &v.initialization {
+        x.nest("initializationStatusDetails", |x| {
+            x.text("initializationType", &i.kind)
+                .value("progress", v.initialized_percent(call.now));
+            // Only a rate that was paid for gives an estimate.
+            if i.kind == "provisioned-rate" {
+                x.value(
+                    "estimatedTimeToCompleteInSeconds",
+                    i.until.since(call.now).div_ceil(1000),
+                );
+            }
+        });
+    }
+}

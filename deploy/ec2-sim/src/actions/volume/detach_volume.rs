@@ -1,0 +1,137 @@
+//! DetachVolume.
+
+use crate::actions::Call;
+use crate::actions::render;
+use crate::faults::kind::Fault;
+use crate::state::resources::attachment::Phase;
+use crate::state::resources::instance::Life as InstanceLife;
+use crate::state::resources::volume::Volume;
+use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::xml::Xml;
+
+pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let volume = p.required("VolumeId", "VolumeId")?;
+    let (instance, device) = (p.text("InstanceId"), p.text("Device"));
+    let force = p.boolean("Force")?.unwrap_or(false);
+    let dry_run = call.wants_dry_run()?;
+    p.finish()?;
+    call.check_volume_id(volume)?;
+    if let Some(i) = instance {
+        call.check_instance_id(i)?;
+    }
+    call.permit(|c| {
+        let from = instance.or_else(|| {
+            let v = c.realm.volumes().get(volume)?;
+            Some(v.attachments.first()?.instance.as_str())
+        });
+        std::iter::once(volume)
+            .chain(from)
+            .map(|id| c.existing(id))
+            .collect()
+    })?;
+    if dry_run {
+        return Err(ApiError::dry_run());
+    }
+    let v = call
+        .realm
+        .volumes()
+        .get(volume)
+        .ok_or_else(|| ApiError::no_volume(volume))?;
+    let from = check(call, v, instance, device)?;
+    let (until, busy) = plan(call);
+    let mut x = Xml::new();
+    call.realm.update_volume(volume, |v| {
+        if let Some(a) = v.attachment_mut(&from) {
+            if a.detach(until, force) && busy {
+                a.phase = Phase::Busy { again: until };
+            }
+            // The reply says detaching, whatever comes of it.
+            let mut said = a.clone();
+            said.phase = Phase::Detaching { until, force };
+            render::attachment(&mut x, volume, &said);
+        }
+    });
+    call.effects.push(volume.to_owned());
+    Ok(x.finish())
+}
+
+/// When the device is asked for, and whether `busy` is shown until then.
+fn plan(call: &mut Call<'_>) -> (Option<Millis>, bool) {
+    for fault in call.faults {
+        if let Fault::StuckDetach { for_ms, busy } = fault {
+            return (for_ms.map(|ms| call.begin.plus(ms)), *busy);
+        }
+    }
+    (Some(call.begin.plus(call.latency.sample("detach"))), false)
+}
+
+/// The instance from which the volume is to go.
+fn check(
+    call: &Call<'_>,
+    v: &Volume,
+    instance: Option<&str>,
+    device: Option<&str>,
+) -> ApiResult<String> {
+    if let Some(i) = instance
+        && !call.realm.instances().contains_key(i)
+    {
+        return Err(ApiError::no_instance(i));
+    }
+    if v.attachments.is_empty() {
+        return Err(ApiError::client(
+            "IncorrectState",
+            format!("Volume '{}' is in the '{}' state.", v.id, v.status()),
+        ));
+    }
+    let attachment = match instance {
+        Some(i) => v.attachment(i).ok_or_else(|| {
+            // unverified wording.
+            ApiError::client(
+                "InvalidAttachment.NotFound",
+                format!("The volume '{}' is not attached to instance '{i}'", v.id),
+            )
+        })?,
+        None if v.attachments.len() > 1 => {
+            // unverified wording.
+            return Err(ApiError::client(
+                "MissingParameter",
+                format!(
+                    "The request must contain the parameter InstanceId: volume '{}' is attached to several instances",
+                    v.id
+                ),
+            ));
+        }
+        None => &v.attachments[0],
+    };
+    if device.is_some_and(|d| d != attachment.device) {
+        // unverified wording.
+        return Err(ApiError::client(
+            "InvalidAttachment.NotFound",
+            format!(
+                "The volume '{}' is not attached to instance '{}' as device '{}'",
+                v.id,
+                attachment.instance,
+                device.unwrap_or("")
+            ),
+        ));
+    }
+    let boots_from_it = call
+        .realm
+        .instances()
+        .get(&attachment.instance)
+        .is_some_and(|i| {
+            i.root_device == attachment.device && !matches!(i.life, InstanceLife::Stopped)
+        });
+    if boots_from_it {
+        return Err(ApiError::client(
+            "OperationNotPermitted",
+            format!(
+                "Unable to detach root volume '{}' from instance '{}'",
+                v.id, attachment.instance
+            ),
+        ));
+    }
+    Ok(attachment.instance.clone())
+}

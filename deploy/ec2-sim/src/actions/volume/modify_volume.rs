@@ -1,0 +1,320 @@
+//! ModifyVolume.
+
+use crate::actions::render;
+use crate::actions::{Call, quota_check};
+use crate::faults::kind::Fault;
+use crate::state::resources::modification::{Modification, Shape, State};
+use crate::state::resources::volume::{Life, Volume};
+use crate::state::resources::volume_type::{self, Wanted};
+use crate::time::DAY_MS;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::xml::Xml;
+
+/// What the request changes.
+struct Change<'a> {
+    size: Option<u32>,
+    kind: Option<&'a str>,
+    wanted: Wanted,
+    multi_attach: Option<bool>,
+}
+
+/// A dry run is answered before any test.
+pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    call.permit(|c| {
+        // Without an id, the action as such is judged.
+        vec![c.existing(p.text("VolumeId").unwrap_or("*"))]
+    })?;
+    call.dry_run()?;
+    let id = p.required("VolumeId", "VolumeId")?;
+    let change = Change {
+        size: p.positive("Size")?,
+        kind: p.text("VolumeType"),
+        wanted: Wanted {
+            iops: p.positive("Iops")?,
+            throughput: p.positive("Throughput")?,
+        },
+        multi_attach: p.boolean("MultiAttachEnabled")?,
+    };
+    p.finish()?;
+    if !call.id_ok(id, "vol") {
+        return Err(ApiError::client(
+            "InvalidVolumeID.Malformed",
+            format!("Value ( {id} ) for parameter VOLUME is invalid. "),
+        ));
+    }
+    if change.size.is_none()
+        && change.kind.is_none()
+        && change.wanted.iops.is_none()
+        && change.wanted.throughput.is_none()
+        && change.multi_attach.is_none()
+    {
+        return Err(ApiError::value(
+            "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.",
+        ));
+    }
+    let v = call
+        .realm
+        .volumes()
+        .get(id)
+        .filter(|v| !v.deleting())
+        .ok_or_else(|| ApiError::no_volume(id))?;
+    check_state(v)?;
+    let target = target(v, &change)?;
+    check_rate(call, v)?;
+    quota_check::modification(call, &target)?;
+    quota_check::reshape(call, v, &target)?;
+    let modification = begin(call, id, target);
+    let mut x = Xml::new();
+    x.nest("volumeModification", |x| {
+        render::modification(x, id, &modification, call.now);
+    });
+    let now = call.now;
+    call.realm.update_volume(id, |v| {
+        v.modified.retain(|t| now.since(*t) < DAY_MS);
+        v.modified.push(now);
+        v.modification = Some(modification);
+    });
+    call.effects.push(id.to_owned());
+    Ok(x.finish())
+}
+
+fn check_state(v: &Volume) -> ApiResult<()> {
+    if v.life != Life::Ready {
+        // unverified wording.
+        return Err(ApiError::client(
+            "IncorrectState",
+            format!("Volume '{}' is in the '{}' state.", v.id, v.status()),
+        ));
+    }
+    match &v.modification {
+        Some(m) if matches!(m.state, State::Modifying | State::Optimizing) => {
+            Err(ApiError::client(
+                "IncorrectModificationState",
+                format!(
+                    "Volume {} cannot be modified in modification state {}",
+                    v.id,
+                    m.status().to_uppercase()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// So many modifications in any 24 hours; no-change calls count.
+fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
+    let recent: Vec<_> = v
+        .modified
+        .iter()
+        .filter(|t| call.now.since(**t) < DAY_MS)
+        .collect();
+    if recent.len() < call.rules.quotas.modifications_per_day {
+        return Ok(());
+    }
+    let free_again = recent
+        .get(recent.len() - call.rules.quotas.modifications_per_day)
+        .map_or(call.now, |t| t.plus(DAY_MS));
+    Err(ApiError::client(
+        "VolumeModificationRateExceeded",
+        format!(
+            "You've reached the maximum modification rate per volume limit. Wait until {} before you can issue the next modification request for this volume.",
+            free_again.iso()
+        ),
+    ))
+}
+
+fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
+    let now = &v.shape;
+    let kind = volume_type::find(c.kind.unwrap_or(&now.volume_type))?;
+    let size = c.size.unwrap_or(now.size);
+    if size < now.size {
+        return Err(ApiError::value(
+            "New size cannot be smaller than existing size",
+        ));
+    }
+    if now.volume_type == "io1" && now.multi_attach {
+        return Err(ApiError::client(
+            "UnsupportedOperation",
+            "io1 volumes with Multi-Attach enabled do not support modify-volume actions",
+        ));
+    }
+    let multi_attach = c.multi_attach.unwrap_or(now.multi_attach);
+    kind.check_multi_attach(multi_attach)?;
+    if multi_attach != now.multi_attach && !v.attachments.is_empty() {
+        // unverified wording.
+        return Err(ApiError::client(
+            "UnsupportedOperation",
+            "Multi-Attach can only be changed while the volume is detached.",
+        ));
+    }
+    if v.root && matches!(kind.name, "st1" | "sc1") {
+        // unverified wording.
+        return Err(ApiError::combination(format!(
+            "A root volume cannot be of type {}",
+            kind.name
+        )));
+    }
+    let mut shape = kind.shape(size, filled(now, kind.name, c.wanted), multi_attach)?;
+    if kind.name == now.volume_type && c.wanted.iops.is_none() && kind.iops.is_some() {
+        shape.iops = now.iops;
+    }
+    Ok(shape)
+}
+
+/// What is kept or filled in when it is not given: the same type keeps what it has; gp2 to gp3 gets no less than it had.
+fn filled(now: &Shape, kind: &str, wanted: Wanted) -> Wanted {
+    let same = kind == now.volume_type;
+    let limits = |iops: bool| {
+        volume_type::find(kind).is_ok_and(|t| {
+            if iops {
+                t.iops.is_some()
+            } else {
+                t.throughput.is_some()
+            }
+        })
+    };
+    let from_gp2 = now.volume_type == "gp2" && kind == "gp3";
+    let iops = wanted.iops.or_else(|| match () {
+        () if !limits(true) => None,
+        () if same => now.iops,
+        () if from_gp2 => Some(now.iops.unwrap_or(0).max(3_000)),
+        () => Some(3_000),
+    });
+    let throughput = wanted.throughput.or_else(|| match () {
+        () if !limits(false) => None,
+        () if same => now.throughput,
+        () if from_gp2 => Some(volume_type::gp2_throughput(now.size).clamp(125, 250)),
+        () => Some(125),
+    });
+    Wanted { iops, throughput }
+}
+
+fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
+    let original = match call.realm.volumes().get(id) {
+        Some(v) => v.shape.clone(),
+        None => target.clone(),
+    };
+    let mut optimizing_at = call.begin.plus(call.latency.sample("modify"));
+    let (mut fails, mut late_ms) = (false, 0);
+    for fault in call.faults {
+        match fault {
+            Fault::FailModify { after_ms } => {
+                optimizing_at = call.begin.plus(*after_ms);
+                fails = true;
+            }
+            Fault::StuckModify { for_ms } => {
+                optimizing_at = call.begin.plus(for_ms.unwrap_or(u64::MAX));
+            }
+            Fault::LateResize { ms } => late_ms = *ms,
+            _ => {}
+        }
+    }
+    let rest = call.latency.sample("modify_complete")
+        + call.latency.per_tib("modify_complete_per_tib", target.size);
+    Modification {
+        original,
+        target,
+        started: call.now,
+        optimizing_at,
+        completed_at: optimizing_at.plus(rest),
+        fails,
+        state: State::Modifying,
+        reshape_at: optimizing_at.plus(late_ms),
+        reshaped: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::resources::volume::Outcome;
+    use crate::state::resources::volume::tests::fresh;
+
+    fn shape_of(kind: &str, size: u32, iops: Option<u32>, throughput: Option<u32>) -> Volume {
+        let mut v = fresh(Outcome::Available);
+        v.shape = Shape {
+            size,
+            iops,
+            throughput,
+            volume_type: kind.to_owned(),
+            multi_attach: false,
+        };
+        v
+    }
+
+    fn change(
+        size: Option<u32>,
+        kind: Option<&'static str>,
+        iops: Option<u32>,
+        throughput: Option<u32>,
+    ) -> Change<'static> {
+        Change {
+            size,
+            kind,
+            wanted: Wanted { iops, throughput },
+            multi_attach: None,
+        }
+    }
+
+    #[test]
+    fn modification_keeps_or_derives_omitted_fields() {
+        let gp3 = shape_of("gp3", 10, Some(4000), Some(300));
+        let gp2 = shape_of("gp2", 2000, Some(6000), None);
+        let io2 = shape_of("io2", 10, Some(5000), None);
+        for (v, c, expected) in [
+            (
+                &gp3,
+                change(Some(20), None, None, None),
+                (20, Some(4000), Some(300)),
+            ),
+            (
+                &gp3,
+                change(None, None, Some(5000), None),
+                (10, Some(5000), Some(300)),
+            ),
+            (
+                &gp3,
+                change(None, Some("io2"), None, None),
+                (10, Some(3000), None),
+            ),
+            (
+                &gp2,
+                change(Some(3000), None, None, None),
+                (3000, Some(9000), None),
+            ),
+            (
+                &gp2,
+                change(None, Some("gp3"), None, None),
+                (2000, Some(6000), Some(250)),
+            ),
+            (
+                &io2,
+                change(Some(20), None, None, None),
+                (20, Some(5000), None),
+            ),
+        ] {
+            let s = target(v, &c).expect("target");
+            assert_eq!((s.size, s.iops, s.throughput), expected, "{:?}", v.shape);
+        }
+    }
+
+    #[test]
+    fn shrink_and_io1_multi_attach_change_are_refused() {
+        let v = shape_of("gp3", 10, Some(3000), Some(125));
+        assert_eq!(
+            target(&v, &change(Some(9), None, None, None))
+                .expect_err("shrink")
+                .message,
+            "New size cannot be smaller than existing size"
+        );
+        let mut v = shape_of("io1", 10, Some(100), None);
+        v.shape.multi_attach = true;
+        assert_eq!(
+            target(&v, &change(Some(20), None, None, None))
+                .expect_err("io1")
+                .code,
+            "UnsupportedOperation"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! EC2's request token buckets: one per account, region and action, and a smaller one for calls without filter and page.
+
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A bucket's size and refill.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Tokens when full.
+    pub capacity: f64,
+    /// Tokens per second.
+    pub refill: f64,
+}
+
+const fn rate(capacity: f64, refill: f64) -> Rate {
+    Rate { capacity, refill }
+}
+
+/// The documented rate of an action.
+pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
+    match action {
+        "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
+        | "TerminateInstances" => rate(100.0, 5.0),
+        "CreateTags" | "DeleteTags" => rate(100.0, 10.0),
+        "StartInstances" => rate(5.0, 2.0),
+        "DescribeInstances"
+        | "DescribeInstanceStatus"
+        | "DescribeSnapshots"
+        | "DescribeVolumes"
+            if unfiltered =>
+        {
+            rate(50.0, 10.0)
+        }
+        a if a.starts_with("Describe") => rate(100.0, 20.0),
+        _ => rate(50.0, 5.0),
+    }
+}
+
+/// Settings of all buckets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Whether there is a limit at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Multiplies capacity and refill.
+    #[serde(default = "one")]
+    pub scale: f64,
+    /// Other rates, by action.
+    #[serde(default)]
+    pub actions: BTreeMap<String, Rate>,
+    /// Requests per second that other users of the account make, by action.
+    #[serde(default)]
+    pub foreign: BTreeMap<String, f64>,
+}
+
+fn yes() -> bool {
+    true
+}
+fn one() -> f64 {
+    1.0
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            scale: 1.0,
+            actions: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+        }
+    }
+}
+
+/// The buckets of one account and region.
+#[derive(Debug, Default)]
+pub struct Buckets {
+    levels: BTreeMap<String, (f64, Millis)>,
+}
+
+/// The answer of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Taken {
+    /// Whether there was a token.
+    pub granted: bool,
+    /// Tokens left.
+    pub level: f64,
+}
+
+impl Buckets {
+    /// Takes one token for a call.
+    pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> Taken {
+        let base = limits
+            .actions
+            .get(action)
+            .copied()
+            .unwrap_or_else(|| documented(action, unfiltered));
+        let scale = limits.scale.max(0.0);
+        let capacity = base.capacity * scale;
+        let foreign = limits.foreign.get(action).copied().unwrap_or(0.0);
+        let refill = (base.refill * scale - foreign).max(0.0);
+        // Others empty the bucket as well as they slow its refill: with all of the refill taken, what is left drains away.
+        let drain = (foreign - base.refill * scale).max(0.0);
+        let key = if unfiltered && documented(action, true) != documented(action, false) {
+            format!("{action}:unfiltered")
+        } else {
+            action.to_owned()
+        };
+        let (level, at) = self.levels.entry(key).or_insert((capacity, now));
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "spans are far below 2^53 milliseconds"
+        )]
+        let seconds = now.since(*at) as f64 / 1000.0;
+        *level = (*level + seconds * (refill - drain)).clamp(0.0, capacity.max(0.0));
+        *at = now;
+        if !limits.enabled {
+            return Taken {
+                granted: true,
+                level: *level,
+            };
+        }
+        let granted = *level >= 1.0;
+        if granted {
+            *level -= 1.0;
+        }
+        Taken {
+            granted,
+            level: *level,
+        }
+    }
+
+    /// The levels as they were when last used.
+    pub fn levels(&self) -> BTreeMap<&str, f64> {
+        self.levels
+            .iter()
+            .map(|(k, (level, _))| (k.as_str(), *level))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(b: &mut Buckets, l: &Limits, action: &str, n: usize, now: i64) -> usize {
+        (0..n)
+            .filter(|_| b.take(l, action, false, Millis(now)).granted)
+            .count()
+    }
+
+    #[test]
+    fn each_action_bucket_grants_capacity_then_refill() {
+        let (mut b, l) = (Buckets::default(), Limits::default());
+        assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 0), 100);
+        assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 2_000), 10);
+        assert_eq!(
+            granted(&mut b, &l, "AttachVolume", 150, 2_000),
+            50,
+            "each action has its own"
+        );
+    }
+
+    #[test]
+    fn calls_without_filter_have_their_own_smaller_bucket() {
+        let (mut b, l) = (Buckets::default(), Limits::default());
+        let unfiltered = (0..200)
+            .filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0)).granted)
+            .count();
+        assert_eq!(unfiltered, 50);
+        assert_eq!(granted(&mut b, &l, "DescribeVolumes", 200, 0), 100);
+    }
+
+    #[test]
+    fn scale_override_foreign_load_and_switch_work() {
+        let mut l = Limits {
+            scale: 0.5,
+            ..Limits::default()
+        };
+        assert_eq!(
+            granted(&mut Buckets::default(), &l, "DeleteVolume", 150, 0),
+            50
+        );
+        l.actions.insert("DeleteVolume".to_owned(), rate(4.0, 1.0));
+        assert_eq!(
+            granted(&mut Buckets::default(), &l, "DeleteVolume", 150, 0),
+            2
+        );
+        let mut l = Limits::default();
+        l.foreign.insert("AttachVolume".to_owned(), 5.0);
+        let mut b = Buckets::default();
+        assert_eq!(granted(&mut b, &l, "AttachVolume", 60, 0), 50);
+        assert_eq!(
+            granted(&mut b, &l, "AttachVolume", 60, 60_000),
+            0,
+            "others take the refill"
+        );
+        l.enabled = false;
+        assert_eq!(granted(&mut b, &l, "AttachVolume", 60, 60_000), 60);
+    }
+}

@@ -1,0 +1,287 @@
+//! Sockets, a clock and a timer around the simulator.
+
+pub(crate) mod control_client;
+mod control_routes;
+mod control_socket;
+mod ec2_endpoint;
+mod imds;
+mod imds_endpoint;
+mod reply_body;
+mod state_dir;
+
+use crate::devices;
+use crate::scenario::{InstanceSeed, Scenario};
+use crate::sim::{Sim, SimError};
+use crate::time::Millis;
+use crate::time::clock::Clock;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// What `serve` was asked for.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where state and images are.
+    pub state_dir: PathBuf,
+    /// The world to begin with.
+    pub scenario: Scenario,
+    /// What attachments make appear.
+    pub devices: devices::Mode,
+    /// The EC2 and STS address; loopback only.
+    pub listen: SocketAddr,
+    /// The control socket; `None`: `control.sock` in the state directory.
+    pub control: Option<PathBuf>,
+}
+
+/// A simulator that cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The scenario or the state.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// The address is not on loopback.
+    #[error("--listen {0}: only loopback addresses are served, as 127.0.0.1:0")]
+    NotLoopback(SocketAddr),
+    /// The state directory is not ours, or in use.
+    #[error("state directory {0}: {1}")]
+    StateDir(PathBuf, String),
+    /// A socket could not be opened.
+    #[error("{0}: {1}")]
+    Socket(String, io::Error),
+}
+
+/// A statistics page is no older than this.
+const STATISTICS_AGE: Duration = Duration::from_secs(1);
+
+/// What all sockets share.
+pub(crate) struct Shared {
+    sim: Mutex<Sim>,
+    clock: Mutex<Clock>,
+    /// The instant for which the timer is set.
+    timer: AtomicI64,
+    wake: Notify,
+    /// Counts outages; connections end when it changes.
+    outage: watch::Sender<(u64, Duration)>,
+    metadata: Mutex<BTreeMap<String, SocketAddr>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    ready: Mutex<Value>,
+}
+
+impl Shared {
+    /// Now, in simulated time.
+    fn now(&self) -> Millis {
+        lock(&self.clock).now()
+    }
+
+    /// Does something with the simulator, and sets the timer if something is due earlier than before.
+    fn with_sim<T>(&self, f: impl FnOnce(&mut Sim, Millis) -> T) -> T {
+        let now = self.now();
+        let mut sim = lock(&self.sim);
+        let out = f(&mut sim, now);
+        if let Some(at) = sim.next_due()
+            && at.0 < self.timer.load(Ordering::Acquire)
+        {
+            self.wake.notify_one();
+        }
+        out
+    }
+
+    /// Whether a client with this machine's clock has the simulator's.
+    fn is_real_time(&self) -> bool {
+        lock(&self.clock).shows_machine_time()
+    }
+
+    /// The real time that a simulated span takes.
+    fn real(&self, ms: u64) -> Duration {
+        lock(&self.clock).real(ms)
+    }
+}
+
+/// A panic in one request does not take the simulator along: the data is a step behind at worst.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running simulator.
+pub struct Server {
+    shared: Arc<Shared>,
+    control: PathBuf,
+    _lock: std::fs::File,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("control", &self.control)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Starts to serve on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When the scenario, the state directory or a socket cannot be used.
+    pub async fn start(options: ServerOptions) -> Result<Self, ServeError> {
+        if !options.listen.ip().is_loopback() {
+            return Err(ServeError::NotLoopback(options.listen));
+        }
+        let dir_error = |e: String| ServeError::StateDir(options.state_dir.clone(), e);
+        let lock_file = state_dir::claim(&options.state_dir).map_err(dir_error)?;
+        let state_dir =
+            std::fs::canonicalize(&options.state_dir).map_err(|e| dir_error(e.to_string()))?;
+        let devices = devices::open(options.devices, &state_dir)
+            .map_err(|e| dir_error(format!("--devices: {e}")))?;
+        let not_before = state_dir::last_instant(&state_dir).map_err(SimError::from)?;
+        let clock = Clock::start(&options.scenario.clock, not_before);
+        let sim = Sim::new(&options.scenario, devices, Some(&state_dir), clock.now())?;
+        let shared = Arc::new(Shared {
+            sim: Mutex::new(sim),
+            clock: Mutex::new(clock),
+            timer: AtomicI64::new(i64::MAX),
+            wake: Notify::new(),
+            outage: watch::Sender::new((0, Duration::ZERO)),
+            metadata: Mutex::new(BTreeMap::new()),
+            tasks: Mutex::new(Vec::new()),
+            ready: Mutex::new(Value::Null),
+        });
+        let ec2 = ec2_endpoint::listen(&shared, options.listen).await?;
+        let instances: Vec<String> = {
+            let sim = lock(&shared.sim);
+            let all = sim.realms().iter().flat_map(|r| r.instances().keys());
+            all.cloned().collect()
+        };
+        for id in instances {
+            imds_endpoint::listen(&shared, &id).await?;
+        }
+        let control = options
+            .control
+            .unwrap_or_else(|| state_dir.join("control.sock"));
+        control_socket::listen(&shared, &control)?;
+        let timer = tokio::spawn(timer(Arc::clone(&shared)));
+        lock(&shared.tasks).push(timer);
+        if options.devices == devices::Mode::Loop {
+            let statistics = tokio::spawn(statistics(Arc::clone(&shared)));
+            lock(&shared.tasks).push(statistics);
+        }
+        *lock(&shared.ready) = json!({
+            "ec2": format!("http://{ec2}"),
+            "control": control.display().to_string(),
+        });
+        Ok(Self {
+            shared,
+            control,
+            _lock: lock_file,
+        })
+    }
+
+    /// What `serve` prints when it is ready: the addresses of everything.
+    pub fn ready(&self) -> Value {
+        ready(&self.shared)
+    }
+
+    /// The EC2 and STS endpoint.
+    pub fn ec2(&self) -> String {
+        self.ready()["ec2"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The control socket.
+    pub fn control(&self) -> &std::path::Path {
+        &self.control
+    }
+
+    /// Does something with the simulator at its present time.
+    pub fn with_sim<T>(&self, f: impl FnOnce(&mut Sim, Millis) -> T) -> T {
+        self.shared.with_sim(f)
+    }
+
+    /// Ends all connections and sockets. State, images and attached devices stay.
+    pub fn shutdown(&self) {
+        for task in lock(&self.shared.tasks).drain(..) {
+            task.abort();
+        }
+        self.shared.outage.send_modify(|o| o.0 += 1);
+        let _ = std::fs::remove_file(&self.control);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// The ready line, with the instances of now.
+fn ready(shared: &Shared) -> Value {
+    let mut out = lock(&shared.ready).clone();
+    let imds: BTreeMap<String, String> = lock(&shared.metadata)
+        .iter()
+        .map(|(id, at)| (id.clone(), format!("http://{at}")))
+        .collect();
+    let sim = lock(&shared.sim);
+    let dev: BTreeMap<&String, Option<String>> = imds
+        .keys()
+        .map(|id| {
+            let dir = sim.devices().dev_dir(id);
+            (id, dir.map(|d| d.display().to_string()))
+        })
+        .collect();
+    out["dev_dirs"] = json!(dev);
+    out["imds"] = json!(imds);
+    out
+}
+
+/// Adds an instance with its metadata service.
+async fn add_instance(
+    shared: &Arc<Shared>,
+    account: Option<&str>,
+    region: Option<&str>,
+    seed: &InstanceSeed,
+) -> Result<Value, ServeError> {
+    shared.with_sim(|sim, now| sim.add_instance(account, region, seed, now))?;
+    imds_endpoint::listen(shared, &seed.id).await?;
+    let all = ready(shared);
+    Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
+}
+
+/// Keeps the statistics pages of attached volumes young.
+async fn statistics(shared: Arc<Shared>) {
+    loop {
+        if let Err(error) = shared.with_sim(|sim, _| sim.tell_statistics()) {
+            tracing::warn!(%error, "the statistics pages of volumes are old");
+        }
+        tokio::time::sleep(STATISTICS_AGE).await;
+    }
+}
+
+/// Makes happen what is due: devices appear without anybody asking.
+async fn timer(shared: Arc<Shared>) {
+    loop {
+        let due = shared.with_sim(|sim, now| {
+            sim.settle(now);
+            let due = sim.next_due();
+            // Under the simulator's lock: who makes something due earlier after this compares with this.
+            let at = due.map_or(i64::MAX, |d| d.0);
+            shared.timer.store(at, Ordering::Release);
+            due
+        });
+        let sleep = due.and_then(|at| lock(&shared.clock).until(at));
+        match sleep {
+            // At least a millisecond: the clock's resolution.
+            Some(d) => {
+                tokio::select! {
+                    () = tokio::time::sleep(d.max(Duration::from_millis(1))) => {}
+                    () = shared.wake.notified() => {}
+                }
+            }
+            None => shared.wake.notified().await,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The control socket: HTTP with JSON on a unix socket of the owner's.
+
+use super::control_routes::{self, ControlRequest};
+use super::reply_body::ReplyBody;
+use super::{ServeError, Shared, lock};
+use bytes::Bytes;
+use http::{Response, header};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+
+/// The largest request body.
+const MAX_BODY: usize = 1 << 20;
+
+/// Opens the socket and serves it in the background.
+pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError> {
+    let socket = |e| ServeError::Socket(format!("control socket {}", path.display()), e);
+    // One that a killed simulator left behind: the state directory's lock says that it is not in use.
+    if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(socket)?;
+    }
+    let listener = UnixListener::bind(path).map_err(socket)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(socket)?;
+    let accepting = Arc::clone(shared);
+    let task = tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            };
+            let shared = Arc::clone(&accepting);
+            tokio::spawn(async move {
+                let service = service_fn(|r| respond(&shared, r));
+                let ended = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a control connection ended early");
+                }
+            });
+        }
+    });
+    lock(&shared.tasks).push(task);
+    Ok(())
+}
+
+async fn respond(
+    shared: &Arc<Shared>,
+    request: hyper::Request<Incoming>,
+) -> io::Result<Response<ReplyBody>> {
+    let (head, body) = request.into_parts();
+    let body = Limited::new(body, MAX_BODY)
+        .collect()
+        .await
+        .map_err(io::Error::other)?
+        .to_bytes();
+    let query = form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes())
+        .into_owned()
+        .collect();
+    let asked = ControlRequest {
+        method: head.method.as_str().to_owned(),
+        path: head
+            .uri
+            .path()
+            .trim_matches('/')
+            .split('/')
+            .map(str::to_owned)
+            .collect(),
+        query,
+        body: body.to_vec(),
+    };
+    let (status, value) = match control_routes::answer(shared, &asked).await {
+        Ok(value) => (200, value),
+        Err(refused) => (refused.status, serde_json::json!({ "error": refused.why })),
+    };
+    let mut text = value.to_string();
+    text.push('\n');
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(ReplyBody::Whole(Some(Bytes::from(text))))
+        .map_err(io::Error::other)
+}

@@ -1,0 +1,193 @@
+//! The EC2 and STS endpoint.
+
+use super::reply_body::ReplyBody;
+use super::{ServeError, Shared, lock};
+use crate::sim::delivery::Delivery;
+use crate::sim::{Reply, Request};
+use crate::wire::signature::Signed;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// The largest request body.
+const MAX_BODY: usize = 1 << 20;
+
+/// Opens the endpoint and serves it in the background.
+pub(super) async fn listen(
+    shared: &Arc<Shared>,
+    address: SocketAddr,
+) -> Result<SocketAddr, ServeError> {
+    let socket = |e| ServeError::Socket(format!("--listen {address}"), e);
+    let listener = TcpListener::bind(address).await.map_err(socket)?;
+    let bound = listener.local_addr().map_err(socket)?;
+    // Before the task first runs an outage may begin, too.
+    let outage = shared.outage.subscribe();
+    let task = tokio::spawn(accept(Arc::clone(shared), listener, bound, outage));
+    lock(&shared.tasks).push(task);
+    Ok(bound)
+}
+
+async fn accept(
+    shared: Arc<Shared>,
+    mut listener: TcpListener,
+    address: SocketAddr,
+    mut outage: watch::Receiver<(u64, Duration)>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            changed = outage.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let for_how_long = outage.borrow_and_update().1;
+                drop(listener);
+                tokio::time::sleep(for_how_long).await;
+                listener = loop {
+                    match TcpListener::bind(address).await {
+                        Ok(l) => break l,
+                        Err(error) => {
+                            tracing::error!(%error, %address, "the endpoint cannot be opened again; it is tried again");
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                        }
+                    }
+                };
+            }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    // Of this loop's own receiver: a subscription that the new task took would miss
+                    // an outage that begins before that task first runs.
+                    tokio::spawn(connection(Arc::clone(&shared), stream, outage.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            },
+        }
+    }
+}
+
+async fn connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    mut outage: watch::Receiver<(u64, Duration)>,
+) {
+    let _ = stream.set_nodelay(true);
+    // A second descriptor of the socket, to set how it is closed.
+    let Ok(socket) = stream.as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let socket = Arc::new(socket);
+    let service = service_fn(move |request| {
+        let (shared, socket) = (Arc::clone(&shared), Arc::clone(&socket));
+        async move { respond(&shared, &socket, request).await }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+        _ = outage.changed() => {}
+    }
+}
+
+async fn respond(
+    shared: &Shared,
+    socket: &OwnedFd,
+    request: hyper::Request<Incoming>,
+) -> io::Result<Response<ReplyBody>> {
+    let (head, body) = request.into_parts();
+    let query = head.uri.query().unwrap_or("").as_bytes();
+    let form = match head.method {
+        Method::GET => query.to_vec(),
+        Method::POST => {
+            let body = Limited::new(body, MAX_BODY)
+                .collect()
+                .await
+                .map_err(io::Error::other)?
+                .to_bytes();
+            if query.is_empty() {
+                body.to_vec()
+            } else {
+                [query, b"&", &body].concat()
+            }
+        }
+        _ => return Ok(plain(StatusCode::METHOD_NOT_ALLOWED)),
+    };
+    let request = Request {
+        form,
+        authorization: text(&head.headers, header::AUTHORIZATION.as_str()),
+        signed: Some(Signed {
+            date: text(&head.headers, "x-amz-date").unwrap_or_default(),
+            same_clock: shared.is_real_time(),
+        }),
+        invocation: text(&head.headers, "amz-sdk-invocation-id"),
+        attempt: text(&head.headers, "amz-sdk-request"),
+        session_token: text(&head.headers, "x-amz-security-token"),
+    };
+    let reply = shared.with_sim(|sim, now| sim.handle(now, &request));
+    let delay = shared.real(reply.delay_ms);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    deliver(socket, reply).await
+}
+
+async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBody>> {
+    let lost = || io::Error::other("the reply is lost on purpose");
+    let bytes = Bytes::from(reply.body.clone());
+    let (length, body) = match reply.delivery {
+        Delivery::Normal => (bytes.len(), ReplyBody::Whole(Some(bytes))),
+        Delivery::Hang(hold) => {
+            tokio::time::sleep(hold).await;
+            return Err(lost());
+        }
+        Delivery::Close => return Err(lost()),
+        Delivery::Reset => {
+            // Closing then discards instead of finishing.
+            rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
+            return Err(lost());
+        }
+        Delivery::Short => (bytes.len() + 64, ReplyBody::short(bytes)),
+        Delivery::Slow { first, between } => {
+            tokio::time::sleep(first).await;
+            (bytes.len(), ReplyBody::slow(bytes, between))
+        }
+    };
+    let mut response = Response::builder()
+        .status(reply.status)
+        .header(header::CONTENT_TYPE, reply.content_type)
+        .header(header::CONTENT_LENGTH, length)
+        .header(header::CACHE_CONTROL, "no-cache, no-store")
+        .header(header::SERVER, "AmazonEC2")
+        .header("x-amzn-requestid", &reply.request_id);
+    if let Some(ms) = reply.retry_after_ms {
+        response = response.header("x-amz-retry-after", ms);
+    }
+    response.body(body).map_err(io::Error::other)
+}
+
+fn plain(status: StatusCode) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Whole(None));
+    *response.status_mut() = status;
+    response
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}

@@ -1,0 +1,184 @@
+//! Instance metadata, version 2: what an instance may learn about itself.
+
+use crate::state::realm::Realm;
+use crate::state::resources::instance::Instance;
+use crate::state::resources::instance::mac;
+use crate::time::Millis;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The longest life of a session token, seconds.
+const MAX_TTL: u64 = 21_600;
+
+/// Tokens kept at most: the oldest go first.
+const MAX_TOKENS: usize = 1_000;
+
+/// The session tokens of one instance's metadata service.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    tokens: BTreeMap<String, Millis>,
+}
+
+/// An answer: status and body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MetadataReply {
+    /// HTTP status.
+    pub status: u16,
+    /// Body.
+    pub body: String,
+}
+
+fn answer(status: u16, body: impl Into<String>) -> MetadataReply {
+    MetadataReply {
+        status,
+        body: body.into(),
+    }
+}
+
+impl Sessions {
+    /// `PUT /latest/api/token`. `ttl` is the header's text; `fresh` a random text.
+    pub(super) fn put(
+        &mut self,
+        ttl: Option<&str>,
+        forwarded: bool,
+        fresh: String,
+        now: Millis,
+    ) -> MetadataReply {
+        if forwarded {
+            // Through a proxy: refused, as a guard against open ones.
+            return answer(403, "");
+        }
+        let Some(ttl) = ttl
+            .and_then(|t| t.trim().parse::<u64>().ok())
+            .filter(|t| (1..=MAX_TTL).contains(t))
+        else {
+            return answer(400, "");
+        };
+        self.tokens.retain(|_, until| *until > now);
+        if self.tokens.len() >= MAX_TOKENS {
+            self.tokens.pop_first();
+        }
+        self.tokens.insert(fresh.clone(), now.plus(ttl * 1000));
+        answer(200, fresh)
+    }
+
+    /// Whether a read may go on.
+    pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
+        token
+            .and_then(|t| self.tokens.get(t))
+            .is_some_and(|until| *until > now)
+    }
+}
+
+/// Whether a path leads to credentials or to what the instance's owner keeps there: nothing on a node needs it.
+pub(super) fn is_trap(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    [
+        "/latest/meta-data/iam",
+        "/latest/meta-data/identity-credentials",
+        "/latest/user-data",
+    ]
+    .iter()
+    .any(|p| path == *p || path.starts_with(&format!("{p}/")))
+}
+
+/// Answers a read. `volumes` are the instance's device names, the root's first.
+pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
+    let Some(path) = path.strip_prefix("/latest/") else {
+        return missing();
+    };
+    let arch = crate::state::resources::instance_type::find(&i.instance_type)
+        .map_or("x86_64", |t| t.architecture);
+    match path {
+        "dynamic/instance-identity/document" => answer(
+            200,
+            json!({
+                "instanceId": i.id, "instanceType": i.instance_type, "region": realm.region,
+                "availabilityZone": i.zone, "accountId": realm.account, "imageId": i.image,
+                "architecture": arch, "pendingTime": i.launched.whole_second().iso(), "version": "2017-09-30",
+            })
+            .to_string(),
+        ),
+        "meta-data" | "meta-data/" => answer(
+            200,
+            "ami-id\nblock-device-mapping/\ninstance-id\ninstance-type\nmac\nnetwork/\nplacement/",
+        ),
+        "meta-data/ami-id" => answer(200, &i.image),
+        "meta-data/instance-id" => answer(200, &i.id),
+        "meta-data/instance-type" => answer(200, &i.instance_type),
+        "meta-data/mac" => answer(200, mac(&i.id, 0)),
+        "meta-data/placement" | "meta-data/placement/" => {
+            answer(200, "availability-zone\navailability-zone-id\nregion")
+        }
+        "meta-data/placement/availability-zone" => answer(200, &i.zone),
+        "meta-data/placement/availability-zone-id" => answer(200, realm.zone_id(&i.zone)),
+        "meta-data/placement/region" => answer(200, &realm.region),
+        "meta-data/outpost-arn" => match &i.outpost {
+            Some(arn) => answer(200, arn),
+            None => missing(),
+        },
+        "meta-data/network/interfaces/macs" | "meta-data/network/interfaces/macs/" => {
+            let macs: Vec<String> = (0..i.enis).map(|n| format!("{}/", mac(&i.id, n))).collect();
+            answer(200, macs.join("\n"))
+        }
+        "meta-data/block-device-mapping" | "meta-data/block-device-mapping/" => {
+            // What was there at launch: later attachments do not show.
+            answer(200, "ami\nroot")
+        }
+        "meta-data/block-device-mapping/ami" | "meta-data/block-device-mapping/root" => {
+            answer(200, &i.root_device)
+        }
+        _ => missing(),
+    }
+}
+
+/// The page that the real service shows for a path that it does not have.
+pub(super) fn missing() -> MetadataReply {
+    answer(
+        404,
+        "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>\n<html><head><title>404 - Not Found</title></head><body><h1>404 - Not Found</h1></body></html>\n",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imds_access_needs_unexpired_token() {
+        let mut s = Sessions::default();
+        let put = |s: &mut Sessions, ttl, forwarded| {
+            s.put(ttl, forwarded, "t".to_owned(), Millis(0)).status
+        };
+        assert_eq!(put(&mut s, None, false), 400);
+        assert_eq!(put(&mut s, Some("0"), false), 400);
+        assert_eq!(put(&mut s, Some("21601"), false), 400);
+        assert_eq!(put(&mut s, Some("60"), true), 403);
+        assert!(!s.allows(Some("t"), Millis(0)));
+        assert_eq!(put(&mut s, Some("60"), false), 200);
+        assert!(s.allows(Some("t"), Millis(59_999)));
+        assert!(
+            !s.allows(Some("t"), Millis(60_000))
+                && !s.allows(None, Millis(0))
+                && !s.allows(Some("u"), Millis(0))
+        );
+    }
+
+    #[test]
+    fn only_credential_and_user_data_paths_are_traps() {
+        for (path, trap) in [
+            ("/latest/meta-data/iam/security-credentials/", true),
+            ("/latest/meta-data/iam/security-credentials/role", true),
+            (
+                "/latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance",
+                true,
+            ),
+            ("/latest/user-data", true),
+            ("/latest/meta-data/iam", true),
+            ("/latest/meta-data/instance-id", false),
+            ("/latest/meta-data/", false),
+        ] {
+            assert_eq!(is_trap(path), trap, "{path}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! One metadata endpoint per instance.
+
+use super::imds::{self, MetadataReply, Sessions};
+use super::reply_body::ReplyBody;
+use super::{ServeError, Shared, lock};
+use crate::random::Random;
+use bytes::Bytes;
+use http::{Method, Response, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// How long a request hangs on an instance whose answers do not come through.
+const HANG: Duration = Duration::from_secs(3600);
+
+/// The state of one endpoint.
+struct Endpoint {
+    instance: String,
+    sessions: Mutex<(Sessions, Random)>,
+}
+
+/// Opens an instance's endpoint and serves it in the background.
+pub(super) async fn listen(shared: &Arc<Shared>, instance: &str) -> Result<(), ServeError> {
+    let socket = |e| ServeError::Socket(format!("metadata endpoint of {instance}"), e);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(socket)?;
+    let address = listener.local_addr().map_err(socket)?;
+    lock(&shared.metadata).insert(instance.to_owned(), address);
+    let endpoint = Arc::new(Endpoint {
+        instance: instance.to_owned(),
+        sessions: Mutex::new((
+            Sessions::default(),
+            Random::new(u64::from(address.port()), instance),
+        )),
+    });
+    let accepting = Arc::clone(shared);
+    let task = tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            };
+            let (shared, endpoint) = (Arc::clone(&accepting), Arc::clone(&endpoint));
+            tokio::spawn(async move {
+                let service = service_fn(|r| respond(&shared, &endpoint, r));
+                let ended = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a metadata connection ended early");
+                }
+            });
+        }
+    });
+    lock(&shared.tasks).push(task);
+    Ok(())
+}
+
+async fn respond(
+    shared: &Shared,
+    endpoint: &Endpoint,
+    request: hyper::Request<Incoming>,
+) -> io::Result<Response<ReplyBody>> {
+    let mode = shared.with_sim(|sim, now| {
+        sim.settle(now);
+        sim.instance(&endpoint.instance)
+            .map(|(_, i)| (i.imds.clone(), i.state().1))
+    });
+    let path = request.uri().path();
+    let header_text = |name: &str| {
+        let value = request.headers().get(name)?;
+        Some(value.to_str().ok()?.to_owned())
+    };
+    let now = shared.now();
+    let answer = match mode {
+        // An instance that does not run asks nothing.
+        None => return Err(io::Error::other("the instance is gone")),
+        Some((_, "stopped" | "terminated")) => {
+            return Err(io::Error::other("the instance does not run"));
+        }
+        Some((mode, _)) if mode == "off" => forbidden(),
+        Some((mode, _)) if mode == "hang" && request.method() == Method::PUT => {
+            tokio::time::sleep(HANG).await;
+            return Err(io::Error::other("the answer does not come through"));
+        }
+        _ if request.method() == Method::PUT && path == "/latest/api/token" => {
+            let mut sessions = lock(&endpoint.sessions);
+            let fresh = sessions.1.hex(56);
+            sessions.0.put(
+                header_text("x-aws-ec2-metadata-token-ttl-seconds").as_deref(),
+                request.headers().contains_key("x-forwarded-for"),
+                fresh,
+                now,
+            )
+        }
+        _ if request.method() == Method::GET => {
+            let token = header_text("x-aws-ec2-metadata-token");
+            get(shared, endpoint, path, token.as_deref())
+        }
+        _ => MetadataReply {
+            status: 405,
+            body: String::new(),
+        },
+    };
+    Response::builder()
+        .status(answer.status)
+        .header(
+            header::CONTENT_TYPE,
+            if answer.status == 404 {
+                "text/html"
+            } else {
+                "text/plain"
+            },
+        )
+        .body(ReplyBody::Whole(Some(Bytes::from(answer.body))))
+        .map_err(io::Error::other)
+}
+
+fn forbidden() -> MetadataReply {
+    MetadataReply {
+        status: 403,
+        body: String::new(),
+    }
+}
+
+fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) -> MetadataReply {
+    let now = shared.now();
+    let allowed = lock(&endpoint.sessions).0.allows(token, now);
+    shared.with_sim(|sim, now| {
+        let trap = imds::is_trap(path);
+        sim.statistics.add_imds(trap);
+        if trap {
+            let detail = format!("{} read {path}", endpoint.instance);
+            sim.invariants
+                .report(now, "no_credentials_from_metadata", detail);
+            return imds::missing();
+        }
+        if !allowed {
+            return MetadataReply {
+                status: 401,
+                body: String::new(),
+            };
+        }
+        match sim.instance(&endpoint.instance) {
+            Some((realm, i)) => imds::read(path, realm, i),
+            None => imds::missing(),
+        }
+    })
+}

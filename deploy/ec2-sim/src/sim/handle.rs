@@ -1,0 +1,271 @@
+//! One request: who, how often, what goes wrong, what it does, what is said.
+
+use super::authentication::{Service, service};
+use super::fault_effects::FaultEffects;
+use super::journal::{Entry, printable};
+use super::reply::{garble, render};
+use super::statistics::Ended;
+use super::{PlannedRequest, Reply, Request, Sim};
+use crate::actions::{self, Call};
+use crate::faults::kind::{Body, Fault};
+use crate::iam::{Caller, sts};
+use crate::state::ids::Ids;
+use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::credential::Credential;
+use crate::wire::query::{self, Params};
+use std::time::{Duration, Instant};
+
+/// What is found out while a request is answered.
+#[derive(Debug, Default)]
+struct Notes {
+    /// Tokens left in its bucket.
+    level: f64,
+    /// What was made or changed.
+    effects: Vec<String>,
+    /// The rules that struck, with their faults.
+    struck: Vec<(String, Fault)>,
+    fault_effects: FaultEffects,
+}
+
+/// A request as far as it was understood.
+struct Understood<'a> {
+    now: Millis,
+    action: &'a str,
+    params: &'a Params,
+    service: Service,
+    realm: usize,
+    caller: Option<Caller>,
+    delay_ms: u64,
+    origin: &'static str,
+}
+
+impl Sim {
+    /// Answers a request at a time. The change that it makes, if any, is on disk when this returns.
+    pub fn handle(&mut self, now: Millis, request: &Request) -> Reply {
+        self.settle(now);
+        self.answer(now, request, "sdk")
+    }
+
+    pub(super) fn answer(&mut self, now: Millis, request: &Request, origin: &'static str) -> Reply {
+        let started = Instant::now();
+        let params = Params::parse(&request.form);
+        let action = params.peek("Action").unwrap_or("").to_owned();
+        let credential = Credential::parse(
+            request.authorization.as_deref(),
+            params.peek("X-Amz-Credential"),
+        );
+        let service = service(&params, credential.as_ref(), &action);
+        let request_id = Ids::request_id(&mut self.request_ids);
+        let delay_ms = self.latency.api(&action);
+        let mut notes = Notes::default();
+
+        let authenticated =
+            self.authenticate(now, request, &params, credential.as_ref(), &action, service);
+        let realm = authenticated.as_ref().map_or(0, |f| f.0);
+        let result = authenticated.and_then(|(realm, caller)| {
+            let understood = Understood {
+                now,
+                action: &action,
+                params: &params,
+                service,
+                realm,
+                caller,
+                delay_ms,
+                origin,
+            };
+            self.perform(&understood, &mut notes)
+        });
+        self.commit(now);
+        self.plan_later(now, request, origin, &params, realm, &notes);
+        let mut body_form = Body::Xml;
+        let result = match notes.fault_effects.instead.take() {
+            Some((error, form)) => {
+                body_form = form;
+                Err(error)
+            }
+            None => result,
+        };
+        let mut reply = render(&action, service, &request_id, &result, body_form);
+        reply.delay_ms = delay_ms;
+        reply.delivery = notes.fault_effects.delivery;
+        reply.retry_after_ms = notes.fault_effects.retry_after_ms;
+        garble(&mut reply, notes.fault_effects.garble, &action);
+
+        let code = result.as_ref().err().map(|e| e.code.clone());
+        let work = started.elapsed();
+        self.statistics.add(
+            if action.is_empty() { "(none)" } else { &action },
+            &Ended {
+                code: code.as_deref(),
+                throttled: notes.fault_effects.throttled,
+                faulted: !notes.struck.is_empty(),
+                server_ms: Duration::from_millis(delay_ms).as_secs_f64() * 1000.0
+                    + work.as_secs_f64() * 1000.0,
+                work_us: work.as_secs_f64() * 1e6,
+            },
+        );
+        let realm = &self.realms[realm];
+        self.journal.add(Entry {
+            seq: 0,
+            at: now.iso(),
+            account: realm.account.clone(),
+            region: realm.region.clone(),
+            action,
+            invocation: request.invocation.clone(),
+            attempt: request.attempt.clone(),
+            access_key: credential.map(|c| c.access_key),
+            parameters: params
+                .pairs()
+                .filter(|(k, _)| !matches!(*k, "Action" | "Version"))
+                .map(|(k, v)| (k.to_owned(), printable(k, v)))
+                .collect(),
+            request_id,
+            status: reply.status,
+            code,
+            effects: notes.effects,
+            bucket: (notes.level * 10.0).round() / 10.0,
+            delay_ms,
+            faults: notes.struck.into_iter().map(|(id, _)| id).collect(),
+            origin,
+        });
+        reply
+    }
+
+    /// From the bucket to the action's answer.
+    fn perform(&mut self, u: &Understood<'_>, notes: &mut Notes) -> ApiResult<String> {
+        if u.service == Service::Ec2 {
+            let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
+            let taken =
+                self.realms[u.realm]
+                    .buckets
+                    .take(&self.limits, u.action, unfiltered, u.now);
+            notes.level = taken.level;
+            if !taken.granted {
+                notes.fault_effects.throttled = true;
+                return Err(ApiError::throttled());
+            }
+        }
+        // Rules are about the client's requests, and about those that arrive twice; not about what others do.
+        if u.origin != "foreign" {
+            notes.struck = self.faults.strike(u.action, u.params, u.now);
+        }
+        let faults: Vec<Fault> = notes.struck.iter().map(|(_, f)| f.clone()).collect();
+        notes.fault_effects = FaultEffects::of(&faults);
+        for fault in &faults {
+            if let Fault::Refuse { refused } = fault {
+                let to_sts = u.service == Service::Sts;
+                return Err(refused.answer(u.action, u.caller.as_ref(), to_sts));
+            }
+        }
+        if u.origin == "sdk" {
+            self.others_first(u.now, u.realm, u.params, &faults);
+        }
+        if notes.fault_effects.suppressed {
+            return Err(ApiError::new(
+                500,
+                "InternalError",
+                "An internal error has occurred",
+            ));
+        }
+        if u.service == Service::Sts {
+            return sts::answer(sts::StsCall {
+                action: u.action,
+                params: u.params,
+                account: &self.realms[u.realm].account,
+                caller: u.caller.as_ref(),
+                iam: &self.iam,
+                random: &mut self.request_ids,
+                now: u.now,
+            });
+        }
+        let Some(caller) = &u.caller else {
+            return Err(ApiError::bad_credentials());
+        };
+        let realm = &mut self.realms[u.realm];
+        realm.check_zones(u.action, u.params)?;
+        let view = if u.action.starts_with("Describe") {
+            let stale_ms = notes.fault_effects.stale_ms;
+            self.consistency.view(u.action, u.params, stale_ms)
+        } else {
+            None
+        };
+        let truth = view.map(|v| realm.show(u.now, &v));
+        let mut call = Call {
+            now: u.now,
+            begin: u.now.plus(u.delay_ms),
+            action: u.action,
+            params: u.params,
+            realm,
+            ids: &mut self.ids,
+            latency: &mut self.latency,
+            devices: &mut *self.devices,
+            faults: &faults,
+            caller,
+            iam: &self.iam,
+            rules: &self.rules,
+            effects: Vec::new(),
+        };
+        let result = actions::dispatch(&mut call);
+        notes.effects = call.effects;
+        if let Some(truth) = truth {
+            self.realms[u.realm].put_back(truth);
+        }
+        result
+    }
+
+    /// What the faults of a request make happen after it: that it arrives again, and what others do.
+    fn plan_later(
+        &mut self,
+        now: Millis,
+        request: &Request,
+        origin: &'static str,
+        params: &Params,
+        realm: usize,
+        notes: &Notes,
+    ) {
+        if let Some(after) = notes.fault_effects.duplicate_ms
+            && origin != "duplicate"
+        {
+            self.later(now.plus(after), request.clone(), "duplicate");
+        }
+        if origin != "sdk" {
+            return;
+        }
+        for (_, fault) in &notes.struck {
+            if let Fault::Foreign {
+                action,
+                parameters,
+                after_ms: Some(after),
+            } = fault
+            {
+                let made = notes.effects.first().map(String::as_str);
+                let call = self.foreign_request(realm, action, parameters, Some(params), made);
+                self.later(now.plus(*after), call, "foreign");
+            }
+        }
+    }
+
+    fn later(&mut self, at: Millis, request: Request, origin: &'static str) {
+        self.planned += 1;
+        self.later
+            .insert((at, self.planned), PlannedRequest { request, origin });
+    }
+
+    /// What others do just before a request takes effect.
+    fn others_first(&mut self, now: Millis, realm: usize, params: &Params, faults: &[Fault]) {
+        for fault in faults {
+            if let Fault::Foreign {
+                action,
+                parameters,
+                after_ms: None,
+            } = fault
+            {
+                let call = self.foreign_request(realm, action, parameters, Some(params), None);
+                self.answer(now, &call, "foreign");
+                // What it makes happen at once has happened when the request is looked at.
+                self.settle(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Instances with their root volumes, and devices where the state says that they are.
+
+use super::{Sim, SimError};
+use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
+use crate::state::resources::attachment::{Attachment, Phase};
+use crate::state::resources::instance::{Instance, Life};
+use crate::state::resources::instance_checks::Checks;
+use crate::state::resources::volume::Volume;
+use crate::time::Millis;
+
+impl Sim {
+    /// Makes an instance of the scenario with its root volume, unless it was made before.
+    pub(super) fn seed_instance(
+        &mut self,
+        realm: usize,
+        seed: &InstanceSeed,
+        now: Millis,
+    ) -> Result<(), SimError> {
+        if !self.seeded.insert(seed.id.clone()) {
+            return Ok(());
+        }
+        self.devices.add_instance(&seed.id)?;
+        let own: Vec<_> = std::iter::once((&seed.root_device, seed.root_gib))
+            .chain(seed.launch_disks.iter().map(|device| (device, 1)))
+            .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
+            .collect();
+        let realm = &mut self.realms[realm];
+        realm.put_instance(Instance {
+            id: seed.id.clone(),
+            instance_type: seed.instance_type.clone(),
+            zone: seed.zone.clone(),
+            life: match seed.state.as_str() {
+                "stopped" => Life::Stopped,
+                _ => Life::Running,
+            },
+            enis: seed.enis,
+            root_device: seed.root_device.clone(),
+            image: seed.image.clone(),
+            outpost: seed.outpost.clone(),
+            hidden_devices: seed.hidden_devices.clone(),
+            imds: seed.imds.clone(),
+            hibernation: seed.hibernation,
+            hibernated: false,
+            checks: Checks::default(),
+            launched: now,
+            tags: seed.tags.clone(),
+        });
+        for volume in own {
+            realm.put_volume(volume);
+        }
+        Ok(())
+    }
+
+    /// Adds an instance to a running world.
+    ///
+    /// # Errors
+    /// When there is one of that id, or the region or zone does not exist.
+    pub fn add_instance(
+        &mut self,
+        account: Option<&str>,
+        region: Option<&str>,
+        seed: &InstanceSeed,
+        now: Millis,
+    ) -> Result<(), SimError> {
+        let other = |what: String| SimError::from(ScenarioError::Instance(seed.id.clone(), what));
+        let index = self
+            .realms
+            .iter()
+            .position(|r| {
+                account.is_none_or(|a| a == r.account) && region.is_none_or(|g| g == r.region)
+            })
+            .ok_or_else(|| other("there is no such account and region".to_owned()))?;
+        if self.seeded.contains(&seed.id) {
+            return Err(other("there is, or was, an instance of that id".to_owned()));
+        }
+        let scenario = Scenario {
+            account: self.realms[index].account.clone(),
+            region: self.realms[index].region.clone(),
+            zones: self.realms[index].zones.clone(),
+            instances: vec![seed.clone()],
+            ..Scenario::default()
+        };
+        scenario.check()?;
+        self.seed_instance(index, seed, now)?;
+        self.commit(now);
+        Ok(())
+    }
+
+    /// Puts devices back where the state says that they are, after a restart.
+    pub(super) fn rebuild(&mut self, now: Millis) -> Result<(), SimError> {
+        for realm in &mut self.realms {
+            let instances: Vec<String> = realm.instances().keys().cloned().collect();
+            for id in instances {
+                self.devices.add_instance(&id)?;
+            }
+            let attached: Vec<String> = realm
+                .volumes()
+                .values()
+                .filter(|v| !v.root && !v.attachments.is_empty())
+                .map(|v| v.id.clone())
+                .collect();
+            for id in attached {
+                realm.update_volume(&id, |v| {
+                    for a in &mut v.attachments {
+                        if a.phase == Phase::Attached {
+                            a.appears = Some(now);
+                        }
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A volume that the instance was launched with: the one that it boots from, or a data volume.
+fn own_volume(id: String, seed: &InstanceSeed, device: &str, gib: u32, now: Millis) -> Volume {
+    let mut attachment = Attachment::new(&seed.id, device, now, None);
+    attachment.phase = Phase::Attached;
+    attachment.delete_on_termination = true;
+    Volume {
+        outpost: seed.outpost.clone(),
+        attachments: vec![attachment],
+        ..Volume::plain(id, gib, &seed.zone, now)
+    }
+}

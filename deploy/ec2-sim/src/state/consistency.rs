@@ -1,0 +1,155 @@
+//! Reads that are behind: several replicas, each of which learns of a change after a while of its own.
+
+use crate::random::Random;
+use crate::time::Millis;
+use crate::time::latency::{Distribution, Fixed};
+use crate::wire::query::Params;
+use serde::{Deserialize, Serialize};
+
+/// The setting. Changes are always judged by the truth; only Describe calls are behind.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Setting {
+    /// How many replicas answer reads, one at random each; 0: reads are the truth.
+    pub replicas: u32,
+    /// How long after a change a replica shows it.
+    pub lag: Distribution,
+    /// The same, for the volumes in what DescribeInstances answers.
+    pub mapping_lag: Distribution,
+    /// How much later a change is seen by a call that filters by tags.
+    pub tag_lag: Distribution,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        let fixed = |fixed_ms| Distribution::Fixed(Fixed { fixed_ms });
+        Self {
+            replicas: 0,
+            lag: fixed(500),
+            mapping_lag: fixed(500),
+            tag_lag: fixed(500),
+        }
+    }
+}
+
+/// Chooses views.
+#[derive(Debug)]
+pub struct Consistency {
+    /// The setting in force.
+    pub setting: Setting,
+    seed: u64,
+    random: Random,
+}
+
+/// What one read sees.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    seed: u64,
+    setting: Setting,
+    mapping: bool,
+    tags: bool,
+    least_ms: u64,
+}
+
+impl Consistency {
+    /// With the scenario's setting.
+    pub fn new(setting: Setting, seed: u64) -> Self {
+        Self {
+            setting,
+            seed,
+            random: Random::new(seed, "replicas"),
+        }
+    }
+
+    /// How long old versions can still be seen; 0: never.
+    pub fn keep_ms(&self, stale_ms: u64) -> u64 {
+        let s = &self.setting;
+        let lag = if s.replicas == 0 {
+            0
+        } else {
+            s.lag.most().max(s.mapping_lag.most()) + s.tag_lag.most()
+        };
+        lag.max(stale_ms)
+    }
+
+    /// The view of a Describe call; `None`: the truth. `stale_ms`: a fault's least age.
+    pub fn view(&mut self, action: &str, params: &Params, stale_ms: u64) -> Option<View> {
+        if self.setting.replicas == 0 && stale_ms == 0 {
+            return None;
+        }
+        let replica = match self.setting.replicas {
+            0 => 0,
+            n => self.random.bits() % u64::from(n),
+        };
+        Some(View {
+            seed: self.seed ^ replica.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            setting: self.setting,
+            mapping: action == "DescribeInstances",
+            tags: params
+                .pairs()
+                .any(|(k, v)| k.ends_with(".Name") && (v.starts_with("tag:") || v == "tag-key")),
+            least_ms: stale_ms,
+        })
+    }
+}
+
+impl View {
+    /// How long after `at` this view shows what happened then to a resource.
+    pub fn lag(&self, id: &str, at: Millis) -> u64 {
+        if self.setting.replicas == 0 {
+            return self.least_ms;
+        }
+        // A replica learns of a change once: the same draw for every read of it.
+        let mut random = Random::new(self.seed ^ at.0.cast_unsigned(), id);
+        let main = if self.mapping && id.starts_with("vol-") {
+            self.setting.mapping_lag
+        } else {
+            self.setting.lag
+        };
+        let more = if self.tags {
+            self.setting.tag_lag.sample(&mut random)
+        } else {
+            0
+        };
+        (main.sample(&mut random) + more).max(self.least_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read that filters by tag adds the tag lag.
+    #[test]
+    fn replica_lag_is_stable_and_differs_per_replica() {
+        let setting: Setting = serde_json::from_str(
+            r#"{"replicas":8,"lag":{"uniform_ms":[0,1000]},"tag_lag":{"fixed_ms":5000}}"#,
+        )
+        .expect("setting");
+        let mut c = Consistency::new(setting, 1);
+        assert_eq!(c.keep_ms(0), 6_000);
+        let none = Params::parse(b"");
+        let lags: std::collections::BTreeSet<u64> = (0..100)
+            .map(|_| c.view("DescribeVolumes", &none, 0).expect("view"))
+            .inspect(|v| assert_eq!(v.lag("vol-1", Millis(7)), v.lag("vol-1", Millis(7))))
+            .map(|v| v.lag("vol-1", Millis(7)))
+            .collect();
+        assert!(
+            lags.len() > 4 && lags.iter().all(|l| *l <= 1000),
+            "{lags:?}"
+        );
+        let tags = Params::parse(b"Filter.1.Name=tag:a&Filter.1.Value.1=b");
+        let view = c.view("DescribeVolumes", &tags, 0).expect("view");
+        assert!(view.lag("vol-1", Millis(7)) >= 5_000);
+    }
+
+    #[test]
+    fn reads_are_current_without_replicas_or_faults() {
+        let mut c = Consistency::new(Setting::default(), 1);
+        let p = Params::parse(b"");
+        assert!(c.view("DescribeVolumes", &p, 0).is_none());
+        assert_eq!(c.keep_ms(0), 0);
+        let stale = c.view("DescribeVolumes", &p, 70).expect("view");
+        assert_eq!((stale.lag("vol-1", Millis(1)), c.keep_ms(70)), (70, 70));
+    }
+}

@@ -1,0 +1,342 @@
+//! What must never happen, tested after each step.
+
+mod quota_excess;
+
+use super::realm::{Key, Realm};
+use super::resources::attachment::Phase;
+use super::resources::volume::Volume;
+use super::resources::{device_name, instance_type};
+use crate::devices::Fingerprint;
+use crate::limits::quotas::Quotas;
+use crate::time::Millis;
+use quota_excess::QuotaExcess;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something that must not have happened.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Violation {
+    /// When it was seen.
+    pub at: String,
+    /// Which rule.
+    pub rule: &'static str,
+    /// What.
+    pub detail: String,
+}
+
+/// The checker.
+#[derive(Debug, Default)]
+pub struct Invariants {
+    found: Vec<Violation>,
+    known: BTreeSet<(&'static str, String)>,
+    held: BTreeMap<String, Fingerprint>,
+    limits: QuotaExcess,
+}
+
+/// The tags by which the driver names what it makes: two live resources with one name are a doubled creation.
+const NAMES: [(&str, &str); 2] = [
+    ("CSIVolumeName", "vol-"),
+    ("CSIVolumeSnapshotName", "snap-"),
+];
+
+/// The tag of what a cluster's driver made.
+const CLUSTER: &str = "ebs.csi.aws.com/cluster";
+
+/// Instances that may have one volume at the same time.
+const MAX_MULTI_ATTACH: usize = 16;
+
+impl Invariants {
+    /// Tests what a step has changed.
+    pub fn check<'a>(
+        &mut self,
+        realm: &Realm,
+        quotas: &Quotas,
+        changed: impl Iterator<Item = &'a Key>,
+        now: Millis,
+    ) {
+        for key in changed {
+            for exceeded in self.limits.exceeded(realm, quotas, key, now) {
+                self.report(now, "quota", exceeded);
+            }
+            match key {
+                Key::Volume(id) => {
+                    if let Some(v) = realm.volumes().get(id) {
+                        self.volume(realm, v, now);
+                        self.names(realm, id, &v.tags, now);
+                    }
+                }
+                Key::Snapshot(id) => {
+                    if let Some(s) = realm.snapshots().get(id) {
+                        self.names(realm, id, &s.tags, now);
+                    }
+                }
+                Key::Instance(_) | Key::Token(_) | Key::FastRestore(_) => {}
+            }
+        }
+    }
+
+    /// The limits are these from now on; what is above them already is no violation.
+    pub fn limits_begin(&mut self, realms: &[Realm], quotas: &Quotas, now: Millis) {
+        self.limits.begin(realms, quotas, now);
+    }
+
+    fn volume(&mut self, realm: &Realm, v: &Volume, now: Millis) {
+        let most = if v.shape.multi_attach {
+            MAX_MULTI_ATTACH
+        } else {
+            1
+        };
+        if v.attachments.len() > most {
+            let on: Vec<&str> = v.attachments.iter().map(|a| a.instance.as_str()).collect();
+            self.report(
+                now,
+                "one_instance",
+                format!("{} is attached to {}", v.id, on.join(", ")),
+            );
+        }
+        if v.deleting() && !v.attachments.is_empty() {
+            self.report(
+                now,
+                "not_deleted_while_attached",
+                format!("{} is being deleted while attached", v.id),
+            );
+        }
+        for a in &v.attachments {
+            let Some(i) = realm.instances().get(&a.instance) else {
+                self.report(
+                    now,
+                    "instance_exists",
+                    format!("{} is attached to {}, which is gone", v.id, a.instance),
+                );
+                continue;
+            };
+            if i.zone != v.zone {
+                self.report(
+                    now,
+                    "same_zone",
+                    format!(
+                        "{} in {} is attached to {} in {}",
+                        v.id, v.zone, i.id, i.zone
+                    ),
+                );
+            }
+            let mut slots = BTreeSet::new();
+            let mut count = 0;
+            for a in realm.volumes_of(&i.id).filter_map(|v| v.attachment(&i.id)) {
+                if !slots.insert(device_name::slot(&a.device)) {
+                    self.report(
+                        now,
+                        "device_name_once",
+                        format!("{} has {} twice", i.id, a.device),
+                    );
+                }
+                // One that a fault has stuck may be above the limit: that is the fault's point.
+                count += u32::from(!matches!(a.phase, Phase::Attaching { until: None, .. }));
+            }
+            let limit = instance_type::attachment_limit(&i.instance_type, i.enis);
+            if count > limit {
+                self.report(
+                    now,
+                    "attachment_limit",
+                    format!("{} has {count} volumes, its limit is {limit}", i.id),
+                );
+            }
+        }
+    }
+
+    fn names(&mut self, realm: &Realm, id: &str, tags: &BTreeMap<String, String>, now: Millis) {
+        let named = NAMES.iter().any(|(tag, _)| tags.contains_key(*tag));
+        if tags.contains_key(CLUSTER) && !named {
+            self.report(
+                now,
+                "traceable",
+                format!("{id} is tagged {CLUSTER} and has no name by which a cluster knows it"),
+            );
+        }
+        for (tag, prefix) in NAMES {
+            let Some(name) = tags.get(tag) else { continue };
+            let live = live_with(realm, tag, name, prefix);
+            if live.len() > 1 {
+                self.report(
+                    now,
+                    "named_once",
+                    format!("{tag}={name}: {}", live.join(", ")),
+                );
+            }
+        }
+    }
+
+    /// Notes what a volume holds when an instance gets it.
+    pub fn attached(&mut self, volume: &str, holds: Option<Fingerprint>) {
+        if let Some(f) = holds {
+            self.held.insert(volume.to_owned(), f);
+        }
+    }
+
+    /// Compares what a volume holds when an instance gives it back: a file system that was there must still be the same.
+    pub fn released(&mut self, volume: &str, holds: Option<&Fingerprint>, now: Millis) {
+        if let Some(before) = self.held.remove(volume)
+            && holds != Some(&before)
+        {
+            self.report(
+                now,
+                "not_formatted_over",
+                format!("{volume} held {before:?} when it was attached, and holds {holds:?} now"),
+            );
+        }
+    }
+
+    /// Notes a violation, once for the same matter.
+    pub fn report(&mut self, now: Millis, rule: &'static str, detail: String) {
+        if self.known.insert((rule, detail.clone())) {
+            tracing::error!(rule, detail, "an invariant is violated");
+            self.found.push(Violation {
+                at: now.iso(),
+                rule,
+                detail,
+            });
+        }
+    }
+
+    /// What was found so far.
+    pub fn found(&self) -> &[Violation] {
+        &self.found
+    }
+
+    /// As the control API answers it.
+    pub fn json(&self, realms: &[Realm], loops: &Value) -> Value {
+        let sum = |f: &dyn Fn(&Realm) -> usize| realms.iter().map(f).sum::<usize>();
+        let own = |r: &Realm| {
+            r.volumes()
+                .values()
+                .filter(|v| !v.root && !v.deleting())
+                .count()
+        };
+        let attachments = |r: &Realm| {
+            let volumes = r.volumes().values().filter(|v| !v.root);
+            volumes.map(|v| v.attachments.len()).sum()
+        };
+        json!({
+            "ok": self.found.is_empty(),
+            "violations": self.found,
+            "live": {
+                "volumes": sum(&own),
+                "snapshots": sum(&|r| r.snapshots().len()),
+                "attachments": sum(&attachments),
+            },
+            "duplicates": realms.iter().flat_map(duplicates).collect::<Vec<_>>(),
+            "loops": loops,
+        })
+    }
+}
+
+/// Live resources of that name.
+fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
+    realm
+        .tagged(tag, name)
+        .filter(|id| {
+            id.starts_with(prefix) && realm.volumes().get(*id).is_none_or(|v| !v.deleting())
+        })
+        .map(String::as_str)
+        .collect()
+}
+
+/// Names that two live resources have now.
+fn duplicates(realm: &Realm) -> Vec<Value> {
+    let mut seen = BTreeSet::new();
+    let tags = realm
+        .volumes()
+        .values()
+        .map(|v| &v.tags)
+        .chain(realm.snapshots().values().map(|s| &s.tags));
+    for t in tags {
+        for (tag, prefix) in NAMES {
+            if let Some(name) = t.get(tag)
+                && live_with(realm, tag, name, prefix).len() > 1
+            {
+                seen.insert((tag, prefix, name.clone()));
+            }
+        }
+    }
+    seen.into_iter()
+        .map(|(tag, prefix, name)| {
+            json!({"tag": tag, "name": name, "ids": live_with(realm, tag, &name, prefix)})
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::resources::attachment::Attachment;
+    use crate::state::resources::volume::tests::fresh;
+    use crate::state::resources::volume::{Life, Outcome};
+
+    fn check(volumes: Vec<Volume>) -> Vec<&'static str> {
+        let mut realm = Realm::new("111122223333", "us-east-1", Vec::new());
+        let mut i = Invariants::default();
+        for v in volumes {
+            realm.put_volume(v);
+        }
+        let changed: Vec<Key> = realm.take_changes().into_iter().map(|(k, _)| k).collect();
+        for _ in 0..2 {
+            i.check(&realm, &Quotas::default(), changed.iter(), Millis(0));
+        }
+        i.found().iter().map(|v| v.rule).collect()
+    }
+
+    fn attached(instances: &[&str]) -> Volume {
+        let mut v = fresh(Outcome::Available);
+        v.attachments = instances
+            .iter()
+            .map(|i| Attachment::new(i, "/dev/xvdba", Millis(0), None))
+            .collect();
+        v
+    }
+
+    #[test]
+    fn violated_invariants_are_reported_by_name() {
+        assert_eq!(check(vec![fresh(Outcome::Available)]), Vec::<&str>::new());
+        assert!(check(vec![attached(&["i-1", "i-2"])]).contains(&"one_instance"));
+        let mut v = attached(&["i-1", "i-2"]);
+        v.shape.multi_attach = true;
+        assert!(!check(vec![v]).contains(&"one_instance"));
+        let mut v = attached(&["i-1"]);
+        v.life = Life::Deleting { until: Millis(1) };
+        assert_eq!(
+            check(vec![v]),
+            ["not_deleted_while_attached", "instance_exists"]
+        );
+        let named = |id: &str| {
+            let mut v = fresh(Outcome::Available);
+            v.id = id.to_owned();
+            v.tags
+                .insert("CSIVolumeName".to_owned(), "pvc-1".to_owned());
+            v
+        };
+        assert_eq!(
+            check(vec![named("vol-1a2b3c4d"), named("vol-1a2b3c4e")]),
+            ["named_once"]
+        );
+    }
+
+    #[test]
+    fn file_system_identity_change_while_attached_is_reported() {
+        let print = |id: &str| {
+            Some(Fingerprint {
+                kind: "ext4",
+                identity: id.to_owned(),
+            })
+        };
+        let mut i = Invariants::default();
+        i.attached("vol-1", None);
+        i.released("vol-1", print("a").as_ref(), Millis(0));
+        i.attached("vol-1", print("a"));
+        i.released("vol-1", print("a").as_ref(), Millis(0));
+        assert!(i.found().is_empty());
+        i.attached("vol-1", print("a"));
+        i.released("vol-1", print("b").as_ref(), Millis(0));
+        assert_eq!(i.found()[0].rule, "not_formatted_over");
+    }
+}

@@ -1,0 +1,396 @@
+//! What one account has in one region: resources, indexes over them, and the queue of what is due.
+
+mod history;
+mod reads;
+mod record;
+pub(crate) mod usage;
+mod zone_outage;
+
+pub use history::Displaced;
+pub use reads::Reads;
+
+use super::resources::client_token::TokenUse;
+use super::resources::fast_restore::FastRestore;
+use super::resources::instance::Instance;
+use super::resources::snapshot::Snapshot;
+use super::resources::tags::Tags;
+use super::resources::volume::Volume;
+use super::resources::zone::Zone;
+use crate::limits::buckets::Buckets;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A record of the durable state.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "id")]
+pub enum Key {
+    /// A volume id.
+    Volume(String),
+    /// A snapshot id.
+    Snapshot(String),
+    /// An instance id.
+    Instance(String),
+    /// A client token.
+    Token(String),
+    /// A snapshot id and a zone name, with a slash between.
+    FastRestore(String),
+}
+
+/// The resources of one account in one region.
+#[derive(Debug, Default)]
+pub struct Realm {
+    /// Twelve digits.
+    pub account: String,
+    /// The region.
+    pub region: String,
+    /// Its zones, as this account names them.
+    pub zones: Vec<Zone>,
+    /// Request limits.
+    pub buckets: Buckets,
+    /// How reads go.
+    pub reads: Reads,
+    volumes: BTreeMap<String, Volume>,
+    snapshots: BTreeMap<String, Snapshot>,
+    instances: BTreeMap<String, Instance>,
+    tokens: BTreeMap<String, TokenUse>,
+    token_of: HashMap<String, String>,
+    fast_restores: BTreeMap<String, FastRestore>,
+    by_instance: HashMap<String, BTreeSet<String>>,
+    by_tag: HashMap<(String, String), BTreeSet<String>>,
+    due: BTreeSet<(Millis, Key)>,
+    changed: BTreeSet<Key>,
+    history: Option<Box<history::History>>,
+}
+
+impl Realm {
+    /// An empty realm.
+    pub fn new(account: &str, region: &str, zones: Vec<Zone>) -> Self {
+        Self {
+            account: account.to_owned(),
+            region: region.to_owned(),
+            zones,
+            ..Self::default()
+        }
+    }
+
+    /// `account/region`, its name on disk.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.account, self.region)
+    }
+
+    /// The zone of that name.
+    pub fn zone(&self, name: &str) -> Option<&Zone> {
+        self.zones.iter().find(|z| z.name == name)
+    }
+
+    /// The id of the zone of that name.
+    pub fn zone_id(&self, name: &str) -> &str {
+        self.zone(name).map_or("", |z| &z.id)
+    }
+
+    /// All volumes, by id.
+    pub fn volumes(&self) -> &BTreeMap<String, Volume> {
+        &self.volumes
+    }
+
+    /// All snapshots, by id.
+    pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
+        &self.snapshots
+    }
+
+    /// All instances, by id.
+    pub fn instances(&self) -> &BTreeMap<String, Instance> {
+        &self.instances
+    }
+
+    /// All fast restores.
+    pub fn fast_restores(&self) -> &BTreeMap<String, FastRestore> {
+        &self.fast_restores
+    }
+
+    /// What a client token was used for.
+    pub fn token(&self, token: &str) -> Option<&TokenUse> {
+        self.tokens.get(token)
+    }
+
+    /// All client tokens.
+    pub fn tokens(&self) -> &BTreeMap<String, TokenUse> {
+        &self.tokens
+    }
+
+    /// The volumes that an instance has or is getting.
+    pub fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
+        self.by_instance
+            .get(instance)
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.volumes.get(id))
+    }
+
+    /// The ids of resources with that tag.
+    pub fn tagged(&self, key: &str, value: &str) -> impl Iterator<Item = &String> {
+        self.by_tag
+            .get(&(key.to_owned(), value.to_owned()))
+            .into_iter()
+            .flatten()
+    }
+
+    /// Adds or replaces a volume.
+    pub fn put_volume(&mut self, volume: Volume) {
+        let id = volume.id.clone();
+        self.touch(Key::Volume(id.clone()), volume.due());
+        self.swap_volume(&id, Some(volume));
+    }
+
+    /// Changes a volume; `None` if it is not there. Tags are changed by [`Realm::retag`].
+    pub fn update_volume<T>(&mut self, id: &str, f: impl FnOnce(&mut Volume) -> T) -> Option<T> {
+        let volume = self.volumes.get_mut(id)?;
+        let before: Vec<String> = volume
+            .attachments
+            .iter()
+            .map(|a| a.instance.clone())
+            .collect();
+        let out = f(volume);
+        for instance in before {
+            if let Some(set) = self.by_instance.get_mut(&instance) {
+                set.remove(id);
+            }
+        }
+        for a in &volume.attachments {
+            let set = self.by_instance.entry(a.instance.clone()).or_default();
+            set.insert(id.to_owned());
+        }
+        let due = volume.due();
+        self.touch(Key::Volume(id.to_owned()), due);
+        Some(out)
+    }
+
+    /// Takes a volume out. Its client token stays spent.
+    pub fn remove_volume(&mut self, id: &str) -> Option<Volume> {
+        let volume = self.swap_volume(id, None)?;
+        self.touch(Key::Volume(id.to_owned()), None);
+        Some(volume)
+    }
+
+    /// Adds or replaces a snapshot.
+    pub fn put_snapshot(&mut self, snapshot: Snapshot) {
+        let id = snapshot.id.clone();
+        self.touch(Key::Snapshot(id.clone()), snapshot.due());
+        self.swap_snapshot(&id, Some(snapshot));
+    }
+
+    /// Changes a snapshot; `None` if it is not there.
+    pub fn update_snapshot<T>(
+        &mut self,
+        id: &str,
+        f: impl FnOnce(&mut Snapshot) -> T,
+    ) -> Option<T> {
+        let snapshot = self.snapshots.get_mut(id)?;
+        let out = f(snapshot);
+        let due = snapshot.due();
+        self.touch(Key::Snapshot(id.to_owned()), due);
+        Some(out)
+    }
+
+    /// Takes a snapshot out.
+    pub fn remove_snapshot(&mut self, id: &str) -> Option<Snapshot> {
+        let snapshot = self.swap_snapshot(id, None)?;
+        self.touch(Key::Snapshot(id.to_owned()), None);
+        Some(snapshot)
+    }
+
+    /// Adds or replaces an instance.
+    pub fn put_instance(&mut self, instance: Instance) {
+        self.touch(Key::Instance(instance.id.clone()), instance.due());
+        self.instances.insert(instance.id.clone(), instance);
+    }
+
+    /// Changes an instance; `None` if it is not there.
+    pub fn update_instance<T>(
+        &mut self,
+        id: &str,
+        f: impl FnOnce(&mut Instance) -> T,
+    ) -> Option<T> {
+        let instance = self.instances.get_mut(id)?;
+        let out = f(instance);
+        let due = instance.due();
+        self.touch(Key::Instance(id.to_owned()), due);
+        Some(out)
+    }
+
+    /// Takes an instance out.
+    pub fn remove_instance(&mut self, id: &str) -> Option<Instance> {
+        let instance = self.instances.remove(id)?;
+        self.touch(Key::Instance(id.to_owned()), None);
+        Some(instance)
+    }
+
+    /// Writes down what a client token was used for.
+    pub fn spend(&mut self, token: &str, spent: TokenUse) {
+        self.token_of.insert(spent.volume.clone(), token.to_owned());
+        self.tokens.insert(token.to_owned(), spent);
+        self.touch(Key::Token(token.to_owned()), None);
+    }
+
+    /// The volume of a token was deleted: the token is burnt.
+    pub fn burn_token_of(&mut self, volume: &str) {
+        let Some(token) = self.token_of.get(volume).cloned() else {
+            return;
+        };
+        if let Some(spent) = self.tokens.get_mut(&token) {
+            spent.deleted = true;
+        }
+        self.touch(Key::Token(token), None);
+    }
+
+    /// Adds or replaces a fast restore.
+    pub fn put_fast_restore(&mut self, restore: FastRestore) {
+        let key = format!("{}/{}", restore.snapshot, restore.zone);
+        self.touch(Key::FastRestore(key.clone()), None);
+        self.fast_restores.insert(key, restore);
+    }
+
+    /// Changes the tags of a volume, snapshot or instance. `None` if there is no such resource.
+    pub fn retag<T>(&mut self, id: &str, f: impl FnOnce(&mut Tags) -> T) -> Option<T> {
+        let (tags, key) = if let Some(v) = self.volumes.get_mut(id) {
+            (&mut v.tags, Key::Volume(id.to_owned()))
+        } else if let Some(s) = self.snapshots.get_mut(id) {
+            (&mut s.tags, Key::Snapshot(id.to_owned()))
+        } else if let Some(i) = self.instances.get_mut(id) {
+            (&mut i.tags, Key::Instance(id.to_owned()))
+        } else {
+            return None;
+        };
+        let before = tags.clone();
+        let out = f(tags);
+        let after = tags.clone();
+        if !matches!(key, Key::Instance(_)) {
+            self.index_tags(id, &before, &after);
+        }
+        self.touch(key, None);
+        Some(out)
+    }
+
+    fn index_tags(&mut self, id: &str, before: &Tags, after: &Tags) {
+        for (k, v) in before {
+            if after.get(k) != Some(v) {
+                let entry = (k.clone(), v.clone());
+                if let Some(set) = self.by_tag.get_mut(&entry) {
+                    set.remove(id);
+                    if set.is_empty() {
+                        self.by_tag.remove(&entry);
+                    }
+                }
+            }
+        }
+        for (k, v) in after {
+            if before.get(k) != Some(v) {
+                let set = self.by_tag.entry((k.clone(), v.clone())).or_default();
+                set.insert(id.to_owned());
+            }
+        }
+    }
+
+    fn touch(&mut self, key: Key, due: Option<Millis>) {
+        if let Some(at) = due {
+            self.due.insert((at, key.clone()));
+        }
+        self.changed.insert(key);
+    }
+
+    /// When the next thing is due.
+    pub fn next_due(&self) -> Option<Millis> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the next thing that is due at `now` from the queue. It may be outdated: the resource itself knows.
+    pub fn pop_due(&mut self, now: Millis) -> Option<(Millis, Key)> {
+        if self.next_due()? > now {
+            return None;
+        }
+        self.due.pop_first()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::resources::attachment::Attachment;
+    use crate::state::resources::volume::Outcome;
+    use crate::state::resources::volume::tests::fresh;
+
+    fn realm() -> Realm {
+        Realm::new("111122223333", "us-east-1", Vec::new())
+    }
+
+    #[test]
+    fn indexes_follow_attachments_and_tags() {
+        let mut r = realm();
+        let v = fresh(Outcome::Available);
+        let id = v.id.clone();
+        r.put_volume(v);
+        r.update_volume(&id, |v| {
+            v.attachments
+                .push(Attachment::new("i-1", "/dev/xvdba", Millis(0), None))
+        });
+        assert_eq!(r.volumes_of("i-1").count(), 1);
+        r.retag(&id, |t| t.insert("a".to_owned(), "b".to_owned()));
+        assert_eq!(r.tagged("a", "b").collect::<Vec<_>>(), [&id]);
+        r.retag(&id, |t| t.insert("a".to_owned(), "c".to_owned()));
+        assert_eq!(
+            (r.tagged("a", "b").count(), r.tagged("a", "c").count()),
+            (0, 1)
+        );
+        r.remove_volume(&id);
+        assert_eq!(
+            (r.volumes_of("i-1").count(), r.tagged("a", "c").count()),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn due_events_pop_in_time_order() {
+        let mut r = realm();
+        let mut v = fresh(Outcome::Available);
+        r.put_volume(v.clone());
+        v.id = "vol-1a2b3c4d".to_owned();
+        v.life = crate::state::resources::volume::Life::Deleting { until: Millis(5) };
+        r.put_volume(v);
+        assert_eq!(r.next_due(), Some(Millis(5)));
+        assert_eq!(r.pop_due(Millis(4)), None);
+        assert_eq!(r.pop_due(Millis(20)).map(|d| d.0), Some(Millis(5)));
+        assert_eq!(r.pop_due(Millis(20)).map(|d| d.0), Some(Millis(10)));
+    }
+
+    #[test]
+    fn changes_restore_an_equal_realm() {
+        let mut r = realm();
+        let v = fresh(Outcome::Available);
+        let id = v.id.clone();
+        r.put_volume(v);
+        r.spend(
+            "t",
+            TokenUse {
+                volume: id.clone(),
+                fingerprint: "f".to_owned(),
+                at: Millis(1),
+                deleted: false,
+            },
+        );
+        r.burn_token_of(&id);
+        let changes = r.take_changes();
+        assert_eq!(changes.len(), 2);
+        assert!(r.take_changes().is_empty());
+        let mut copy = realm();
+        for (k, v) in changes {
+            let v = v.map(|text| serde_json::from_str(&text).expect("json"));
+            copy.restore(&k, v).expect("restore");
+        }
+        assert_eq!(copy.volumes()[&id].status(), "creating");
+        assert!(copy.token("t").expect("token").deleted);
+        assert_eq!(copy.next_due(), Some(Millis(10)));
+        copy.restore(&Key::Volume(id), None).expect("gone");
+        assert!(copy.volumes().is_empty());
+    }
+}

@@ -1,0 +1,227 @@
+//! What a realm looked like a moment ago, for reads that are behind.
+
+use super::{Key, Realm};
+use crate::state::consistency::View;
+use crate::state::resources::instance::Instance;
+use crate::state::resources::snapshot::Snapshot;
+use crate::state::resources::tags::NO_TAGS;
+use crate::state::resources::volume::Volume;
+use crate::time::Millis;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// Before everything: the version that was there when the history began.
+const ALWAYS: Millis = Millis(i64::MIN);
+
+/// The versions of all resources, as far back as a read can be.
+#[derive(Debug)]
+pub(super) struct History {
+    volumes: Versions<Volume>,
+    snapshots: Versions<Snapshot>,
+    instances: Versions<Instance>,
+}
+
+/// Versions of one kind of resource: since when, and what (`None`: not there).
+#[derive(Debug)]
+struct Versions<T> {
+    all: HashMap<String, VecDeque<(Millis, Option<T>)>>,
+    /// Those of which more than one version can still be seen.
+    recent: BTreeSet<String>,
+}
+
+impl<T: Clone> Versions<T> {
+    fn begin(current: &BTreeMap<String, T>) -> Self {
+        let first =
+            |(id, t): (&String, &T)| (id.clone(), VecDeque::from([(ALWAYS, Some(t.clone()))]));
+        Self {
+            all: current.iter().map(first).collect(),
+            recent: BTreeSet::new(),
+        }
+    }
+
+    fn note(&mut self, id: &str, now: Millis, value: Option<&T>) {
+        let versions = self
+            .all
+            .entry(id.to_owned())
+            .or_insert_with(|| VecDeque::from([(ALWAYS, None)]));
+        if versions.back().is_some_and(|(at, _)| *at == now) {
+            versions.pop_back();
+        }
+        versions.push_back((now, value.cloned()));
+        self.recent.insert(id.to_owned());
+    }
+
+    fn forget(&mut self, now: Millis, keep_ms: u64) {
+        let all = &mut self.all;
+        self.recent.retain(|id| {
+            let Some(versions) = all.get_mut(id) else {
+                return false;
+            };
+            while versions
+                .get(1)
+                .is_some_and(|(at, _)| now.since(*at) > keep_ms)
+            {
+                versions.pop_front();
+            }
+            if versions.len() > 1 {
+                return true;
+            }
+            if versions.front().is_none_or(|(_, v)| v.is_none()) {
+                all.remove(id);
+            }
+            false
+        });
+    }
+
+    /// The resources of which the view shows another version than the newest, with that version.
+    fn behind(&self, now: Millis, view: &View) -> Vec<(String, Option<T>)> {
+        let mut out = Vec::new();
+        for id in &self.recent {
+            let Some(versions) = self.all.get(id) else {
+                continue;
+            };
+            let seen = versions
+                .iter()
+                .rposition(|(at, _)| *at == ALWAYS || now.since(*at) >= view.lag(id, *at))
+                .unwrap_or(0);
+            if seen + 1 < versions.len() {
+                out.push((id.clone(), versions[seen].1.clone()));
+            }
+        }
+        out
+    }
+}
+
+/// The truth that a view has displaced.
+#[derive(Debug)]
+#[must_use = "the truth must be put back"]
+pub struct Displaced {
+    volumes: Vec<(String, Option<Volume>)>,
+    snapshots: Vec<(String, Option<Snapshot>)>,
+    instances: Vec<(String, Option<Instance>)>,
+}
+
+impl Realm {
+    /// Keeps versions for so long from now on; 0: no longer.
+    pub(crate) fn keep_history(&mut self, keep_ms: u64) {
+        if keep_ms == 0 {
+            self.history = None;
+        } else if self.history.is_none() {
+            self.history = Some(Box::new(History {
+                volumes: Versions::begin(&self.volumes),
+                snapshots: Versions::begin(&self.snapshots),
+                instances: Versions::begin(&self.instances),
+            }));
+        }
+    }
+
+    /// Notes the new versions of what has changed, and forgets those that no read can see any more.
+    pub(crate) fn note_history<'a>(
+        &mut self,
+        changed: impl Iterator<Item = &'a Key>,
+        now: Millis,
+        keep_ms: u64,
+    ) {
+        let Some(history) = &mut self.history else {
+            return;
+        };
+        for key in changed {
+            match key {
+                Key::Volume(id) => history.volumes.note(id, now, self.volumes.get(id)),
+                Key::Snapshot(id) => history.snapshots.note(id, now, self.snapshots.get(id)),
+                Key::Instance(id) => history.instances.note(id, now, self.instances.get(id)),
+                Key::Token(_) | Key::FastRestore(_) => {}
+            }
+        }
+        history.volumes.forget(now, keep_ms);
+        history.snapshots.forget(now, keep_ms);
+        history.instances.forget(now, keep_ms);
+    }
+
+    /// Shows the realm as a view sees it, until [`Realm::put_back`].
+    pub(crate) fn show(&mut self, now: Millis, view: &View) -> Displaced {
+        let (volumes, snapshots, instances) = match &self.history {
+            None => (Vec::new(), Vec::new(), Vec::new()),
+            Some(h) => (
+                h.volumes.behind(now, view),
+                h.snapshots.behind(now, view),
+                h.instances.behind(now, view),
+            ),
+        };
+        self.exchange(Displaced {
+            volumes,
+            snapshots,
+            instances,
+        })
+    }
+
+    /// Puts the truth back.
+    pub(crate) fn put_back(&mut self, truth: Displaced) {
+        drop(self.exchange(truth));
+    }
+
+    fn exchange(&mut self, new: Displaced) -> Displaced {
+        let swap = |all: &mut BTreeMap<String, Instance>, id: String, i: Option<Instance>| {
+            let old = all.remove(&id);
+            all.extend(i.map(|i| (id.clone(), i)));
+            (id, old)
+        };
+        Displaced {
+            volumes: new
+                .volumes
+                .into_iter()
+                .map(|(id, v)| {
+                    let old = self.swap_volume(&id, v);
+                    (id, old)
+                })
+                .collect(),
+            snapshots: new
+                .snapshots
+                .into_iter()
+                .map(|(id, s)| {
+                    let old = self.swap_snapshot(&id, s);
+                    (id, old)
+                })
+                .collect(),
+            instances: new
+                .instances
+                .into_iter()
+                .map(|(id, i)| swap(&mut self.instances, id, i))
+                .collect(),
+        }
+    }
+
+    /// Replaces a volume and what the indexes know of it.
+    pub(super) fn swap_volume(&mut self, id: &str, new: Option<Volume>) -> Option<Volume> {
+        let old = self.volumes.remove(id);
+        if let Some(v) = &old {
+            self.index_tags(id, &v.tags, &NO_TAGS);
+            for a in &v.attachments {
+                if let Some(set) = self.by_instance.get_mut(&a.instance) {
+                    set.remove(id);
+                }
+            }
+        }
+        if let Some(v) = new {
+            self.index_tags(id, &NO_TAGS, &v.tags);
+            for a in &v.attachments {
+                let set = self.by_instance.entry(a.instance.clone()).or_default();
+                set.insert(id.to_owned());
+            }
+            self.volumes.insert(id.to_owned(), v);
+        }
+        old
+    }
+
+    /// Replaces a snapshot and what the indexes know of it.
+    pub(super) fn swap_snapshot(&mut self, id: &str, new: Option<Snapshot>) -> Option<Snapshot> {
+        let old = self.snapshots.remove(id);
+        if let Some(s) = &old {
+            self.index_tags(id, &s.tags, &NO_TAGS);
+        }
+        if let Some(s) = new {
+            self.index_tags(id, &NO_TAGS, &s.tags);
+            self.snapshots.insert(id.to_owned(), s);
+        }
+        old
+    }
+}

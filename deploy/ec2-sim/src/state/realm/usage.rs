@@ -1,0 +1,112 @@
+//! How much of its limits an account has used: what a call is tested against before it is accepted, and what the invariants count afterwards.
+
+use super::Realm;
+use crate::state::resources::modification::{Shape, State};
+use crate::state::resources::snapshot::Life as SnapshotLife;
+use crate::state::resources::volume::{Origin, Volume};
+use crate::time::Millis;
+
+/// The shapes that a volume has a claim to: its own, and the one that an accepted modification will give it.
+fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
+    let coming = v
+        .modification
+        .as_ref()
+        .filter(|m| !m.reshaped && m.state != State::Failed)
+        .map(|m| &m.target);
+    std::iter::once(&v.shape).chain(coming)
+}
+
+/// The most that a volume's shapes of one type claim.
+fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
+    shapes(v)
+        .filter(|s| s.volume_type == kind)
+        .map(of)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Volumes that count: neither an instance's own nor on their way out.
+fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
+    realm
+        .volumes()
+        .values()
+        .filter(|v| !v.root && !v.deleting())
+}
+
+fn gib(s: &Shape) -> u64 {
+    u64::from(s.size)
+}
+
+fn operations(s: &Shape) -> u64 {
+    u64::from(s.iops.unwrap_or(0))
+}
+
+/// GiB of volumes of a type, in one zone or in all; one volume may be left out.
+pub(crate) fn storage_gib(
+    realm: &Realm,
+    kind: &str,
+    zone: Option<&str>,
+    without: Option<&str>,
+) -> u64 {
+    counted(realm)
+        .filter(|v| zone.is_none_or(|z| v.zone == z) && without != Some(v.id.as_str()))
+        .map(|v| claim(v, kind, gib))
+        .sum()
+}
+
+/// Provisioned operations per second of volumes of a type; one volume may be left out.
+pub(crate) fn iops(realm: &Realm, kind: &str, without: Option<&str>) -> u64 {
+    counted(realm)
+        .filter(|v| without != Some(v.id.as_str()))
+        .map(|v| claim(v, kind, operations))
+        .sum()
+}
+
+/// GiB of volumes that are being modified to become of a type.
+pub(crate) fn modification_gib(realm: &Realm, kind: &str) -> u64 {
+    realm
+        .volumes()
+        .values()
+        .filter_map(|v| v.modification.as_ref())
+        .filter(|m| {
+            matches!(m.state, State::Modifying | State::Optimizing) && m.target.volume_type == kind
+        })
+        .map(|m| gib(&m.target))
+        .sum()
+}
+
+/// MiB per second at which volumes are being initialized because it was asked for.
+pub(crate) fn initialization_rate(realm: &Realm, now: Millis) -> u64 {
+    realm
+        .volumes()
+        .values()
+        .filter(|v| v.initialized_percent(now) < 100)
+        .filter_map(|v| v.initialization_rate)
+        .map(u64::from)
+        .sum()
+}
+
+/// Copies of volumes that are not complete.
+pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
+    realm
+        .volumes()
+        .values()
+        .filter(move |v| matches!(v.origin, Origin::Volume(_)) && v.initialized_percent(now) < 100)
+}
+
+/// Snapshots that are not complete, of one volume or of all.
+pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
+    realm
+        .snapshots()
+        .values()
+        .filter(|s| {
+            matches!(s.life, SnapshotLife::Pending { .. }) && of.is_none_or(|v| s.volume == v)
+        })
+        .count()
+}
+
+/// Fast restores that are not disabled.
+pub(crate) fn fast_restores(realm: &Realm) -> usize {
+    let all = realm.fast_restores().values();
+    all.filter(|f| f.disabled.is_none()).count()
+}

@@ -1,0 +1,73 @@
+//! A zone that does not answer.
+
+use super::Realm;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::query::Params;
+
+impl Realm {
+    /// Changes a zone's state. False if there is no such zone.
+    pub fn set_zone_state(&mut self, name: &str, state: &str) -> bool {
+        match self.zones.iter_mut().find(|z| z.name == name) {
+            Some(z) => {
+                state.clone_into(&mut z.state);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Refuses what an unavailable zone cannot do: changes of what is in it, and reads.
+    ///
+    /// Of DescribeInstances EC2's API reference says that calls without instance ids, or with ids of the affected zone, may fail, and that calls
+    /// with ids of other zones alone work; here they do fail, and those of volumes likewise ([`super::Reads`]). Status and wording unverified.
+    pub(crate) fn check_zones(&self, action: &str, params: &Params) -> ApiResult<()> {
+        let down: Vec<_> = self
+            .zones
+            .iter()
+            .filter(|z| z.state == "unavailable")
+            .collect();
+        if down.is_empty() {
+            return Ok(());
+        }
+        let is_down = |zone: &str| down.iter().any(|z| z.name == zone || z.id == zone);
+        let refused = if action.starts_with("Describe") {
+            matches!(
+                action,
+                "DescribeInstances"
+                    | "DescribeInstanceStatus"
+                    | "DescribeVolumes"
+                    | "DescribeVolumeStatus"
+                    | "DescribeVolumesModifications"
+            ) && match self.reads.outage_by_id {
+                true => {
+                    let mut ids = params
+                        .pairs()
+                        .filter(|(k, _)| k.starts_with("InstanceId.") || k.starts_with("VolumeId."))
+                        .peekable();
+                    ids.peek().is_none() || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
+                }
+                false => crate::wire::query::unfiltered(params),
+            }
+        } else {
+            params.pairs().any(|(_, v)| match self.zone_of(v) {
+                Some(zone) => is_down(zone),
+                None => is_down(v),
+            })
+        };
+        if refused {
+            return Err(ApiError::new(
+                503,
+                "Unavailable",
+                "The server is overloaded and can't handle the request.",
+            ));
+        }
+        Ok(())
+    }
+
+    fn zone_of(&self, id: &str) -> Option<&str> {
+        if let Some(v) = self.volumes.get(id) {
+            return Some(&v.zone);
+        }
+        Some(&self.instances.get(id)?.zone)
+    }
+}

@@ -1,0 +1,17 @@
+//! The resources and their state machines. Each move is computed from the time that was written into the resource when the move began:
+//! no task has to run in between, and a restarted simulator carries on where time has got to.
+
+pub(crate) mod attachment;
+pub(crate) mod client_token;
+pub(crate) mod device_name;
+pub(crate) mod fast_restore;
+pub(crate) mod instance;
+pub(crate) mod instance_checks;
+pub(crate) mod instance_type;
+pub(crate) mod modification;
+pub mod snapshot;
+pub(crate) mod tags;
+pub mod volume;
+pub(crate) mod volume_checks;
+pub(crate) mod volume_type;
+pub(crate) mod zone;

@@ -1,0 +1,205 @@
+//! An instance's life: running <-> stopped, and terminated for good.
+
+use super::instance_checks::Checks;
+use super::tags::Tags;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+/// Where an instance stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "at")]
+pub enum Life {
+    /// Starting.
+    Pending {
+        /// When it runs.
+        until: Millis,
+    },
+    /// Running.
+    Running,
+    /// Shutting down to stop.
+    Stopping {
+        /// When it is stopped.
+        until: Millis,
+    },
+    /// Stopped.
+    Stopped,
+    /// Shutting down for good.
+    ShuttingDown {
+        /// When it is terminated.
+        until: Millis,
+    },
+    /// Terminated; listed for another hour.
+    Terminated {
+        /// Since when.
+        since: Millis,
+    },
+}
+
+/// How long a terminated instance stays listed.
+pub(crate) const LISTED_MS: u64 = 3_600_000;
+
+/// What happened to an instance because its time had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It runs.
+    Running,
+    /// It has stopped: the guest holds no device any more.
+    Stopped,
+    /// It is terminated: its volumes are free.
+    Terminated,
+    /// It is no longer listed.
+    Gone,
+}
+
+/// An instance.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Instance {
+    /// `i-…`.
+    pub id: String,
+    /// The type's name.
+    pub instance_type: String,
+    /// Zone name.
+    pub zone: String,
+    /// Where it stands.
+    pub life: Life,
+    /// Network interfaces.
+    pub enis: u32,
+    /// The root device's name.
+    pub root_device: String,
+    /// The image's id.
+    pub image: String,
+    /// The Outpost it is on.
+    pub outpost: Option<String>,
+    /// Names that are taken and that DescribeInstances does not list.
+    pub hidden_devices: Vec<String>,
+    /// Whether its metadata service answers: `on`, `hang`, `off`.
+    pub imds: String,
+    /// Whether it was launched for hibernation.
+    #[serde(default)]
+    pub hibernation: bool,
+    /// Whether the last stop saved its memory.
+    #[serde(default)]
+    pub hibernated: bool,
+    /// What EC2's checks of it find while it runs.
+    #[serde(default)]
+    pub checks: Checks,
+    /// When it was launched.
+    pub launched: Millis,
+    /// Tags.
+    pub tags: Tags,
+}
+
+impl Instance {
+    /// EC2's code and name of the state.
+    pub fn state(&self) -> (u32, &'static str) {
+        match self.life {
+            Life::Pending { .. } => (0, "pending"),
+            Life::Running => (16, "running"),
+            Life::ShuttingDown { .. } => (32, "shutting-down"),
+            Life::Terminated { .. } => (48, "terminated"),
+            Life::Stopping { .. } => (64, "stopping"),
+            Life::Stopped => (80, "stopped"),
+        }
+    }
+
+    /// EC2's code for why it does not run; `None` while it does.
+    pub fn state_reason(&self) -> Option<&'static str> {
+        match self.life {
+            Life::Pending { .. } | Life::Running => None,
+            Life::Stopping { .. } | Life::Stopped if self.hibernated => {
+                Some("Client.UserInitiatedHibernate")
+            }
+            _ => Some("Client.UserInitiatedShutdown"),
+        }
+    }
+
+    /// When something is due.
+    pub fn due(&self) -> Option<Millis> {
+        match self.life {
+            Life::Pending { until } | Life::Stopping { until } | Life::ShuttingDown { until } => {
+                Some(until)
+            }
+            Life::Terminated { since } => Some(since.plus(LISTED_MS)),
+            Life::Running | Life::Stopped => None,
+        }
+    }
+
+    /// Takes the step that is due.
+    pub fn advance(&mut self, now: Millis) -> Option<Event> {
+        let due = self.due().filter(|d| *d <= now)?;
+        let (life, event) = match self.life {
+            Life::Pending { .. } => (Life::Running, Event::Running),
+            Life::Stopping { .. } => (Life::Stopped, Event::Stopped),
+            Life::ShuttingDown { .. } => (Life::Terminated { since: due }, Event::Terminated),
+            Life::Terminated { .. } => return Some(Event::Gone),
+            Life::Running | Life::Stopped => return None,
+        };
+        self.life = life;
+        Some(event)
+    }
+
+    /// Whether a volume can be attached in this state.
+    pub fn attachable(&self) -> bool {
+        matches!(self.life, Life::Running | Life::Stopped)
+    }
+}
+
+/// The hardware address of an instance's n-th network interface.
+pub(crate) fn mac(instance: &str, n: u32) -> String {
+    let digits = instance.trim_start_matches("i-");
+    let part = |i: usize| digits.get(i..i + 2).unwrap_or("00");
+    format!(
+        "0a:{}:{}:{}:{}:{n:02x}",
+        part(1),
+        part(3),
+        part(13),
+        part(15)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> Instance {
+        Instance {
+            id: "i-0123456789abcdef0".to_owned(),
+            instance_type: "m5.large".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            life: Life::Running,
+            enis: 1,
+            root_device: "/dev/xvda".to_owned(),
+            image: "ami-1".to_owned(),
+            outpost: None,
+            hidden_devices: Vec::new(),
+            imds: "on".to_owned(),
+            hibernation: false,
+            hibernated: false,
+            checks: Checks::default(),
+            launched: Millis(0),
+            tags: Tags::new(),
+        }
+    }
+
+    #[test]
+    fn an_instance_stops_starts_and_terminates() {
+        let mut i = fresh();
+        assert_eq!((i.state(), i.due()), ((16, "running"), None));
+        i.life = Life::Stopping { until: Millis(5) };
+        assert_eq!(
+            (i.advance(Millis(4)), i.advance(Millis(5))),
+            (None, Some(Event::Stopped))
+        );
+        assert!(i.attachable());
+        i.life = Life::Pending { until: Millis(9) };
+        assert!(!i.attachable());
+        assert_eq!(i.advance(Millis(9)), Some(Event::Running));
+        i.life = Life::ShuttingDown { until: Millis(20) };
+        assert_eq!(i.advance(Millis(25)), Some(Event::Terminated));
+        assert_eq!(
+            (i.state(), i.due()),
+            ((48, "terminated"), Some(Millis(20).plus(LISTED_MS)))
+        );
+        assert_eq!(i.advance(Millis(20).plus(LISTED_MS)), Some(Event::Gone));
+    }
+}

@@ -1,0 +1,290 @@
+//! How long things take: a distribution per API action and per state change.
+
+use crate::random::Random;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A distribution of durations in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Distribution {
+    /// Always the same.
+    Fixed(Fixed),
+    /// Evenly between two values.
+    Uniform(Uniform),
+    /// Log-normal, given by its median and its 99th percentile.
+    LogNormal(LogNormal),
+}
+
+/// See [`Distribution::Fixed`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fixed {
+    /// Milliseconds.
+    pub fixed_ms: u64,
+}
+
+/// See [`Distribution::Uniform`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Uniform {
+    /// Least and most, milliseconds.
+    pub uniform_ms: [u64; 2],
+}
+
+/// See [`Distribution::LogNormal`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogNormal {
+    /// The median, milliseconds.
+    pub p50_ms: u64,
+    /// 99 of 100 are below, milliseconds.
+    pub p99_ms: u64,
+}
+
+/// The 99th percentile of the standard normal distribution.
+const Z99: f64 = 2.326_347_874;
+
+impl Distribution {
+    /// The longest duration that can be drawn, in milliseconds.
+    pub fn most(&self) -> u64 {
+        match *self {
+            Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
+            Self::Uniform(Uniform { uniform_ms: [a, b] }) => a.max(b),
+            Self::LogNormal(LogNormal { p50_ms, p99_ms }) => p50_ms.max(p99_ms).saturating_mul(3),
+        }
+    }
+
+    /// Draws one duration in milliseconds.
+    pub fn sample(&self, random: &mut Random) -> u64 {
+        match *self {
+            Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
+            Self::Uniform(Uniform { uniform_ms: [a, b] }) => {
+                let (low, high) = (a.min(b), a.max(b));
+                low + random.bits() % (high - low).saturating_add(1).max(1)
+            }
+            Self::LogNormal(LogNormal { p50_ms, p99_ms }) => {
+                if p50_ms == 0 {
+                    return 0;
+                }
+                let median = as_f64(p50_ms);
+                let sigma = (as_f64(p99_ms.max(p50_ms)) / median).ln() / Z99;
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float to integer cast saturates, and the value is positive"
+                )]
+                let ms = (median * (sigma * random.normal()).exp()).round() as u64;
+                // A tail beyond three times the 99th percentile would only make a run look hung.
+                ms.min(self.most())
+            }
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "durations are far below 2^53 milliseconds"
+)]
+fn as_f64(ms: u64) -> f64 {
+    ms as f64
+}
+
+const fn fixed(fixed_ms: u64) -> Distribution {
+    Distribution::Fixed(Fixed { fixed_ms })
+}
+
+const fn spread(p50_ms: u64, p99_ms: u64) -> Distribution {
+    Distribution::LogNormal(LogNormal { p50_ms, p99_ms })
+}
+
+/// What can be set, with the value in profile `fast` and in profile `real` (measured or documented for the real service, but for the copy, which is a guess).
+const ITEMS: &[(&str, Distribution, Distribution)] = &[
+    ("api_read", fixed(2), spread(400, 1_500)),
+    ("api_write", fixed(2), spread(400, 1_500)),
+    ("volume_create", fixed(30), spread(1_000, 4_000)),
+    (
+        "volume_create_from_snapshot",
+        fixed(50),
+        spread(3_000, 10_000),
+    ),
+    ("volume_copy", fixed(80), spread(5_000, 60_000)),
+    ("volume_delete", fixed(20), spread(1_000, 5_000)),
+    ("attach", fixed(50), spread(1_500, 5_000)),
+    ("detach", fixed(50), spread(2_000, 8_000)),
+    ("device_appear", fixed(0), fixed(0)),
+    ("modify", fixed(40), spread(1_000, 10_000)),
+    ("modify_complete", fixed(60), fixed(1_000)),
+    ("modify_complete_per_tib", fixed(0), fixed(6 * 3_600_000)),
+    ("snapshot", fixed(100), spread(45_000, 120_000)),
+    ("fsr_optimizing", fixed(20), fixed(5_000)),
+    ("fsr_enabled_per_tib", fixed(100), fixed(3_600_000)),
+    // 300 MiB/s: 1 GiB in 3.4 s.
+    ("initialize_per_gib", fixed(5), fixed(3_413)),
+    ("instance_start", fixed(50), spread(15_000, 40_000)),
+    ("instance_stop", fixed(50), spread(20_000, 60_000)),
+    ("instance_terminate", fixed(50), spread(20_000, 60_000)),
+];
+
+/// A request to change the model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Start from this profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Time to the reply, by action.
+    #[serde(default)]
+    pub api: BTreeMap<String, Distribution>,
+    /// Other items.
+    #[serde(flatten)]
+    pub items: BTreeMap<String, Distribution>,
+}
+
+/// The model in force.
+#[derive(Debug, Clone, Serialize)]
+pub struct Latency {
+    profile: String,
+    api: BTreeMap<String, Distribution>,
+    #[serde(flatten)]
+    items: BTreeMap<String, Distribution>,
+    #[serde(skip)]
+    random: Random,
+}
+
+/// A change that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LatencyError {
+    /// The profile has no such name.
+    #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
+    Profile(String),
+    /// The item has no such name.
+    #[error(
+        "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
+    )]
+    Item(String),
+}
+
+impl Latency {
+    /// The model of a profile.
+    ///
+    /// # Errors
+    /// For an unknown profile.
+    pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
+        let mut model = Self {
+            profile: String::new(),
+            api: BTreeMap::new(),
+            items: BTreeMap::new(),
+            random: Random::new(seed, "latency"),
+        };
+        model.change(&Change {
+            profile: Some(profile.to_owned()),
+            ..Change::default()
+        })?;
+        Ok(model)
+    }
+
+    /// Applies a change; nothing is changed when it is refused.
+    ///
+    /// # Errors
+    /// For an unknown profile or item.
+    pub fn change(&mut self, change: &Change) -> Result<(), LatencyError> {
+        if let Some(bad) = change
+            .items
+            .keys()
+            .find(|k| ITEMS.iter().all(|(n, ..)| n != k))
+        {
+            return Err(LatencyError::Item(bad.clone()));
+        }
+        if let Some(profile) = &change.profile {
+            let pick = |(_, fast, real): &(&str, Distribution, Distribution)| match profile.as_str()
+            {
+                "instant" => Some(fixed(0)),
+                "fast" => Some(*fast),
+                "real" => Some(*real),
+                _ => None,
+            };
+            for item in ITEMS {
+                let value = pick(item).ok_or_else(|| LatencyError::Profile(profile.clone()))?;
+                self.items.insert(item.0.to_owned(), value);
+            }
+            self.api.clear();
+            self.profile.clone_from(profile);
+        }
+        self.items
+            .extend(change.items.iter().map(|(k, v)| (k.clone(), *v)));
+        self.api
+            .extend(change.api.iter().map(|(k, v)| (k.clone(), *v)));
+        Ok(())
+    }
+
+    /// Draws a duration for an item, in milliseconds.
+    pub fn sample(&mut self, item: &str) -> u64 {
+        match self.items.get(item) {
+            Some(d) => d.sample(&mut self.random),
+            None => 0,
+        }
+    }
+
+    /// Draws the time to the reply of an action, in milliseconds.
+    pub fn api(&mut self, action: &str) -> u64 {
+        if let Some(d) = self.api.get(action) {
+            return d.sample(&mut self.random);
+        }
+        let read = action.starts_with("Describe") || action.starts_with("Get");
+        self.sample(if read { "api_read" } else { "api_write" })
+    }
+
+    /// A duration that grows with size: `item` per TiB.
+    pub fn per_tib(&mut self, item: &str, gib: u32) -> u64 {
+        self.sample(item).saturating_mul(u64::from(gib)) / 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_normal_samples_match_median_and_p99() {
+        let d = spread(1_000, 4_000);
+        let mut r = Random::new(5, "t");
+        let mut v: Vec<u64> = (0..20_000).map(|_| d.sample(&mut r)).collect();
+        v.sort_unstable();
+        assert!((950..1_050).contains(&v[10_000]), "{}", v[10_000]);
+        assert!((3_600..4_400).contains(&v[19_800]), "{}", v[19_800]);
+    }
+
+    #[test]
+    fn uniform_stays_in_its_bounds_whatever_their_order() {
+        let mut r = Random::new(5, "t");
+        for bounds in [[3, 7], [7, 3], [4, 4], [0, u64::MAX]] {
+            let d = Distribution::Uniform(Uniform { uniform_ms: bounds });
+            for _ in 0..100 {
+                let v = d.sample(&mut r);
+                assert!(bounds.iter().min() <= Some(&v) && Some(&v) <= bounds.iter().max());
+            }
+        }
+    }
+
+    #[test]
+    fn latency_profiles_and_items_reject_unknown_names() {
+        let mut l = Latency::new("instant", 1).expect("instant");
+        assert_eq!((l.sample("attach"), l.api("CreateVolume")), (0, 0));
+        let change: Change = serde_json::from_str(
+            r#"{"attach":{"fixed_ms":7},"api":{"CreateVolume":{"fixed_ms":9}}}"#,
+        )
+        .expect("json");
+        l.change(&change).expect("change");
+        assert_eq!(
+            (
+                l.sample("attach"),
+                l.api("CreateVolume"),
+                l.api("DeleteVolume")
+            ),
+            (7, 9, 0)
+        );
+        let bad: Change = serde_json::from_str(r#"{"atach":{"fixed_ms":7}}"#).expect("json");
+        assert!(l.change(&bad).is_err());
+        assert!(Latency::new("slow", 1).is_err());
+    }
+}

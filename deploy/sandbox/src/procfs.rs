@@ -1,0 +1,5 @@
+//! What the kernel shows beneath `/proc` (proc(5)).
+
+pub(crate) mod mount_table;
+pub(crate) mod process_status;
+pub(crate) mod process_table;

@@ -1,0 +1,183 @@
+//! Processes as `/proc` shows them (proc_pid_stat(5)).
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::mount_table;
+
+/// A process that cannot be mistaken for a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    /// Clock ticks between the machine's start and the process's.
+    pub(crate) started: u64,
+}
+
+/// One line of the process table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessEntry {
+    pub(crate) identity: Identity,
+    pub(crate) parent: i32,
+    pub(crate) zombie: bool,
+}
+
+fn row(pid: i32) -> Option<ProcessEntry> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(ProcessEntry {
+        identity: Identity { pid, started },
+        parent,
+        zombie: matches!(state, "Z" | "X"),
+    })
+}
+
+/// All processes.
+pub(crate) fn all() -> Vec<ProcessEntry> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| row(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+impl Identity {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        row(pid).map(|row| row.identity)
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn alive(self) -> bool {
+        row(self.pid).is_some_and(|row| row.identity == self && !row.zombie)
+    }
+
+    /// Sends a signal, if it is still that process.
+    pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
+        match (self.alive(), Pid::from_raw(self.pid)) {
+            (true, Some(pid)) => match kill_process(pid, signal) {
+                // It has ended since.
+                Err(Errno::SRCH) => Ok(()),
+                sent => Ok(sent?),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `roots` and everything that descends from them, parents first.
+pub(crate) fn family(roots: &[Identity]) -> Vec<Identity> {
+    let table = all();
+    let mut found: Vec<Identity> = roots.iter().copied().filter(|root| root.alive()).collect();
+    let mut known: HashSet<i32> = found.iter().map(|identity| identity.pid).collect();
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        next += 1;
+        for row in &table {
+            if row.parent == parent.pid && known.insert(row.identity.pid) {
+                found.push(row.identity);
+            }
+        }
+    }
+    found
+}
+
+/// `root` and everything that descends from it, parents first, from the kernel's lists of children (proc_tid_children(5)): faster than
+/// [`family`] and, while processes come and go, not complete. Falls back on it where the kernel has no such lists.
+pub(crate) fn family_now(root: Identity) -> Vec<Identity> {
+    if !Path::new("/proc/thread-self/children").exists() {
+        return family(&[root]);
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        next += 1;
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", parent.pid)) else {
+            continue;
+        };
+        for task in tasks.flatten() {
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let pids = children
+                .split_ascii_whitespace()
+                .filter_map(|pid| pid.parse().ok());
+            found.extend(pids.filter_map(Identity::of));
+        }
+    }
+    found
+}
+
+/// Processes whose `/dev` is a directory of the state directory `state_dir`: those inside a simulated node, orphans too.
+pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
+    let Some(name) = state_dir.file_name().and_then(|name| name.to_str()) else {
+        return Vec::new();
+    };
+    let part = format!("/{name}/");
+    let ours = std::process::id();
+    all()
+        .into_iter()
+        .filter(|row| !row.zombie && u32::try_from(row.identity.pid) != Ok(ours))
+        .map(|row| row.identity)
+        .filter(|identity| {
+            mount_table::of(&identity.pid.to_string()).is_ok_and(|mounts| {
+                mounts.iter().any(|mount| {
+                    mount.point == Path::new("/dev") && mount_table::mentions(&mount.root, &part)
+                })
+            })
+        })
+        .collect()
+}
+
+/// The program name that the kernel knows, at most 15 bytes.
+pub(crate) fn name(pid: i32) -> Option<String> {
+    Some(
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .ok()?
+            .trim_end()
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reused_pid_does_not_count_as_alive() {
+        let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(own.alive());
+        assert!(
+            !Identity {
+                started: own.started + 1,
+                ..own
+            }
+            .alive()
+        );
+    }
+
+    #[test]
+    fn family_contains_child_and_killed_child_is_dead() {
+        let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let found = family(&[own]);
+        let child_identity = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(found.contains(&child_identity));
+        assert!(family_now(own).contains(&child_identity));
+        child_identity.signal(Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(!child_identity.alive());
+    }
+}

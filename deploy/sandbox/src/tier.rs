@@ -1,0 +1,86 @@
+//! The kinds of the driver's processes, and by what those of one helper are told apart.
+
+use ebs_csi_policy::profile;
+
+use crate::procfs::process_status::numbers;
+use crate::procfs::process_table;
+
+/// The kinds of process that `deploy/docs/architecture.md` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Speaks to EC2.
+    Controller,
+    /// Speaks to kubelet.
+    NodeAgent,
+    /// First process of the helper.
+    Supervisor,
+    /// Mounts.
+    Broker,
+    /// Makes and removes target directories.
+    Directories,
+    /// Opens disks.
+    Opener,
+    /// Runs one tool for one job.
+    Runner,
+    /// Parses a disk.
+    Tool,
+}
+
+/// The parts of the helper that stay.
+pub(crate) const PARTS: [Tier; 4] = [
+    Tier::Supervisor,
+    Tier::Broker,
+    Tier::Directories,
+    Tier::Opener,
+];
+
+impl Tier {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::NodeAgent => "node-agent",
+            Self::Supervisor => "supervisor",
+            Self::Broker => "broker",
+            Self::Directories => "directories",
+            Self::Opener => "opener",
+            Self::Runner => "runner",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// Whether the helper whose processes are `family` has all its parts, each confined.
+pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
+    let Some(supervisor) = family.first() else {
+        return false;
+    };
+    let confined = |tier: Tier| {
+        family.iter().any(|pid| {
+            tier_of(*pid, *supervisor) == Some(tier)
+                && std::fs::read_to_string(format!("/proc/{pid}/status"))
+                    .is_ok_and(|status| numbers(&status, "Seccomp").first() == Some(&2))
+        })
+    };
+    PARTS.into_iter().all(confined)
+}
+
+/// What `pid` is in the tree of the helper whose first process is `supervisor`.
+pub(crate) fn tier_of(pid: i32, supervisor: i32) -> Option<Tier> {
+    if pid == supervisor {
+        return Some(Tier::Supervisor);
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let helper = process_table::name(pid)? == process_table::name(supervisor)?;
+    let (uid, gid) = (
+        *numbers(&status, "Uid").first()?,
+        *numbers(&status, "Gid").first()?,
+    );
+    Some(match uid {
+        _ if gid == profile::OPENER.identity.gid => Tier::Opener,
+        uid if uid == profile::BROKER.identity.uid => Tier::Broker,
+        0 => Tier::Directories,
+        _ if helper => Tier::Runner,
+        _ => Tier::Tool,
+    })
+}

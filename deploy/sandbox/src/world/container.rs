@@ -1,0 +1,255 @@
+//! What a container runtime gives each of the driver's processes: identity, capabilities, namespace, environment.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ebs_csi_policy::profile;
+
+use super::options::WorldOptions;
+use super::process::Process;
+use super::simulator::Simulator;
+use crate::sys::{self, Birth};
+
+/// The uid and gid that the controller's container is given: its profile's, as in the plain
+/// manifest.
+const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
+
+/// The gid by which the node-agent may use the helper's socket.
+pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
+
+/// linux/capability.h.
+pub(crate) mod capability {
+    pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
+    pub(crate) const KILL: u64 = 1 << 5;
+    pub(crate) const SETGID: u64 = 1 << 6;
+    pub(crate) const SETUID: u64 = 1 << 7;
+    pub(crate) const SETPCAP: u64 = 1 << 8;
+    pub(crate) const SYS_ADMIN: u64 = 1 << 21;
+    pub(crate) const SYS_RESOURCE: u64 = 1 << 24;
+}
+
+/// What the helper's container is given at its start.
+pub(super) const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
+    | capability::SETUID
+    | capability::SETGID
+    | capability::SETPCAP
+    | capability::SYS_RESOURCE
+    | capability::DAC_READ_SEARCH;
+
+/// What the node-agent needs to give up root by itself.
+const AGENT_BOUNDING: u64 = capability::SETUID | capability::SETGID | capability::SETPCAP;
+
+/// The controller `name` at `socket`, not started.
+pub(crate) fn controller(
+    name: &str,
+    options: &WorldOptions,
+    state_dir: &Path,
+    simulator: &Simulator,
+    socket: &Path,
+) -> io::Result<Process> {
+    if let Some(parent) = socket.parent() {
+        std::fs::create_dir_all(parent)?;
+        chown(parent, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
+        std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755))?;
+    }
+    // Its user may not reach the directory where it was built.
+    let (built, leading) = match &options.controller_program {
+        Some(given) => given.clone(),
+        // The simulator's look-ups do not lag so long.
+        None => (
+            options.driver().path("ebs-csi-controller")?,
+            vec!["--snapshot-takeover-wait=1s".to_owned()],
+        ),
+    };
+    let program = state_dir.join(
+        built
+            .file_name()
+            .unwrap_or(OsStr::new("controller-program")),
+    );
+    // A replica that runs already holds its program.
+    if !program.exists() {
+        std::fs::copy(&built, &program)?;
+    }
+    let (endpoint, ec2) = (
+        format!("unix://{}", socket.display()),
+        simulator.ec2().to_owned(),
+    );
+    let (arguments, environment) = (
+        options.controller_arguments.clone(),
+        options.controller_environment.clone(),
+    );
+    Ok(Process::new(
+        name,
+        state_dir,
+        Some(socket.to_owned()),
+        move || {
+            let mut command = bare_command(&program);
+            command
+                .args(&leading)
+                .arg("--endpoint")
+                .arg(&endpoint)
+                .args(&arguments);
+            credentials(&mut command, &ec2);
+            command
+                .env("AWS_EC2_METADATA_DISABLED", "true")
+                .envs(environment.iter().map(|(key, value)| (key, value)));
+            let birth = Birth {
+                bounding: Some(0),
+                identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
+                no_new_privs: true,
+                ..Birth::default()
+            };
+            sys::born(&mut command, birth);
+            Ok(command)
+        },
+    ))
+}
+
+pub(super) fn credentials(command: &mut Command, ec2: &str) {
+    command
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_EC2_ENDPOINT", ec2)
+        .env("AWS_ENDPOINT_URL", ec2)
+        .env("AWS_ACCESS_KEY_ID", "AKIASANDBOX")
+        .env("AWS_SECRET_ACCESS_KEY", "sandbox");
+}
+
+/// The mount-helper of `node`, not started.
+pub(crate) fn helper(
+    options: &WorldOptions,
+    state_dir: &Path,
+    node: &str,
+    socket: &Path,
+    kubelet_root: &Path,
+    namespace: OwnedFd,
+) -> io::Result<Process> {
+    let program = options.driver().path("ebs-csi-mount-helper")?;
+    let listen = format!("unix://{}", socket.display());
+    let (root, arguments) = (kubelet_root.to_owned(), options.helper_arguments.clone());
+    Ok(Process::new(
+        &format!("{node}/mount-helper"),
+        state_dir,
+        Some(socket.to_owned()),
+        move || {
+            let mut command = bare_command(&program);
+            command
+                .arg("--listen")
+                .arg(&listen)
+                .arg("--kubelet-root")
+                .arg(&root)
+                .arg("--sandbox")
+                .args(&arguments);
+            let birth = Birth {
+                namespace: Some(namespace.try_clone()?),
+                bounding: Some(HELPER_BOUNDING),
+                no_new_privs: true,
+                ..Birth::default()
+            };
+            sys::born(&mut command, birth);
+            Ok(command)
+        },
+    ))
+}
+
+/// Another driver's node service on `node`, not started: one privileged process, in the place of node-agent and mount-helper.
+pub(crate) fn other_node(
+    (program, leading): &(PathBuf, Vec<String>),
+    state_dir: &Path,
+    node: &str,
+    socket: &Path,
+    imds: &str,
+    namespace: OwnedFd,
+) -> Process {
+    let (program, leading) = (program.clone(), leading.clone());
+    let endpoint = format!("--endpoint=unix://{}", socket.display());
+    let (name, imds) = (node.to_owned(), imds.to_owned());
+    Process::new(
+        &format!("{node}/other-driver"),
+        state_dir,
+        Some(socket.to_owned()),
+        move || {
+            let mut command = bare_command(&program);
+            command
+                .args(&leading)
+                .arg(&endpoint)
+                .arg("--metadata-sources=imds")
+                .env("AWS_REGION", "us-east-1")
+                .env("CSI_NODE_NAME", &name)
+                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+            let birth = Birth {
+                namespace: Some(namespace.try_clone()?),
+                ..Birth::default()
+            };
+            sys::born(&mut command, birth);
+            Ok(command)
+        },
+    )
+}
+
+/// The node-agent of `node`, not started.
+pub(crate) fn agent(
+    options: &WorldOptions,
+    state_dir: &Path,
+    node: &str,
+    socket: &Path,
+    helper: &Path,
+    imds: &str,
+    namespace: OwnedFd,
+) -> io::Result<Process> {
+    let program = options.driver().path("ebs-csi-node-agent")?;
+    let (endpoint, helper) = (
+        format!("unix://{}", socket.display()),
+        format!("unix://{}", helper.display()),
+    );
+    let ((name, imds), arguments) = (
+        (node.to_owned(), imds.to_owned()),
+        options.agent_arguments.clone(),
+    );
+    Ok(Process::new(
+        &format!("{node}/node-agent"),
+        state_dir,
+        Some(socket.to_owned()),
+        move || {
+            let mut command = bare_command(&program);
+            command
+                .arg("--endpoint")
+                .arg(&endpoint)
+                .arg("--helper")
+                .arg(&helper);
+            command
+                .args(["--metadata-sources", "imds"])
+                .args(&arguments);
+            command
+                .env("CSI_NODE_NAME", &name)
+                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+            let birth = Birth {
+                namespace: Some(namespace.try_clone()?),
+                bounding: Some(AGENT_BOUNDING),
+                no_new_privs: true,
+                ..Birth::default()
+            };
+            sys::born(&mut command, birth);
+            Ok(command)
+        },
+    ))
+}
+
+/// A command with the environment of a container: nothing of the caller's.
+pub(super) fn bare_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env(
+        "PATH",
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    );
+    for passed in ["RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"] {
+        if let Some(value) = std::env::var_os(passed) {
+            command.env(passed, value);
+        }
+    }
+    command.current_dir("/");
+    command
+}

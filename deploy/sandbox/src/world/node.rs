@@ -1,0 +1,121 @@
+//! A simulated node: its directories, its mount namespace, its two processes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use super::container::{self, NODE_AGENT_ID};
+use super::node_namespace;
+use super::options::{NodeOptions, WorldOptions};
+use super::process::Process;
+use super::simulator::Simulator;
+
+/// A node of the world.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its instance id.
+    pub instance: String,
+    /// Its kubelet directory.
+    pub kubelet_root: PathBuf,
+    /// Its devices, which are `/dev` to its processes.
+    pub dev_dir: PathBuf,
+    /// Socket of the node-agent.
+    pub csi_socket: PathBuf,
+    /// Socket of the mount-helper.
+    pub helper_socket: PathBuf,
+    /// The node-agent, or another driver's program in the place of both.
+    pub agent: Process,
+    /// The mount-helper's first process; never started beside another driver's program.
+    pub helper: Process,
+    pub(crate) namespace: OwnedFd,
+    pub(crate) imds: String,
+}
+
+impl Node {
+    /// Makes the directories and the namespace of `options`, a node beside `others`. Its processes are not started.
+    ///
+    /// # Errors
+    /// As mkdir(2), mount(2), mknod(2); when a program is not built.
+    pub(crate) fn make(
+        world: &WorldOptions,
+        state_dir: &Path,
+        simulator: &Simulator,
+        options: &NodeOptions,
+        others: &[Self],
+    ) -> io::Result<Self> {
+        let directory = state_dir.join(&options.name);
+        let (kubelet_root, run) = (directory.join("kubelet"), directory.join("run"));
+        let csi = directory.join("csi");
+        for made in [&directory, &run, &csi] {
+            make_directory(made, 0o755)?;
+        }
+        // As a kubelet that runs as root makes its own.
+        for made in ["", "plugins", "pods", "plugins_registry"] {
+            make_directory(&kubelet_root.join(made), 0o750)?;
+        }
+        // The helper's socket is reached by the agent's group only.
+        chown(&run, None, Some(NODE_AGENT_ID))?;
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o2750))?;
+        node_namespace::share(&kubelet_root)?;
+        let instance = &options.instance;
+        let unknown = || {
+            io::Error::other(format!(
+                "the simulator has no devices or metadata for {instance}"
+            ))
+        };
+        let dev_dir = simulator.dev_dir(instance).ok_or_else(unknown)?.to_owned();
+        let imds = simulator.imds(instance).ok_or_else(unknown)?;
+        node_namespace::furnish(&dev_dir)?;
+        let hidden: Vec<PathBuf> = others
+            .iter()
+            .map(|node| node.kubelet_root.clone())
+            .collect();
+        let namespace = node_namespace::create(&dev_dir, &kubelet_root, &hidden)?;
+        let (csi_socket, helper_socket) = (csi.join("csi.sock"), run.join("helper.sock"));
+        Ok(Self {
+            helper: container::helper(
+                world,
+                state_dir,
+                &options.name,
+                &helper_socket,
+                &kubelet_root,
+                namespace.try_clone()?,
+            )?,
+            agent: match &world.node_program {
+                None => container::agent(
+                    world,
+                    state_dir,
+                    &options.name,
+                    &csi_socket,
+                    &helper_socket,
+                    imds,
+                    namespace.try_clone()?,
+                )?,
+                Some(other) => container::other_node(
+                    other,
+                    state_dir,
+                    &options.name,
+                    &csi_socket,
+                    imds,
+                    namespace.try_clone()?,
+                ),
+            },
+            namespace,
+            imds: imds.to_owned(),
+            name: options.name.clone(),
+            instance: instance.clone(),
+            kubelet_root,
+            dev_dir,
+            csi_socket,
+            helper_socket,
+        })
+    }
+}
+
+fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}

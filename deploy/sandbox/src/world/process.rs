@@ -1,0 +1,225 @@
+//! One process of the world: started, watched, killed, started again.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::process::{Child, ChildStdout};
+
+use super::state_dir;
+use crate::procfs::process_table::{self, Identity};
+
+type Make = Box<dyn Fn() -> io::Result<Command> + Send + Sync>;
+
+/// A process that can be started again and again in the same way.
+pub struct Process {
+    name: String,
+    state_dir: PathBuf,
+    log: PathBuf,
+    socket: Option<PathBuf>,
+    make: Make,
+    child: Option<Child>,
+    identity: Option<Identity>,
+    started: Option<Instant>,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process")
+            .field("name", &self.name)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Process {
+    /// `socket`, when given, is the file that the process makes when it serves; what an earlier run left of it is removed before a start.
+    pub(crate) fn new(
+        name: &str,
+        state_dir: &Path,
+        socket: Option<PathBuf>,
+        make: impl Fn() -> io::Result<Command> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            state_dir: state_dir.to_owned(),
+            log: state_dir.join("log").join(format!("{name}.log")),
+            socket,
+            make: Box::new(make),
+            child: None,
+            identity: None,
+            started: None,
+        }
+    }
+
+    /// Its name in the world, for example `node-a/mount-helper`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its standard output and standard error go.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// When it was last started.
+    pub fn started(&self) -> Option<Instant> {
+        self.started
+    }
+
+    /// Its process id while it runs.
+    pub fn pid(&self) -> Option<i32> {
+        self.identity
+            .filter(|identity| identity.alive())
+            .map(|identity| identity.pid)
+    }
+
+    /// Process ids of it and its descendants, parents first.
+    pub fn family(&self) -> Vec<i32> {
+        self.identities()
+            .into_iter()
+            .map(|identity| identity.pid)
+            .collect()
+    }
+
+    pub(crate) fn identities(&self) -> Vec<Identity> {
+        process_table::family(self.identity.as_slice())
+    }
+
+    /// Starts it, with its output in the log.
+    ///
+    /// # Errors
+    /// When the program or its log file cannot be opened or run.
+    pub fn start(&mut self) -> io::Result<()> {
+        self.spawn(false).map(drop)
+    }
+
+    /// Starts it and hands over its standard output.
+    pub(crate) fn start_talking(&mut self) -> io::Result<ChildStdout> {
+        self.spawn(true)?
+            .ok_or_else(|| io::Error::other("the child has no standard output"))
+    }
+
+    fn spawn(&mut self, talking: bool) -> io::Result<Option<ChildStdout>> {
+        if let Some(directory) = self.log.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        if let Some(socket) = &self.socket {
+            match std::fs::remove_file(socket) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let mut tries = 0;
+        let mut child = loop {
+            let mut command = (self.make)()?;
+            command.stdin(Stdio::null()).stderr(log.try_clone()?);
+            command.stdout(if talking {
+                Stdio::piped()
+            } else {
+                Stdio::from(log.try_clone()?)
+            });
+            self.started = Some(Instant::now());
+            match tokio::process::Command::from(command).spawn() {
+                Ok(child) => break child,
+                // The program was just copied, and a process that another thread is starting still holds the copy open.
+                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < 100 => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(e) => {
+                    let what = format!("starting {}: {e}", self.name);
+                    return Err(io::Error::new(e.kind(), what));
+                }
+            }
+        };
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        self.identity = pid.and_then(Identity::of);
+        if let Some(identity) = self.identity {
+            state_dir::record(&self.state_dir, &self.name.replace('/', "."), identity)?;
+        }
+        let stdout = child.stdout.take();
+        self.child = Some(child);
+        Ok(stdout)
+    }
+
+    /// The exit status, once it has ended.
+    ///
+    /// # Errors
+    /// As wait(2).
+    pub fn ended(&mut self) -> io::Result<Option<std::process::ExitStatus>> {
+        match &mut self.child {
+            Some(child) => child.try_wait(),
+            None => Ok(None),
+        }
+    }
+
+    /// SIGKILL to this one process, then waits for its end. What it leaves behind is for its family to notice.
+    ///
+    /// # Errors
+    /// As kill(2) and wait(2).
+    pub async fn kill(&mut self) -> io::Result<()> {
+        if let Some(identity) = self.identity {
+            identity.signal(Signal::KILL)?;
+        }
+        self.reap().await
+    }
+
+    /// SIGKILL to it and everything that descends from it.
+    ///
+    /// # Errors
+    /// As kill(2) and wait(2).
+    pub async fn kill_family(&mut self) -> io::Result<()> {
+        for identity in self.identities() {
+            identity.signal(Signal::KILL)?;
+        }
+        self.reap().await
+    }
+
+    /// SIGTERM, then SIGKILL to the family if it has not ended after `grace`.
+    ///
+    /// Answers whether it ended by itself.
+    ///
+    /// # Errors
+    /// As kill(2) and wait(2).
+    pub async fn stop(&mut self, grace: Duration) -> io::Result<bool> {
+        let Some(identity) = self.identity else {
+            return Ok(true);
+        };
+        let family = self.identities();
+        identity.signal(Signal::TERM)?;
+        let polite = tokio::time::timeout(grace, self.reap()).await.is_ok();
+        let mut clean = polite;
+        for member in family {
+            if member.alive() {
+                clean = false;
+                member.signal(Signal::KILL)?;
+            }
+        }
+        if !polite {
+            self.reap().await?;
+        }
+        Ok(clean)
+    }
+
+    async fn reap(&mut self) -> io::Result<()> {
+        if let Some(child) = &mut self.child {
+            child.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// The last `lines` lines of its log.
+    pub fn log_tail(&self, lines: usize) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let all: Vec<&str> = text.lines().collect();
+        all.get(all.len().saturating_sub(lines)..)
+            .unwrap_or_default()
+            .join("\n")
+    }
+}

@@ -1,0 +1,191 @@
+//! The EC2 simulator as a process, and its control socket.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::ChildStdout;
+
+use super::process::Process;
+use crate::binaries::Binaries;
+use crate::sys::{self, Birth};
+
+/// Its line of JSON on standard output.
+#[derive(Clone, Debug, Deserialize)]
+struct Ready {
+    ec2: String,
+    control: PathBuf,
+    #[serde(default)]
+    imds: BTreeMap<String, String>,
+    #[serde(default)]
+    dev_dirs: BTreeMap<String, PathBuf>,
+}
+
+/// A running `ec2-sim`.
+#[derive(Debug)]
+pub struct Simulator {
+    pub(crate) process: Process,
+    ready: Ready,
+    // Kept open, so that a later line does not end the simulator.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Simulator {
+    /// Starts it on `state_dir/ec2` with `scenario` (TOML), `devices` being `none`, `file` or `loop`.
+    pub(crate) async fn start(
+        binaries: &Binaries,
+        state_dir: &Path,
+        scenario: &str,
+        devices: &str,
+    ) -> io::Result<Self> {
+        let directory = state_dir.join("ec2");
+        std::fs::create_dir_all(&directory)?;
+        let scenario_file = state_dir.join("scenario.toml");
+        std::fs::write(&scenario_file, scenario)?;
+        let program = binaries.path("ec2-sim")?;
+        let devices = devices.to_owned();
+        let mut process = Process::new("ec2-sim", state_dir, None, move || {
+            let mut command = Command::new(&program);
+            command
+                .arg("serve")
+                .arg("--state-dir")
+                .arg(&directory)
+                .arg("--scenario")
+                .arg(&scenario_file);
+            command.arg("--devices").arg(&devices);
+            sys::born(&mut command, Birth::default());
+            Ok(command)
+        });
+        let mut stdout = BufReader::new(process.start_talking()?);
+        let mut line = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(30), stdout.read_line(&mut line)).await;
+        let failed = |why: String| {
+            io::Error::other(format!(
+                "ec2-sim did not get ready: {why}\n{}",
+                process.log_tail(10)
+            ))
+        };
+        match read {
+            Err(_) => Err(failed("no line on its standard output in 30 s".to_owned())),
+            Ok(Err(e)) => Err(failed(e.to_string())),
+            Ok(Ok(_)) => {
+                let ready =
+                    serde_json::from_str(&line).map_err(|e| failed(format!("{e} in {line:?}")))?;
+                Ok(Self {
+                    process,
+                    ready,
+                    _stdout: stdout,
+                })
+            }
+        }
+    }
+
+    /// URL of the EC2 and STS endpoint.
+    pub fn ec2(&self) -> &str {
+        &self.ready.ec2
+    }
+
+    /// The control socket.
+    pub fn control_socket(&self) -> &Path {
+        &self.ready.control
+    }
+
+    /// URL of an instance's metadata service.
+    pub fn imds(&self, instance: &str) -> Option<&str> {
+        self.ready.imds.get(instance).map(String::as_str)
+    }
+
+    /// Where an instance's block devices appear.
+    pub fn dev_dir(&self, instance: &str) -> Option<&Path> {
+        self.ready.dev_dirs.get(instance).map(PathBuf::as_path)
+    }
+
+    /// The simulator's process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// GET of the control API.
+    ///
+    /// # Errors
+    /// When the simulator does not answer with 200 and JSON.
+    pub async fn get(&self, path: &str) -> io::Result<Value> {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// POST of the control API.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn post(&self, path: &str, body: &Value) -> io::Result<Value> {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    /// PUT of the control API.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn put(&self, path: &str, body: &Value) -> io::Result<Value> {
+        self.call(Method::PUT, path, Some(body)).await
+    }
+
+    /// DELETE of the control API.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn delete(&self, path: &str) -> io::Result<Value> {
+        self.call(Method::DELETE, path, None).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> io::Result<Value> {
+        let what = format!("{method} {path} of the simulator");
+        let fail = |why: String| io::Error::other(format!("{what}: {why}"));
+        let stream = UnixStream::connect(&self.ready.control)
+            .await
+            .map_err(|e| fail(e.to_string()))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| fail(e.to_string()))?;
+        let driving = tokio::spawn(connection);
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "simulator")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|e| fail(e.to_string()))?;
+        let reply = sender
+            .send_request(request)
+            .await
+            .map_err(|e| fail(e.to_string()))?;
+        let status = reply.status();
+        let bytes = reply
+            .into_body()
+            .collect()
+            .await
+            .map_err(|e| fail(e.to_string()))?
+            .to_bytes();
+        driving.abort();
+        if !status.is_success() {
+            return Err(fail(format!(
+                "{status}: {}",
+                String::from_utf8_lossy(&bytes)
+            )));
+        }
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))
+    }
+}
