@@ -6,13 +6,14 @@ mod attaching;
 mod cards;
 mod detach_now;
 mod detaching;
+mod device_name;
 mod initialized;
-mod lately;
 mod leave;
 mod left_behind;
 mod manner;
-pub(crate) mod own_volume;
+mod own_volume;
 mod pending;
+mod recent_changes;
 
 use std::fmt;
 use std::time::Duration;
@@ -21,16 +22,16 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use crate::device_name::DeviceNames;
+use device_name::DeviceNames;
 use crate::ec2::{Ec2, Timestamp, Volume};
-use crate::operations::{Conflict, Operations};
-use crate::remembered::Remembered;
+use crate::operation::{Conflict, Operations};
+use crate::operation::expiring_cache::Remembered;
 use crate::request::{Pair, Publish};
 use crate::safe_detach::{Mode, Testimony};
-use crate::tally::Tally;
+use crate::operation::operation_count::Tally;
 
 use cards::Cards;
-use lately::Lately;
+use recent_changes::Lately;
 use manner::Manners;
 
 /// The longest time of one operation: external-attacher waits as long. A repeated call continues
@@ -39,7 +40,7 @@ const OPERATION_TIME: Duration = Duration::from_secs(360);
 
 /// A volume that is attached to its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub(crate) struct Attached {
     /// The device name in EC2's answer.
     pub device: String,
     /// When EC2 accepted the attach.
@@ -66,7 +67,7 @@ impl fmt::Display for Key {
 
 /// Attaches and detaches volumes.
 #[derive(Clone, Debug)]
-pub struct Attachments {
+pub(crate) struct Attachments {
     ec2: Ec2,
     names: DeviceNames,
     cards: Cards,
@@ -103,7 +104,7 @@ impl Attachments {
     /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::Incompatible`] when the
     /// volume is published at this instance with another access; [`Condition::AttachLimit`];
     /// [`Condition::NotFound`]; and EC2's errors.
-    pub async fn attach(
+    pub(crate) async fn attach(
         &self,
         request: Publish,
         patience: Option<Duration>,
@@ -127,7 +128,7 @@ impl Attachments {
     /// # Errors
     /// [`Condition::InUse`] when the volume may not leave; [`Condition::DeadlinePassed`] while the
     /// guest still holds the device; and EC2's errors.
-    pub async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());
         self.running

@@ -5,13 +5,13 @@
 mod checks;
 mod evidence;
 mod fence;
-mod glass;
+mod override_order;
 mod instance_fact;
 mod peers;
-pub(crate) mod say;
+pub(crate) mod verdict_text;
 mod service;
 mod testimony;
-mod words;
+mod kubelet_report;
 
 pub use ebs_csi_safe_detach::{
     Fact, Facts, Mode, Phase, Power, Refusal, Rung, Verdict, Waiting, decide,

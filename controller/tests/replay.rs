@@ -11,7 +11,7 @@ use std::time::Duration;
 use ebs_csi_controller::ec2::{
     AttachmentState, CreateVolume, Ec2, Ec2Error, Force, Seen, Tags, VolumeState, Watched,
 };
-use ebs_csi_controller::service::{Controller, Settings};
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_proto::GiB;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;

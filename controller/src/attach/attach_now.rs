@@ -11,12 +11,12 @@ use super::attaching::{Attaching, STUCK_AFTER, Step};
 use super::initialized::wait_until_initialized;
 use super::leave::Leave;
 use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
-use crate::device_name::{Mapped, NoNameLeft, Reservation};
+use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
 use crate::ec2::{
     Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, Seen, Volume, Watched,
 };
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::ec2::csi_failure::failure;
+use crate::operation::Mandate;
 use crate::request::{Pair, Publish};
 
 /// The most device names that one attach tries when EC2 says "already in use".

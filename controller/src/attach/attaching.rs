@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Attached;
 use crate::ec2::{Attachment, AttachmentState, Ec2Error, Seen, Timestamp, Volume, VolumeState};
-use crate::ec2_failure::failure;
+use crate::ec2::csi_failure::failure;
 use crate::volume::holders;
 
 /// An attachment that stays in `attaching` for this long counts as stuck.

@@ -11,8 +11,8 @@ use super::leave::Leave;
 use super::pending::PendingDetach;
 use super::{Attachments, Key, OPERATION_TIME};
 use crate::ec2::{Action, Ec2ErrorKind, Seen, Volume, Watched};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::ec2::csi_failure::failure;
+use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
 

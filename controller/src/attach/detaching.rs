@@ -8,9 +8,9 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::own_volume::detach_refused;
-use crate::device_name::is_boot_device;
+use crate::attach::device_name::is_boot_device;
 use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, Seen, Volume};
-use crate::ec2_failure::failure;
+use crate::ec2::csi_failure::failure;
 
 /// A request counts as lost when it shows no effect for [`LATE`] and over [`LATE_LOOKS`] looks.
 const LATE: Duration = Duration::from_secs(10);

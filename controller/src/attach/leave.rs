@@ -7,13 +7,13 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
-use super::lately::name;
+use super::recent_changes::name;
 use super::own_volume::detach_refused;
 use crate::ec2::{Ec2, Force, InstanceState, Seen};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::ec2::csi_failure::failure;
+use crate::operation::Mandate;
 use crate::request::Pair;
-use crate::safe_detach::say::refused;
+use crate::safe_detach::verdict_text::refused;
 use crate::safe_detach::{
     Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
 };

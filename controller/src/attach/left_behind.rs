@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::{Attachments, Key};
 use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::ec2::csi_failure::failure;
+use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
 

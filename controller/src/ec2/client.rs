@@ -1,5 +1,10 @@
 //! Builds the client: Region, endpoint, credentials, timeouts, user agent.
 
+mod identity;
+pub(super) mod look;
+mod mutate;
+mod turn;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,19 +23,19 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
-use super::agent::ExecutionEnvironment;
-use super::ca_bundle;
-use super::call::Core;
-use super::connector::ByScheme;
-use super::intact::IntactAnswers;
-use super::lane::Place;
-use super::pollers::Pollers;
-use super::renewing::Renewing;
-use super::surroundings::{Settings, Surroundings};
-use super::timestamp::Timestamp;
-use super::trail::LeaveTrail;
-use crate::callers::Wanted;
-use crate::known_bug::KnownBug;
+use super::sdk::user_agent::ExecutionEnvironment;
+use super::sdk::ca_bundle;
+use super::sdk::call::Core;
+use super::sdk::connector::ByScheme;
+use super::sdk::complete_response::IntactAnswers;
+use super::pacing::lane::Place;
+use super::describe::poller_set::Pollers;
+use super::sdk::credentials::Renewing;
+use super::sdk::settings::{Settings, Surroundings};
+use super::model::timestamp::Timestamp;
+use super::sdk::http_exchange::LeaveTrail;
+use crate::operation::callers::Wanted;
+use crate::ec2::known_bug::KnownBug;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,11 @@
 //! The request of each poller to EC2, and the parsing of the answer.
 
+mod by_id;
 mod modifications;
+pub(super) mod page;
+mod poller;
+pub(super) mod poller_set;
+mod resource_zones;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,20 +17,20 @@ use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
 use super::action::Action;
-use super::call::{Core, Tries};
-use super::code::Ec2ErrorKind;
+use super::sdk::call::{Core, Tries};
+use super::error::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
-use super::instance::Instance;
-use super::instance_status::InstanceStatus;
-use super::modification::Modification;
-use super::page::{SdkPage, all_pages, filter, literal, read_all};
-use super::poller::Source;
-use super::seen::Seen;
-use super::snapshot::Snapshot;
-use super::split::ById;
-use super::status::VolumeStatus;
-use super::volume::Volume;
-use crate::known_bug::KnownBug;
+use super::model::instance::Instance;
+use super::model::instance_status::InstanceStatus;
+use super::model::modification::Modification;
+use page::{SdkPage, all_pages, filter, literal, read_all};
+use poller::Source;
+use super::model::look_result::Seen;
+use super::model::snapshot::Snapshot;
+use by_id::ById;
+use super::model::volume_status::VolumeStatus;
+use super::model::volume::Volume;
+use crate::ec2::known_bug::KnownBug;
 
 pub(super) use modifications::Modifications;
 

@@ -5,6 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn the_names_and_labels_are_those_of_the_go_driver() {
     let metrics = Metrics::default();
+    metrics.expect_api_call("DeleteVolume");
     metrics.api_call("CreateVolume", 0.4);
     metrics.api_error("CreateVolume", "InvalidParameterValue");
     metrics.api_throttle("AttachVolume");

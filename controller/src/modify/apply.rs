@@ -11,13 +11,13 @@ use super::Modifications;
 use super::change::{Change, described, has_become};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
-use crate::callers::Callers;
+use crate::operation::callers::Callers;
 use crate::ec2::{
     Ec2, Ec2Error, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen, Volume,
     VolumeState, Watched,
 };
-use crate::ec2_failure::{failure, failure_as};
-use crate::iops::IopsLimits;
+use crate::ec2::csi_failure::{failure, failure_as};
+use crate::volume::iops::IopsLimits;
 
 /// How long one change continues. A repeated call continues where this one ended.
 const CHANGE_TIME: Duration = Duration::from_secs(300);

@@ -4,7 +4,6 @@ use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
 use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
-use crate::attach::own_volume::{launch_device_of, root_device_of};
 use crate::ec2::{
     AttachmentState, Ec2, Ec2Error, Instance, InstanceState, Seen, Timestamp, Volume,
 };
@@ -105,11 +104,11 @@ fn weigh(
     };
     let root_device = instance
         .present()
-        .and_then(|instance| root_device_of(instance, &pair.volume))
+        .and_then(|instance| instance.root_device_of(&pair.volume))
         .map(str::to_owned);
     let is_launch_volume = instance
         .present()
-        .is_some_and(|instance| launch_device_of(instance, &pair.volume).is_some());
+        .is_some_and(|instance| instance.launch_device_of(&pair.volume).is_some());
     let fact = instance_seen(&instance);
     if let Seen::Unknown(error) = instance {
         silence = Some(error);

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use super::checks;
 use super::instance_fact::instance_seen;
 use crate::ec2::{Ec2, Ec2Error, PowerOff, Seen};
-use crate::ec2_failure::failure;
+use crate::ec2::csi_failure::failure;
 use crate::metrics::Metrics;
-use crate::remembered::Remembered;
+use crate::operation::expiring_cache::Remembered;
 
 /// The brake's window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(600);

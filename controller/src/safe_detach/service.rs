@@ -26,10 +26,10 @@ use super::evidence::gather_all;
 use super::fence::Fence;
 use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
-use super::{checks, peers, say};
+use super::{checks, peers, verdict_text};
 use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, Seen, Timestamp};
 use crate::metrics::Metrics;
-use crate::patience;
+use crate::operation::grpc_timeout;
 use crate::request::Pair;
 
 /// How long a call without its own deadline waits for EC2.
@@ -56,7 +56,7 @@ impl Service {
     }
 
     fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
-        let patience = patience::of(request).unwrap_or(PATIENCE);
+        let patience = grpc_timeout::of(request).unwrap_or(PATIENCE);
         self.ec2.by(Instant::now() + patience)
     }
 
@@ -66,7 +66,7 @@ impl Service {
             Fact::Present(attachment) => attachment.since,
             Fact::Absent | Fact::Unknown => None,
         };
-        let text = say::of_volume(verdict, pair, &facts.instance);
+        let text = verdict_text::of_volume(verdict, pair, &facts.instance);
         query_response::Answer {
             subject: Some(Subject {
                 volume_id: pair.volume.to_string(),
@@ -86,7 +86,7 @@ impl Service {
         let fact = instance_seen(seen);
         let verdict = decide_instance(&fact, self.testimony.fences.of(id));
         let launched = seen.present().and_then(|instance| instance.launched);
-        let text = say::of_instance(verdict, id, &fact);
+        let text = verdict_text::of_instance(verdict, id, &fact);
         query_instances_response::Answer {
             instance_id: id.to_string(),
             verdict: Some(told(verdict, text, &fact)),

@@ -1,8 +1,8 @@
 //! Facts from other sources than EC2.
 
 use super::fence::{FenceSettings, Fences};
-use super::glass::Glasses;
-use super::words::Words;
+use super::override_order::Glasses;
+use super::kubelet_report::Words;
 
 /// Kubelets' reports, override orders and fences. Clones share their state.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 //! status checks fail.
 
 use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
-use ebs_csi_controller::service::Settings;
+use ebs_csi_controller::csi::service::Settings;
 use ebs_csi_proto::safe_detach::{
     FenceRequest, QueryInstancesRequest, StatusChecks, fence_request, query_instances_response,
 };

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::{
-    Action, Ec2, Ec2ErrorKind, Force, LaneLevel, Rate, Seen, Sent, Settings, VolumeState, Watched,
+    Action, Ec2, Ec2ErrorKind, Force, Rate, Seen, Sent, Settings, VolumeState, Watched,
 };
+use ebs_csi_controller::metrics::LaneLevel;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::service::Controller;
+use ebs_csi_controller::csi::service::Controller;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::{Condition, Failure, csi};
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::dice::Dice;
 use super::history::World;
-use ebs_csi_controller::signal::Signal;
+use ebs_csi_controller::ordered_watch::Signal;
 
 /// Whatever happens, it has ended by then.
 const ENDS_AFTER: Duration = Duration::from_secs(7_200);

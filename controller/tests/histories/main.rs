@@ -15,7 +15,7 @@ mod seeds;
 mod truth;
 mod weather;
 
-use ebs_csi_controller::known_bug::KnownBug;
+use ebs_csi_controller::ec2::KnownBug;
 
 #[test]
 fn nothing_leaks_nothing_is_doubled_and_every_answer_is_true() {

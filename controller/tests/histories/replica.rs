@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use aws_smithy_async::time::SharedTimeSource;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use ebs_csi_controller::ec2;
-use ebs_csi_controller::known_bug::KnownBug;
-use ebs_csi_controller::service::{Controller, Settings};
+use ebs_csi_controller::ec2::KnownBug;
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::tags::{TagSettings, Tags};
 
 use super::dice::Dice;
 use super::in_process::InProcess;
 use super::line::{Line, Past, WrongClock};
 use super::weather::Weather;
-use ebs_csi_controller::signal::Signal;
+use ebs_csi_controller::ordered_watch::Signal;
 
 /// What a replica is made of.
 #[derive(Clone, Debug)]

@@ -8,16 +8,16 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::super::action::Action;
-use super::super::call::{Core, Tries};
-use super::super::code::Ec2ErrorKind;
+use crate::ec2::sdk::call::{Core, Tries};
+use crate::ec2::error::code::Ec2ErrorKind;
 use super::super::error::Ec2Error;
-use super::super::modification::Modification;
-use super::super::page::{filter, read_all};
-use super::super::poller::Source;
-use super::super::seen::Seen;
-use super::super::split::ById;
+use crate::ec2::model::modification::Modification;
+use super::page::{filter, read_all};
+use super::poller::Source;
+use crate::ec2::model::look_result::Seen;
+use super::by_id::ById;
 use super::{by_ids, every_page, strings};
-use crate::remembered::Remembered;
+use crate::operation::expiring_cache::Remembered;
 
 /// Modifications by volume; a volume that was never modified is absent.
 ///
