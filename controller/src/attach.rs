@@ -25,13 +25,13 @@ use tokio::time::Instant;
 use device_name::DeviceNames;
 use crate::ec2::{Ec2, Timestamp, Volume};
 use crate::operation::{Conflict, Operations};
-use crate::operation::expiring_cache::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::{Pair, Publish};
 use crate::safe_detach::{Mode, Testimony};
-use crate::operation::operation_count::Tally;
+use crate::operation::operation_count::OperationCount;
 
 use cards::Cards;
-use recent_changes::Lately;
+use recent_changes::RecentChanges;
 use manner::Manners;
 
 /// The longest time of one operation: external-attacher waits as long. A repeated call continues
@@ -72,10 +72,10 @@ pub(crate) struct Attachments {
     names: DeviceNames,
     cards: Cards,
     manners: Manners,
-    lately: Lately,
+    lately: RecentChanges,
     /// By pair, since when EC2 has shown neither the pair's volume nor the pair's instance.
-    unseen: Remembered<Instant>,
-    tally: Tally,
+    unseen: ExpiringCache<Instant>,
+    tally: OperationCount,
     safe_detach: Mode,
     testimony: Testimony,
     running: Operations<Key, Intent, Option<Attached>>,
@@ -83,14 +83,14 @@ pub(crate) struct Attachments {
 
 impl Attachments {
     /// Creates the service with no operation under way.
-    pub(crate) fn new(ec2: Ec2, safe_detach: Mode, testimony: Testimony, tally: Tally) -> Self {
+    pub(crate) fn new(ec2: Ec2, safe_detach: Mode, testimony: Testimony, tally: OperationCount) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
             cards: Cards::default(),
             manners: Manners::default(),
-            lately: Lately::default(),
-            unseen: Remembered::default(),
+            lately: RecentChanges::default(),
+            unseen: ExpiringCache::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,

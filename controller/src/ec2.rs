@@ -27,17 +27,17 @@ pub use model::call_input::{
     CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, ListPage, LockSnapshot, MaxIops,
     ModifyVolume, OwnTags, Page, PowerOff, Tags,
 };
-pub use model::caller_identity::Caller;
+pub use model::caller_identity::CallerIdentity;
 pub use model::instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
 pub use model::instance_status::{Check, InstanceStatus};
-pub use model::look_result::Seen;
+pub use model::look_result::LookResult;
 pub use model::modification::{Modification, ModificationState, Performance};
 pub use model::snapshot::{Snapshot, SnapshotState};
 pub use model::timestamp::Timestamp;
 pub use model::volume::{Attachment, AttachmentState, Volume, VolumeState};
 pub use model::volume_status::{Health, Initialization, VolumeStatus};
 pub use model::zone::{Zone, ZoneKind};
-pub use pacing::duration_estimate::Watched;
+pub use pacing::duration_estimate::WatchedChange;
 pub use pacing::random::Random;
 pub(crate) use sdk::error_conversion::innermost;
 pub use sdk::settings::{Settings, Surroundings};

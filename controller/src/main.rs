@@ -152,7 +152,7 @@ fn orphans(
     arguments: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
 ) -> Result<(), End> {
-    let asked = match command::Asked::read(arguments) {
+    let asked = match command::OrphansArguments::read(arguments) {
         Ok(asked) => asked,
         Err(stop) => return before_the_start(stop),
     };

@@ -25,7 +25,7 @@ use crate::volume::iops::IopsCeilings;
 use crate::request::parameters::VolumeAttributes;
 use crate::operation::ordered_watch::{Outcome, outcome};
 use crate::request::tags::TagSettings;
-use crate::operation::operation_count::Tally;
+use crate::operation::operation_count::OperationCount;
 
 use change::Change;
 
@@ -36,7 +36,7 @@ pub(crate) struct Modifications {
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     window: Duration,
-    tally: Tally,
+    tally: OperationCount,
     slots: Arc<Mutex<HashMap<VolumeId, Slot>>>,
 }
 
@@ -91,7 +91,7 @@ impl Modifications {
         tags: Arc<TagSettings>,
         ceilings: IopsCeilings,
         window: Duration,
-        tally: Tally,
+        tally: OperationCount,
     ) -> Self {
         Self {
             ec2,

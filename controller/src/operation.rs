@@ -23,8 +23,8 @@ use ebs_csi_proto::{Condition, Failure};
 use tracing::Instrument;
 
 use callers::{Caller, Callers, Wanted};
-use ordered_watch::{Outcome, Signal, outcome};
-use operation_count::{Counted, Tally};
+use ordered_watch::{Outcome, OrderedWatch, outcome};
+use operation_count::{Counted, OperationCount};
 
 /// What happens to a call whose key is held by an operation with another intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) enum Conflict {
 #[derive(Debug)]
 pub(crate) struct Operations<K, I, T> {
     conflict: Conflict,
-    tally: Tally,
+    tally: OperationCount,
     table: Arc<Mutex<Table<K, I, T>>>,
 }
 
@@ -71,7 +71,7 @@ struct Running<I, T> {
 /// What an operation's callers still want of the operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Mandate {
-    superseded: Arc<Signal<bool>>,
+    superseded: Arc<OrderedWatch<bool>>,
     callers: Callers,
 }
 
@@ -145,7 +145,7 @@ where
     T: Clone + Send + Sync + 'static,
 {
     /// Creates an empty table.
-    pub(crate) fn new(conflict: Conflict, tally: Tally) -> Self {
+    pub(crate) fn new(conflict: Conflict, tally: OperationCount) -> Self {
         Self {
             conflict,
             tally,

@@ -5,7 +5,7 @@ pub(crate) mod node_local_handle;
 pub(crate) mod parameters;
 pub(crate) mod tag_key;
 pub mod tags;
-pub(crate) mod template;
+mod template;
 pub(crate) mod topology;
 
 use std::collections::HashMap;

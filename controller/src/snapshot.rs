@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
 use crate::ec2::csi_failure::failure;
-use crate::request::listing::Wanted;
+use crate::request::listing::PageRequest;
 use crate::operation::{Conflict, Operations};
-use crate::operation::expiring_cache::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::CreateSnapshot;
 use crate::request::tags::TagSettings;
-use crate::operation::operation_count::Tally;
+use crate::operation::operation_count::OperationCount;
 
 /// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
@@ -39,13 +39,13 @@ pub(crate) struct Snapshots {
     /// Until when a request of the previous process may still become visible.
     taken_over: Instant,
     /// Names whose create recently had no clear answer.
-    doubtful: Remembered<()>,
+    doubtful: ExpiringCache<()>,
     /// Names whose fast restores and lock are set.
-    finished: Remembered<()>,
+    finished: ExpiringCache<()>,
     /// By name, the snapshots that were returned to callers.
-    told: Remembered<SnapshotId>,
+    told: ExpiringCache<SnapshotId>,
     /// By name, the snapshots that EC2 showed within [`BELIEVED`].
-    shown: Remembered<SnapshotId>,
+    shown: ExpiringCache<SnapshotId>,
     creating: Operations<String, CreateSnapshot, Snapshot>,
     deleting: Operations<SnapshotId, (), ()>,
 }
@@ -63,15 +63,15 @@ impl Snapshots {
     /// refusal is UNAVAILABLE, the caller tries again, and by then the look shows the snapshot. The
     /// process cannot see who was the leader before, so without that refusal every process would
     /// have to keep its first caller waiting.
-    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &Tally) -> Self {
+    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &OperationCount) -> Self {
         Self {
             ec2,
             tags,
             taken_over: Instant::now() + takeover,
-            doubtful: Remembered::default(),
-            finished: Remembered::default(),
-            told: Remembered::default(),
-            shown: Remembered::default(),
+            doubtful: ExpiringCache::default(),
+            finished: ExpiringCache::default(),
+            told: ExpiringCache::default(),
+            shown: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
@@ -158,7 +158,7 @@ impl Snapshots {
     pub(crate) async fn list(
         &self,
         volume: Option<VolumeId>,
-        wanted: &Wanted,
+        wanted: &PageRequest,
     ) -> Result<(Vec<Snapshot>, String), Failure> {
         wanted
             .read(|max, token| {

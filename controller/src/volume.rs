@@ -23,8 +23,8 @@ use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::request::tags::TagSettings;
 
-use crate::operation::expiring_cache::Remembered;
-use crate::operation::operation_count::Tally;
+use crate::operation::expiring_cache::ExpiringCache;
+use crate::operation::operation_count::OperationCount;
 use client_token::Attempt;
 pub(crate) use plan::wanted_iops;
 
@@ -38,26 +38,26 @@ pub(crate) struct Volumes {
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     /// By name, the next attempt when it is not the first.
-    spent: Remembered<Attempt>,
+    spent: ExpiringCache<Attempt>,
     /// Names under which EC2 recently accepted, or may have accepted, a create.
-    doubtful: Remembered<()>,
+    doubtful: ExpiringCache<()>,
     /// By name, since when EC2 has refused the name's client token though no look-up shows a
     /// volume.
-    mismatched: Remembered<Instant>,
+    mismatched: ExpiringCache<Instant>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
 
 impl Volumes {
     /// Creates the service with no operation under way.
-    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, tally: &Tally) -> Self {
+    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, tally: &OperationCount) -> Self {
         Self {
             ec2,
             tags,
             ceilings,
-            spent: Remembered::default(),
-            doubtful: Remembered::default(),
-            mismatched: Remembered::default(),
+            spent: ExpiringCache::default(),
+            doubtful: ExpiringCache::default(),
+            mismatched: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }

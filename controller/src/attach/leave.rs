@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Attachments;
 use super::recent_changes::name;
 use super::own_volume::detach_refused;
-use crate::ec2::{Ec2, Force, InstanceState, Seen};
+use crate::ec2::{Ec2, Force, InstanceState, LookResult};
 use crate::ec2::csi_failure::failure;
 use crate::operation::Mandate;
 use crate::request::Pair;
@@ -161,15 +161,15 @@ async fn wait_for_transition(
     let settled = ec2
         .watch_instance(&pair.node, deadline, |seen| match seen {
             _ if mandate.is_superseded() => ControlFlow::Break(()),
-            Seen::Present(instance) => match instance.state {
+            LookResult::Present(instance) => match instance.state {
                 InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
                     ControlFlow::Continue(())
                 }
                 _ => ControlFlow::Break(()),
             },
-            Seen::Absent => ControlFlow::Break(()),
-            Seen::Unknown(error) if error.is_transient() => ControlFlow::Continue(()),
-            Seen::Unknown(_) => ControlFlow::Break(()),
+            LookResult::Absent => ControlFlow::Break(()),
+            LookResult::Unknown(error) if error.is_transient() => ControlFlow::Continue(()),
+            LookResult::Unknown(_) => ControlFlow::Break(()),
         })
         .await;
     settled.ok_or_else(|| {

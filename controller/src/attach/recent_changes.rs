@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ebs_csi_wire::{InstanceId, VolumeId};
 
-use crate::ec2::{AttachmentState, Seen, Timestamp, Volume};
-use crate::operation::expiring_cache::Remembered;
+use crate::ec2::{AttachmentState, LookResult, Timestamp, Volume};
+use crate::operation::expiring_cache::ExpiringCache;
 
 /// About how long reads lag behind writes.
 const READ_LAG: Duration = Duration::from_secs(2);
@@ -16,10 +16,10 @@ const READ_LAG: Duration = Duration::from_secs(2);
 /// The pairs with a recent write. Forgetting them, as a new process does, is safe once the lag has
 /// passed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lately {
-    attach_sent: Remembered<()>,
+pub(super) struct RecentChanges {
+    attach_sent: ExpiringCache<()>,
     /// The attach time of each ended attachment, which identifies the attachment in a look.
-    ended: Remembered<Option<Timestamp>>,
+    ended: ExpiringCache<Option<Timestamp>>,
 }
 
 /// Returns the key under which facts about the pair are remembered.
@@ -27,7 +27,7 @@ pub(super) fn name(volume: &VolumeId, node: &InstanceId) -> String {
     format!("{volume} {node}")
 }
 
-impl Lately {
+impl RecentChanges {
     /// Notes that EC2 was asked to attach the volume.
     pub(super) fn attach_sent(&self, volume: &VolumeId, node: &InstanceId) {
         self.attach_sent.put(&name(volume, node), (), READ_LAG);
@@ -41,14 +41,14 @@ impl Lately {
     /// Returns whether a look that shows no attachment may be from before the attach.
     pub(super) fn may_be_late(
         &self,
-        seen: &Seen<Volume>,
+        seen: &LookResult<Volume>,
         volume: &VolumeId,
         node: &InstanceId,
     ) -> bool {
         let shows_none = match seen {
-            Seen::Unknown(_) => false,
-            Seen::Absent => true,
-            Seen::Present(volume) => volume.attachment(node).is_none(),
+            LookResult::Unknown(_) => false,
+            LookResult::Absent => true,
+            LookResult::Present(volume) => volume.attachment(node).is_none(),
         };
         shows_none && self.is_new(volume, node)
     }
@@ -59,9 +59,9 @@ impl Lately {
     }
 
     /// Returns the look with each attachment that has ended since shown as `detaching` instead.
-    pub(super) fn corrected(&self, seen: &Seen<Volume>) -> Seen<Volume> {
+    pub(super) fn corrected(&self, seen: &LookResult<Volume>) -> LookResult<Volume> {
         let mut seen = seen.clone();
-        if let Seen::Present(volume) = &mut seen {
+        if let LookResult::Present(volume) = &mut seen {
             for attachment in &mut volume.attachments {
                 let Some(node) = &attachment.instance else {
                     continue;
@@ -90,8 +90,8 @@ mod tests {
         })
     }
 
-    fn attached_at(seconds: i64) -> Seen<Volume> {
-        Seen::Present(Volume {
+    fn attached_at(seconds: i64) -> LookResult<Volume> {
+        LookResult::Present(Volume {
             attachments: vec![Attachment {
                 attached: time(seconds),
                 ..attachment(node(), AttachmentState::Attached)
@@ -100,13 +100,13 @@ mod tests {
         })
     }
 
-    fn state(seen: &Seen<Volume>) -> AttachmentState {
+    fn state(seen: &LookResult<Volume>) -> AttachmentState {
         seen.present().unwrap().attachments[0].state.clone()
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attachment_that_has_ended_is_not_seen_again() {
-        let lately = Lately::default();
+        let lately = RecentChanges::default();
         lately.ended(&volume().id, &node(), time(5));
         let seen = |seconds| state(&lately.corrected(&attached_at(seconds)));
         assert_eq!(seen(5), AttachmentState::Detaching);
@@ -118,12 +118,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn none_right_after_an_attach_may_be_late() {
-        let lately = Lately::default();
+        let lately = RecentChanges::default();
         let id = volume().id;
         lately.attach_sent(&id, &node());
-        let none = Seen::Present(volume());
+        let none = LookResult::Present(volume());
         assert!(lately.may_be_late(&none, &id, &node()));
-        assert!(lately.may_be_late(&Seen::Absent, &id, &node()));
+        assert!(lately.may_be_late(&LookResult::Absent, &id, &node()));
         assert!(!lately.may_be_late(&attached_at(5), &id, &node()));
         assert!(!lately.may_be_late(&none, &id, &other_node()));
         tokio::time::advance(READ_LAG).await;

@@ -24,7 +24,7 @@ use crate::safe_detach::{self, FenceSettings, Mode, Testimony};
 use crate::snapshot::Snapshots;
 use crate::volume::origin::Sources;
 use crate::request::tags::TagSettings;
-use crate::operation::operation_count::Tally;
+use crate::operation::operation_count::OperationCount;
 use crate::volume::Volumes;
 
 /// Settings of the service.
@@ -74,7 +74,7 @@ pub struct Controller {
     node_local_volumes: bool,
     volume_health: bool,
     safe_detach: safe_detach::Service,
-    tally: Tally,
+    tally: OperationCount,
 }
 
 impl Controller {
@@ -88,7 +88,7 @@ impl Controller {
             testimony: testimony.clone(),
             metrics: Arc::clone(&metrics),
         };
-        let tally = Tally::shown_by(metrics);
+        let tally = OperationCount::shown_by(metrics);
         let tags = Arc::new(settings.tags);
         let ceilings = IopsCeilings::default();
         Self {
@@ -142,126 +142,126 @@ impl Controller {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl controller_server::Controller for Controller {
     async fn create_volume(
         &self,
         request: Request<csi::CreateVolumeRequest>,
-    ) -> Answer<csi::CreateVolumeResponse> {
+    ) -> RpcResult<csi::CreateVolumeResponse> {
         volume::create(self, request).await
     }
 
     async fn delete_volume(
         &self,
         request: Request<csi::DeleteVolumeRequest>,
-    ) -> Answer<csi::DeleteVolumeResponse> {
+    ) -> RpcResult<csi::DeleteVolumeResponse> {
         volume::delete(self, request).await
     }
 
     async fn controller_publish_volume(
         &self,
         request: Request<csi::ControllerPublishVolumeRequest>,
-    ) -> Answer<csi::ControllerPublishVolumeResponse> {
+    ) -> RpcResult<csi::ControllerPublishVolumeResponse> {
         attachment::publish(self, request).await
     }
 
     async fn controller_unpublish_volume(
         &self,
         request: Request<csi::ControllerUnpublishVolumeRequest>,
-    ) -> Answer<csi::ControllerUnpublishVolumeResponse> {
+    ) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
         attachment::unpublish(self, request).await
     }
 
     async fn validate_volume_capabilities(
         &self,
         request: Request<csi::ValidateVolumeCapabilitiesRequest>,
-    ) -> Answer<csi::ValidateVolumeCapabilitiesResponse> {
+    ) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
         volume::validate(self, request).await
     }
 
     async fn controller_expand_volume(
         &self,
         request: Request<csi::ControllerExpandVolumeRequest>,
-    ) -> Answer<csi::ControllerExpandVolumeResponse> {
+    ) -> RpcResult<csi::ControllerExpandVolumeResponse> {
         volume::expand(self, request).await
     }
 
     async fn controller_modify_volume(
         &self,
         request: Request<csi::ControllerModifyVolumeRequest>,
-    ) -> Answer<csi::ControllerModifyVolumeResponse> {
+    ) -> RpcResult<csi::ControllerModifyVolumeResponse> {
         volume::modify(self, request).await
     }
 
     async fn create_snapshot(
         &self,
         request: Request<csi::CreateSnapshotRequest>,
-    ) -> Answer<csi::CreateSnapshotResponse> {
+    ) -> RpcResult<csi::CreateSnapshotResponse> {
         snapshot::create(self, request).await
     }
 
     async fn delete_snapshot(
         &self,
         request: Request<csi::DeleteSnapshotRequest>,
-    ) -> Answer<csi::DeleteSnapshotResponse> {
+    ) -> RpcResult<csi::DeleteSnapshotResponse> {
         snapshot::delete(self, request).await
     }
 
     async fn list_snapshots(
         &self,
         request: Request<csi::ListSnapshotsRequest>,
-    ) -> Answer<csi::ListSnapshotsResponse> {
+    ) -> RpcResult<csi::ListSnapshotsResponse> {
         snapshot::list(self, request).await
     }
 
     async fn get_snapshot(
         &self,
         request: Request<csi::GetSnapshotRequest>,
-    ) -> Answer<csi::GetSnapshotResponse> {
+    ) -> RpcResult<csi::GetSnapshotResponse> {
         snapshot::get(self, request).await
     }
 
     async fn controller_get_capabilities(
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
-    ) -> Answer<csi::ControllerGetCapabilitiesResponse> {
+    ) -> RpcResult<csi::ControllerGetCapabilitiesResponse> {
         Ok(Response::new(capabilities::answer(self.volume_health)))
     }
 
     async fn list_volumes(
         &self,
         request: Request<csi::ListVolumesRequest>,
-    ) -> Answer<csi::ListVolumesResponse> {
+    ) -> RpcResult<csi::ListVolumesResponse> {
         volume_list::list(self, request).await
     }
 
     async fn controller_list_volume_health(
         &self,
         request: Request<csi::ControllerListVolumeHealthRequest>,
-    ) -> Answer<csi::ControllerListVolumeHealthResponse> {
+    ) -> RpcResult<csi::ControllerListVolumeHealthResponse> {
         health::list(self, request).await
     }
 
     async fn controller_get_volume_health(
         &self,
         request: Request<csi::ControllerGetVolumeHealthRequest>,
-    ) -> Answer<csi::ControllerGetVolumeHealthResponse> {
+    ) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
         health::get(self, request).await
     }
 
     async fn get_capacity(
         &self,
         _: Request<csi::GetCapacityRequest>,
-    ) -> Answer<csi::GetCapacityResponse> {
+    ) -> RpcResult<csi::GetCapacityResponse> {
         Err(Failure::unimplemented("GetCapacity").into())
     }
 
     async fn controller_get_volume(
         &self,
         _: Request<csi::ControllerGetVolumeRequest>,
-    ) -> Answer<csi::ControllerGetVolumeResponse> {
+    ) -> RpcResult<csi::ControllerGetVolumeResponse> {
         Err(Failure::unimplemented("ControllerGetVolume").into())
     }
 }

@@ -28,12 +28,12 @@ use super::sdk::ca_bundle;
 use super::sdk::call::Core;
 use super::sdk::connector::ByScheme;
 use super::sdk::complete_response::IntactAnswers;
-use super::pacing::lane::Place;
-use super::describe::poller_set::Pollers;
-use super::sdk::credentials::Renewing;
+use super::pacing::lane::QueuePlace;
+use super::describe::poller_set::PollerSet;
+use super::sdk::credentials::RenewingCredentials;
 use super::sdk::settings::{Settings, Surroundings};
 use super::model::timestamp::Timestamp;
-use super::sdk::http_exchange::LeaveTrail;
+use super::sdk::http_exchange::RecordHttpExchange;
 use crate::operation::callers::Wanted;
 use crate::ec2::known_bug::KnownBug;
 
@@ -69,7 +69,7 @@ impl std::error::Error for StartError {}
 #[derive(Clone)]
 pub struct Ec2 {
     pub(super) core: Arc<Core>,
-    pub(super) pollers: Arc<Pollers>,
+    pub(super) pollers: Arc<PollerSet>,
     deadline: Option<Instant>,
     wanted: Option<Wanted>,
     /// When the work that this clone serves began.
@@ -77,7 +77,7 @@ pub struct Ec2 {
     /// When the answers to looks are needed, if not at once.
     pub(super) answers_by: Option<Instant>,
     /// The place from which a change of that place's action is sent.
-    pub(super) place: Option<Arc<Place>>,
+    pub(super) place: Option<Arc<QueuePlace>>,
     sdk: Arc<SdkConfig>,
     region: Arc<str>,
 }
@@ -147,7 +147,7 @@ impl Ec2 {
         }
         let sdk = loader.load().await;
         let credentials = sdk.credentials_provider().map(|source| {
-            Renewing::new(
+            RenewingCredentials::new(
                 source,
                 settings.credentials_from.clone(),
                 surroundings.clock,
@@ -155,7 +155,7 @@ impl Ec2 {
         });
         let mut sdk = sdk.into_builder();
         if let Some(credentials) = &credentials {
-            // `Renewing` is the cache. The SDK's own cache would hide from `Renewing` that AWS
+            // `RenewingCredentials` is the cache. The SDK's own cache would hide from it that AWS
             // refuses the cached credentials.
             sdk = sdk
                 .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
@@ -171,7 +171,7 @@ impl Ec2 {
         // Permanent interceptors are never disabled, so the SDK does not check before each hook
         // whether they are.
         config.push_interceptor(SharedInterceptor::permanent(IntactAnswers));
-        config.push_interceptor(SharedInterceptor::permanent(LeaveTrail));
+        config.push_interceptor(SharedInterceptor::permanent(RecordHttpExchange));
         config.push_interceptor(SharedInterceptor::permanent(ExecutionEnvironment::new(
             &settings.execution_environment,
         )));
@@ -188,7 +188,7 @@ impl Ec2 {
             settings,
             surroundings.metrics,
         ));
-        let pollers = Pollers::new(&core);
+        let pollers = PollerSet::new(&core);
         Ok(Self {
             core,
             pollers: Arc::new(pollers),

@@ -25,7 +25,7 @@ use super::model::instance_status::InstanceStatus;
 use super::model::modification::Modification;
 use page::{SdkPage, all_pages, filter, literal, read_all};
 use poller::Source;
-use super::model::look_result::Seen;
+use super::model::look_result::LookResult;
 use super::model::snapshot::Snapshot;
 use by_id::ById;
 use super::model::volume_status::VolumeStatus;
@@ -84,7 +84,7 @@ async fn by_ids<V, F>(
     keys: &[V::Id],
     deadline: Instant,
     ask: impl Fn(Vec<String>) -> F,
-) -> BTreeMap<V::Id, Seen<V>>
+) -> BTreeMap<V::Id, LookResult<V>>
 where
     V: Identified + Clone,
     V::Id: Ord + Clone + Display,
@@ -158,7 +158,7 @@ impl Source for Volumes {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<Volume>>, Ec2Error> {
+    ) -> Result<BTreeMap<VolumeId, LookResult<Volume>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -169,7 +169,7 @@ impl Source for Volumes {
         };
         let answers = by_ids((core, by_id), action, keys, deadline, ask).await;
         if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && answers.values().any(|seen| matches!(seen, Seen::Absent))
+            && answers.values().any(|seen| matches!(seen, LookResult::Absent))
         {
             return Err(Ec2Error {
                 kind: Ec2ErrorKind::VolumeNotFound,
@@ -196,7 +196,7 @@ impl Source for VolumesByName {
         &self,
         keys: &[String],
         deadline: Instant,
-    ) -> Result<BTreeMap<String, Seen<Vec<Volume>>>, Ec2Error> {
+    ) -> Result<BTreeMap<String, LookResult<Vec<Volume>>>, Ec2Error> {
         let values = keys.iter().map(|name| literal(name));
         let filters = vec![filter(&format!("tag:{VOLUME_NAME_TAG}"), values)];
         let found = describe_volumes(&self.0, filters, deadline).await?;
@@ -237,7 +237,7 @@ impl Source for Instances {
         &self,
         keys: &[InstanceId],
         deadline: Instant,
-    ) -> Result<BTreeMap<InstanceId, Seen<Instance>>, Ec2Error> {
+    ) -> Result<BTreeMap<InstanceId, LookResult<Instance>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -304,7 +304,7 @@ impl Source for Snapshots {
         &self,
         keys: &[SnapshotId],
         deadline: Instant,
-    ) -> Result<BTreeMap<SnapshotId, Seen<Snapshot>>, Ec2Error> {
+    ) -> Result<BTreeMap<SnapshotId, LookResult<Snapshot>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -329,7 +329,7 @@ impl Source for SnapshotsByName {
         &self,
         keys: &[String],
         deadline: Instant,
-    ) -> Result<BTreeMap<String, Seen<Vec<Snapshot>>>, Ec2Error> {
+    ) -> Result<BTreeMap<String, LookResult<Vec<Snapshot>>>, Ec2Error> {
         let values = keys.iter().map(|name| literal(name));
         let filters = vec![filter(&format!("tag:{SNAPSHOT_NAME_TAG}"), values)];
         let found = own_snapshots(&self.0, filters, deadline).await?;
@@ -352,7 +352,7 @@ impl Source for Statuses {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<VolumeStatus>>, Ec2Error> {
+    ) -> Result<BTreeMap<VolumeId, LookResult<VolumeStatus>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -382,7 +382,7 @@ impl Source for InstanceStatuses {
         &self,
         keys: &[InstanceId],
         deadline: Instant,
-    ) -> Result<BTreeMap<InstanceId, Seen<InstanceStatus>>, Ec2Error> {
+    ) -> Result<BTreeMap<InstanceId, LookResult<InstanceStatus>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -403,7 +403,7 @@ impl Source for InstanceStatuses {
 fn by_tag<T: Clone>(
     found: Vec<T>,
     tag: impl Fn(&T) -> Option<&String>,
-) -> BTreeMap<String, Seen<Vec<T>>> {
+) -> BTreeMap<String, LookResult<Vec<T>>> {
     let mut named: BTreeMap<String, Vec<T>> = BTreeMap::new();
     for entry in found {
         if let Some(name) = tag(&entry).cloned() {
@@ -412,6 +412,6 @@ fn by_tag<T: Clone>(
     }
     named
         .into_iter()
-        .map(|(name, entries)| (name, Seen::Present(entries)))
+        .map(|(name, entries)| (name, LookResult::Present(entries)))
         .collect()
 }

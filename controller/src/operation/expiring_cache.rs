@@ -15,7 +15,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A value for each name, each with its own lifetime. Reading does not prolong it.
 #[derive(Clone, Debug)]
-pub(crate) struct Remembered<V>(Arc<Mutex<Names<V>>>);
+pub(crate) struct ExpiringCache<V>(Arc<Mutex<Names<V>>>);
 
 #[derive(Debug)]
 struct Names<V> {
@@ -23,7 +23,7 @@ struct Names<V> {
     swept: Option<Instant>,
 }
 
-impl<V> Default for Remembered<V> {
+impl<V> Default for ExpiringCache<V> {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Names {
             map: HashMap::new(),
@@ -32,7 +32,7 @@ impl<V> Default for Remembered<V> {
     }
 }
 
-impl<V: Clone> Remembered<V> {
+impl<V: Clone> ExpiringCache<V> {
     /// Remembers the value for `span`. When the table is full, new names are not remembered.
     pub(crate) fn put(&self, name: &str, value: V, span: Duration) {
         let now = Instant::now();
@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_value_is_remembered_for_its_time_however_often_it_is_read() {
-        let names = Remembered::default();
+        let names = ExpiringCache::default();
         names.put("a", 1, Duration::from_secs(60));
         tokio::time::advance(Duration::from_secs(59)).await;
         assert_eq!((names.get("a"), names.get("b")), (Some(1), None));
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn memory_is_bounded() {
-        let names = Remembered::default();
+        let names = ExpiringCache::default();
         for n in 0..MOST_NAMES + 100 {
             names.put(&n.to_string(), n, Duration::from_secs(60));
         }

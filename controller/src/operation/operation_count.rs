@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 
 /// A count over all tables. Clones share the count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally(Arc<Inner>);
+pub(crate) struct OperationCount(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -22,9 +22,9 @@ struct Inner {
 
 /// One running operation, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Tally);
+pub(crate) struct Counted(OperationCount);
 
-impl Tally {
+impl OperationCount {
     /// Creates a count that is shown as a metric.
     pub(crate) fn shown_by(metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner {
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rest_comes_once_after_the_last_operation_and_not_between_two() {
-        let tally = Tally::default();
+        let tally = OperationCount::default();
         let rests = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&rests);
         let resting = tally.clone().at_rest(PAUSE, move || {

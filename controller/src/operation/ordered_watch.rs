@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 /// A value that tasks can wait for.
 #[derive(Debug, Default)]
-pub struct Signal<T> {
+pub struct OrderedWatch<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T: Clone> Signal<T> {
+impl<T: Clone> OrderedWatch<T> {
     /// Creates a signal with its first value.
     pub fn new(value: T) -> Self {
         Self {
@@ -63,16 +63,16 @@ enum Course<T> {
 
 /// The outcome of work, for all tasks that wait for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome<T>(Arc<Signal<Course<T>>>);
+pub(crate) struct Outcome<T>(Arc<OrderedWatch<Course<T>>>);
 
 /// Sets the outcome of the work. When it is dropped before, the outcome is lost and the waiting
 /// tasks learn that.
 #[derive(Debug)]
-pub(crate) struct Teller<T: Clone>(Arc<Signal<Course<T>>>);
+pub(crate) struct Teller<T: Clone>(Arc<OrderedWatch<Course<T>>>);
 
 /// Creates the two ends for work that begins.
 pub(crate) fn outcome<T: Clone>() -> (Teller<T>, Outcome<T>) {
-    let course = Arc::new(Signal::new(Course::UnderWay));
+    let course = Arc::new(OrderedWatch::new(Course::UnderWay));
     (Teller(Arc::clone(&course)), Outcome(course))
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_wait_are_woken_in_their_order_whatever_the_runtime_draws() {
-        let signal = Arc::new(Signal::new(false));
+        let signal = Arc::new(OrderedWatch::new(false));
         let order = Arc::new(Mutex::new(Vec::new()));
         let waiting: Vec<_> = (0..32)
             .map(|n| {

@@ -12,7 +12,7 @@ fn key() -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_with_the_same_intent_joins_and_both_get_the_result() {
-    let table = Table::new(Conflict::Refuse, Tally::default());
+    let table = Table::new(Conflict::Refuse, OperationCount::default());
     let begun = Arc::new(AtomicUsize::new(0));
     let work = |begun: Arc<AtomicUsize>| {
         move |_| async move {
@@ -32,7 +32,7 @@ async fn a_call_with_the_same_intent_joins_and_both_get_the_result() {
 
 #[tokio::test(start_paused = true)]
 async fn the_work_goes_on_when_its_caller_gives_up() {
-    let table = Table::new(Conflict::Refuse, Tally::default());
+    let table = Table::new(Conflict::Refuse, OperationCount::default());
     let work = |_| async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(7)
@@ -54,7 +54,7 @@ async fn the_work_goes_on_when_its_caller_gives_up() {
 
 #[tokio::test(start_paused = true)]
 async fn another_intent_is_refused_where_the_table_says_so() {
-    let table = Table::new(Conflict::Refuse, Tally::default());
+    let table = Table::new(Conflict::Refuse, OperationCount::default());
     let first = tokio::spawn({
         let table = table.clone();
         async move {
@@ -78,7 +78,7 @@ async fn another_intent_is_refused_where_the_table_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
-    let table = Table::new(Conflict::Supersede, Tally::default());
+    let table = Table::new(Conflict::Supersede, OperationCount::default());
     let alone = Arc::new(AtomicUsize::new(0));
     let work = |alone: Arc<AtomicUsize>, value| {
         move |mandate: Mandate| async move {
@@ -116,7 +116,7 @@ async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_nobody_elses_work_and_says_nothing_of_what_was_done() {
-    let table = Table::new(Conflict::Refuse, Tally::default());
+    let table = Table::new(Conflict::Refuse, OperationCount::default());
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let failure = table
@@ -133,7 +133,7 @@ async fn a_panic_ends_nobody_elses_work_and_says_nothing_of_what_was_done() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_do_not_hinder_each_other() {
-    let table = Table::new(Conflict::Refuse, Tally::default());
+    let table = Table::new(Conflict::Refuse, OperationCount::default());
     let gate = Arc::new(Notify::new());
     let waiting = tokio::spawn({
         let (table, gate) = (table.clone(), gate.clone());
@@ -160,7 +160,7 @@ async fn keys_do_not_hinder_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_superseded_operation_achieved_is_not_handed_out() {
-    let table = Table::new(Conflict::Supersede, Tally::default());
+    let table = Table::new(Conflict::Supersede, OperationCount::default());
     let deaf = tokio::spawn({
         let table = table.clone();
         async move {
@@ -179,7 +179,7 @@ async fn what_a_superseded_operation_achieved_is_not_handed_out() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_knows_whether_somebody_waits_for_it() {
-    let table = Table::new(Conflict::Refuse, Tally::default());
+    let table = Table::new(Conflict::Refuse, OperationCount::default());
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = |mandate: Mandate| async move {
         assert!(mandate.check_wanted().is_ok());

@@ -18,13 +18,13 @@ const EMPTY_PAGES: usize = 20;
 
 /// The parameters of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct PageRequest {
     /// The most entries; 0 for as many as EC2 returns at once.
     most: usize,
     start: String,
 }
 
-impl Wanted {
+impl PageRequest {
     /// Parses `max_entries` and `starting_token`.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ mod tests {
         pages: Vec<Result<Page<u32>, Ec2Error>>,
     ) -> Result<(Vec<u32>, String), Failure> {
         let mut pages = VecDeque::from(pages);
-        Wanted::parse(most, start)?
+        PageRequest::parse(most, start)?
             .read(|_, _| {
                 let page = pages.pop_front().expect("not asked for more");
                 async move { page }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use ebs_csi_proto::csi::{Topology, TopologyRequirement};
 use ebs_csi_proto::{Condition, Failure};
 
-use crate::ec2::Caller;
+use crate::ec2::CallerIdentity;
 
 /// The key of the zone's name, present on every node of Kubernetes.
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
@@ -102,7 +102,7 @@ pub(crate) fn lacks_owner(requirement: &TopologyRequirement) -> bool {
 
 /// Adds the missing segments of each Outpost that is named by its id: the Outpost is in this
 /// Region, and the caller's own.
-pub(crate) fn complete(requirement: &mut TopologyRequirement, region: &str, owner: &Caller) {
+pub(crate) fn complete(requirement: &mut TopologyRequirement, region: &str, owner: &CallerIdentity) {
     let terms = requirement.preferred.iter_mut();
     for term in terms.chain(&mut requirement.requisite) {
         if !names_by_id(term) {

@@ -20,7 +20,7 @@ const MOST_ASKS: usize = 1024;
 
 /// The open questions, and the observers that can answer them. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words(Arc<Mutex<State>>);
+pub(crate) struct KubeletReports(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,18 +33,18 @@ struct State {
 /// A connected observer, which answers questions until the connection ends.
 #[derive(Debug)]
 pub(super) struct Observer {
-    words: Words,
+    words: KubeletReports,
     number: u64,
 }
 
 /// A question, which closes on drop.
 struct Question {
-    words: Words,
+    words: KubeletReports,
     number: u64,
     answer: oneshot::Receiver<Vec<Node>>,
 }
 
-impl Words {
+impl KubeletReports {
     /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
     /// one.
     pub(crate) async fn of(&self, pair: &Pair) -> Fact<NodeWord> {
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_answer_to_this_question_counts() {
-        let words = Words::default();
+        let words = KubeletReports::default();
         assert_eq!(words.of(&pair()).await, Fact::Unknown, "nobody to ask");
         let (observer, mut asks) = words.observe();
         let asking = tokio::spawn({

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebs_csi_safe_detach::{AttachTime, BrokenGlass, Fact};
 
-use crate::operation::expiring_cache::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::Pair;
 
 /// How long an order is valid that is not repeated.
@@ -14,12 +14,12 @@ const FORCED: Duration = Duration::from_secs(3600);
 
 /// The current override orders. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Glasses {
-    broken: Remembered<AttachTime>,
-    forced: Remembered<()>,
+pub(crate) struct OverrideOrders {
+    broken: ExpiringCache<AttachTime>,
+    forced: ExpiringCache<()>,
 }
 
-impl Glasses {
+impl OverrideOrders {
     /// Records an order for the attachment that EC2 accepted at `since`.
     pub(super) fn break_for(&self, pair: &Pair, since: AttachTime) {
         self.broken.put(&name(pair), since, STANDS);
@@ -80,7 +80,7 @@ mod tests {
             seconds,
             nanoseconds: 0,
         };
-        let glasses = Glasses::default();
+        let glasses = OverrideOrders::default();
         assert!(!glasses.use_up(&pair));
         glasses.break_for(&pair, at(1));
         assert!(matches!(glasses.of(&pair), Fact::Present(glass) if glass.since == at(1)));

@@ -27,7 +27,7 @@ use super::fence::Fence;
 use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
 use super::{checks, peers, verdict_text};
-use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, Seen, Timestamp};
+use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, LookResult, Timestamp};
 use crate::metrics::Metrics;
 use crate::operation::grpc_timeout;
 use crate::request::Pair;
@@ -46,7 +46,7 @@ pub struct Service {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 impl Service {
     /// Returns the routes of the socket, for callers with these user ids only.
@@ -80,8 +80,8 @@ impl Service {
     fn instance_answer(
         &self,
         id: &InstanceId,
-        seen: &Seen<Instance>,
-        status: Option<&Seen<InstanceStatus>>,
+        seen: &LookResult<Instance>,
+        status: Option<&LookResult<InstanceStatus>>,
     ) -> query_instances_response::Answer {
         let fact = instance_seen(seen);
         let verdict = decide_instance(&fact, self.testimony.fences.of(id));
@@ -101,7 +101,7 @@ impl Service {
 
 #[tonic::async_trait]
 impl safe_detach_server::SafeDetach for Service {
-    async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
+    async fn query(&self, request: Request<QueryRequest>) -> RpcResult<QueryResponse> {
         let ec2 = self.ec2(&request);
         let subjects = request.into_inner().subjects;
         check_number(subjects.len())?;
@@ -117,7 +117,7 @@ impl safe_detach_server::SafeDetach for Service {
     async fn query_instances(
         &self,
         request: Request<QueryInstancesRequest>,
-    ) -> Answer<QueryInstancesResponse> {
+    ) -> RpcResult<QueryInstancesResponse> {
         let ec2 = self.ec2(&request);
         let QueryInstancesRequest {
             instance_ids,
@@ -147,7 +147,7 @@ impl safe_detach_server::SafeDetach for Service {
 
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<Ask, Status>> + Send>>;
 
-    async fn observe(&self, request: Request<Streaming<Report>>) -> Answer<Self::ObserveStream> {
+    async fn observe(&self, request: Request<Streaming<Report>>) -> RpcResult<Self::ObserveStream> {
         let (observer, asks) = self.testimony.words.observe();
         let mut reports = request.into_inner();
         let metrics = Arc::clone(&self.metrics);
@@ -165,7 +165,7 @@ impl safe_detach_server::SafeDetach for Service {
         Ok(Response::new(Box::pin(asks)))
     }
 
-    async fn fence(&self, request: Request<FenceRequest>) -> Answer<FenceResponse> {
+    async fn fence(&self, request: Request<FenceRequest>) -> RpcResult<FenceResponse> {
         let ec2 = self.ec2(&request);
         let wire = request.into_inner();
         let how = match wire.mode() {
@@ -190,7 +190,7 @@ impl safe_detach_server::SafeDetach for Service {
         Ok(Response::new(FenceResponse { instance_state }))
     }
 
-    async fn break_glass(&self, request: Request<BreakGlassRequest>) -> Answer<BreakGlassResponse> {
+    async fn break_glass(&self, request: Request<BreakGlassRequest>) -> RpcResult<BreakGlassResponse> {
         let wire = request.into_inner();
         let pair = pair(
             wire.subject
@@ -220,7 +220,7 @@ impl safe_detach_server::SafeDetach for Service {
 }
 
 /// Returns whether EC2 shows the instance running: EC2 checks no other instances.
-fn runs(seen: &Seen<Instance>) -> bool {
+fn runs(seen: &LookResult<Instance>) -> bool {
     let state = seen.present().map(|instance| &instance.state);
     state == Some(&InstanceState::Running)
 }

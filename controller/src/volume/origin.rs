@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, Seen, Volume};
-use crate::operation::expiring_cache::Remembered;
+use crate::ec2::{Ec2, LookResult, Volume};
+use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::tags::TagSettings;
 
 /// How long the look may delay an attach.
@@ -44,7 +44,7 @@ pub(crate) enum Writer {
 pub(crate) struct Sources {
     ec2: Ec2,
     tags: Arc<TagSettings>,
-    known: Remembered<Writer>,
+    known: ExpiringCache<Writer>,
 }
 
 impl Sources {
@@ -53,7 +53,7 @@ impl Sources {
         Self {
             ec2,
             tags,
-            known: Remembered::default(),
+            known: ExpiringCache::default(),
         }
     }
 
@@ -89,16 +89,16 @@ impl Sources {
 /// Returns the writer; `None` when the look failed, so that the next caller looks again.
 fn writer<T>(
     settings: &TagSettings,
-    seen: Seen<T>,
+    seen: LookResult<T>,
     tags: impl FnOnce(T) -> BTreeMap<String, String>,
 ) -> Option<Writer> {
     match seen {
-        Seen::Present(source) => Some(match settings.are_own(&tags(source)) {
+        LookResult::Present(source) => Some(match settings.are_own(&tags(source)) {
             true => Writer::Own,
             false => Writer::Another,
         }),
-        Seen::Absent => Some(Writer::Unseen),
-        Seen::Unknown(error) => {
+        LookResult::Absent => Some(Writer::Unseen),
+        LookResult::Unknown(error) => {
             tracing::warn!(%error, "the source of a volume cannot be seen; the node is told so, and mounts the copy as one of its own cluster");
             None
         }

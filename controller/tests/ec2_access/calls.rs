@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use ebs_csi_controller::ec2::{
     AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, MaxIops,
-    ModificationState, ModifyVolume, Seen, SnapshotState, Tags, Watched,
+    ModificationState, ModifyVolume, LookResult, SnapshotState, Tags, WatchedChange,
 };
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::SnapshotId;
@@ -52,7 +52,7 @@ async fn every_call_does_what_it_says() {
         .unwrap();
     assert_eq!(attachment.instance, Some(node_a()));
     let attached = ec2
-        .watch_volume(&volume.id, Watched::Attachment, soon(), |seen| {
+        .watch_volume(&volume.id, WatchedChange::Attachment, soon(), |seen| {
             match seen.present().and_then(|v| v.attachment(&node_a())) {
                 Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(a.clone()),
                 _ => ControlFlow::Continue(()),
@@ -87,7 +87,7 @@ async fn every_call_does_what_it_says() {
     };
     assert!(matches!(
         ec2.look_modification(&volume.id).await,
-        Seen::Absent
+        LookResult::Absent
     ));
     let modification = ec2.modify_volume(&modify).await.unwrap();
     assert_eq!(
@@ -140,7 +140,7 @@ async fn every_call_does_what_it_says() {
     ec2.detach_volume(&volume.id, &node_a(), Force::No, Instant::now())
         .await
         .unwrap();
-    ec2.watch_volume(&volume.id, Watched::Detachment, soon(), |seen| {
+    ec2.watch_volume(&volume.id, WatchedChange::Detachment, soon(), |seen| {
         match seen.present() {
             Some(volume) if volume.attachments.is_empty() => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
@@ -244,6 +244,6 @@ async fn names_are_taken_as_they_stand_and_lists_come_in_pages() {
     let unknown = SnapshotId::parse("snap-0123456789abcdef0").unwrap();
     assert!(matches!(
         world.ec2.look_snapshot(&unknown).await,
-        Seen::Absent
+        LookResult::Absent
     ));
 }

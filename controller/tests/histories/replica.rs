@@ -14,7 +14,7 @@ use super::dice::Dice;
 use super::in_process::InProcess;
 use super::line::{Line, Past, WrongClock};
 use super::weather::Weather;
-use ebs_csi_controller::ordered_watch::Signal;
+use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// What a replica is made of.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Site {
 pub(crate) struct Process {
     pub(crate) controller: Controller,
     /// True once it is dead.
-    pub(crate) dead: Arc<Signal<bool>>,
+    pub(crate) dead: Arc<OrderedWatch<bool>>,
 }
 
 /// One replica, whose processes follow each other.
@@ -96,7 +96,7 @@ impl Replica {
     }
 
     async fn begin(&self) {
-        let dead = Arc::new(Signal::new(false));
+        let dead = Arc::new(OrderedWatch::new(false));
         let line = Line {
             ec2: self.site.ec2.clone(),
             weather: Arc::clone(&self.site.weather),

@@ -4,7 +4,7 @@ use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::note;
 use tonic::{Request, Response};
 
-use super::{Answer, Controller};
+use super::{Controller, RpcResult};
 use crate::csi::node_local;
 use crate::operation::grpc_timeout;
 use crate::csi::publish_context;
@@ -14,7 +14,7 @@ use crate::request::{self, Publish, node_local_handle};
 pub(super) async fn publish(
     this: &Controller,
     request: Request<csi::ControllerPublishVolumeRequest>,
-) -> Answer<csi::ControllerPublishVolumeResponse> {
+) -> RpcResult<csi::ControllerPublishVolumeResponse> {
     let patience = grpc_timeout::of(&request);
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
@@ -39,7 +39,7 @@ pub(super) async fn publish(
 pub(super) async fn unpublish(
     this: &Controller,
     request: Request<csi::ControllerUnpublishVolumeRequest>,
-) -> Answer<csi::ControllerUnpublishVolumeResponse> {
+) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
     let patience = grpc_timeout::of(&request);
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);

@@ -7,18 +7,18 @@ use tokio::task::JoinSet;
 use tonic::{Request, Response};
 
 use super::volume::existing;
-use super::{Answer, Controller};
+use super::{Controller, RpcResult};
 use crate::ec2::{Ec2Error, Page, VolumeStatus};
 use crate::ec2::csi_failure::failure;
 use crate::csi::volume_health::{Harm, Trouble, troubles};
-use crate::request::listing::Wanted;
+use crate::request::listing::PageRequest;
 use crate::request;
 
 /// ControllerGetVolumeHealth.
 pub(super) async fn get(
     this: &Controller,
     request: Request<csi::ControllerGetVolumeHealthRequest>,
-) -> Answer<csi::ControllerGetVolumeHealthResponse> {
+) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
     offered(this, "ControllerGetVolumeHealth")?;
     let id = request::volume_id("volume_id", &request.get_ref().volume_id)?;
     note("volume.id", id.as_str());
@@ -37,10 +37,10 @@ pub(super) async fn get(
 pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ControllerListVolumeHealthRequest>,
-) -> Answer<csi::ControllerListVolumeHealthResponse> {
+) -> RpcResult<csi::ControllerListVolumeHealthResponse> {
     offered(this, "ControllerListVolumeHealth")?;
     let wire = request.get_ref();
-    let (entries, next_token) = Wanted::parse(wire.max_entries, &wire.starting_token)?
+    let (entries, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
         .read(|max, token| async move {
             let page = this.ec2.list_unwell_volumes(max, token).await?;
             Ok(Page {

@@ -8,7 +8,7 @@ use ebs_csi_proto::modify::{
 use ebs_csi_proto::observe::note;
 use tonic::{Request, Response};
 
-use super::{Answer, Controller};
+use super::{Controller, RpcResult};
 use crate::operation::grpc_timeout;
 use crate::request;
 
@@ -17,14 +17,14 @@ impl modify_server::Modify for Controller {
     async fn get_csi_driver_modification_capability(
         &self,
         _: Request<GetCsiDriverModificationCapabilityRequest>,
-    ) -> Answer<GetCsiDriverModificationCapabilityResponse> {
+    ) -> RpcResult<GetCsiDriverModificationCapabilityResponse> {
         Ok(Response::new(GetCsiDriverModificationCapabilityResponse {}))
     }
 
     async fn modify_volume_properties(
         &self,
         request: Request<ModifyVolumePropertiesRequest>,
-    ) -> Answer<ModifyVolumePropertiesResponse> {
+    ) -> RpcResult<ModifyVolumePropertiesResponse> {
         let patience = grpc_timeout::of(&request);
         let wire = request.get_ref();
         note("volume.id", &wire.name);

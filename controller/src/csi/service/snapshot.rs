@@ -6,9 +6,9 @@ use ebs_csi_proto::observe::note;
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tonic::{Request, Response};
 
-use super::{Answer, Controller};
+use super::{Controller, RpcResult};
 use crate::ec2::{Snapshot, SnapshotState};
-use crate::request::listing::Wanted;
+use crate::request::listing::PageRequest;
 use crate::operation::grpc_timeout;
 use crate::request::{self, CreateSnapshot};
 
@@ -16,7 +16,7 @@ use crate::request::{self, CreateSnapshot};
 pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateSnapshotRequest>,
-) -> Answer<csi::CreateSnapshotResponse> {
+) -> RpcResult<csi::CreateSnapshotResponse> {
     let patience = grpc_timeout::of(&request);
     let asked = CreateSnapshot::parse(request.get_ref())?;
     note("request.name", &asked.name);
@@ -32,7 +32,7 @@ pub(super) async fn create(
 pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteSnapshotRequest>,
-) -> Answer<csi::DeleteSnapshotResponse> {
+) -> RpcResult<csi::DeleteSnapshotResponse> {
     let patience = grpc_timeout::of(&request);
     let id = &request.get_ref().snapshot_id;
     note("snapshot.id", id);
@@ -46,9 +46,9 @@ pub(super) async fn delete(
 pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ListSnapshotsRequest>,
-) -> Answer<csi::ListSnapshotsResponse> {
+) -> RpcResult<csi::ListSnapshotsResponse> {
     let wire = request.get_ref();
-    let wanted = Wanted::parse(wire.max_entries, &wire.starting_token)?;
+    let wanted = PageRequest::parse(wire.max_entries, &wire.starting_token)?;
     // An id that EC2 cannot have issued belongs to no snapshot and to no volume.
     let impossible = !wire.snapshot_id.is_empty() && SnapshotId::parse(&wire.snapshot_id).is_err()
         || !wire.source_volume_id.is_empty() && VolumeId::parse(&wire.source_volume_id).is_err();
@@ -77,7 +77,7 @@ pub(super) async fn list(
 pub(super) async fn get(
     this: &Controller,
     request: Request<csi::GetSnapshotRequest>,
-) -> Answer<csi::GetSnapshotResponse> {
+) -> RpcResult<csi::GetSnapshotResponse> {
     let id = request::snapshot_id("snapshot_id", &request.get_ref().snapshot_id)?;
     note("snapshot.id", id.as_str());
     let snapshot = this

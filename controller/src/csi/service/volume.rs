@@ -6,7 +6,7 @@ use ebs_csi_proto::{Capability, Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tonic::{Request, Response};
 
-use super::{Answer, Controller};
+use super::{Controller, RpcResult};
 use crate::ec2::Volume;
 use crate::ec2::csi_failure::failure;
 use crate::csi::node_local;
@@ -18,7 +18,7 @@ use crate::request::topology;
 pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateVolumeRequest>,
-) -> Answer<csi::CreateVolumeResponse> {
+) -> RpcResult<csi::CreateVolumeResponse> {
     let patience = grpc_timeout::of(&request);
     let mut request = request;
     if let Some(requirement) = &mut request.get_mut().accessibility_requirements {
@@ -69,7 +69,7 @@ async fn own_outposts(
 pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteVolumeRequest>,
-) -> Answer<csi::DeleteVolumeResponse> {
+) -> RpcResult<csi::DeleteVolumeResponse> {
     let patience = grpc_timeout::of(&request);
     let id = &request.get_ref().volume_id;
     note("volume.id", id);
@@ -83,7 +83,7 @@ pub(super) async fn delete(
 pub(super) async fn validate(
     this: &Controller,
     request: Request<csi::ValidateVolumeCapabilitiesRequest>,
-) -> Answer<csi::ValidateVolumeCapabilitiesResponse> {
+) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
     let wire = request.into_inner();
     note("volume.id", &wire.volume_id);
     request::present("volume_id", &wire.volume_id)?;
@@ -119,7 +119,7 @@ pub(super) async fn validate(
 pub(super) async fn expand(
     this: &Controller,
     request: Request<csi::ControllerExpandVolumeRequest>,
-) -> Answer<csi::ControllerExpandVolumeResponse> {
+) -> RpcResult<csi::ControllerExpandVolumeResponse> {
     let patience = grpc_timeout::of(&request);
     note("volume.id", &request.get_ref().volume_id);
     let asked = Expand::parse(request.get_ref())?;
@@ -141,7 +141,7 @@ pub(super) async fn expand(
 pub(super) async fn modify(
     this: &Controller,
     request: Request<csi::ControllerModifyVolumeRequest>,
-) -> Answer<csi::ControllerModifyVolumeResponse> {
+) -> RpcResult<csi::ControllerModifyVolumeResponse> {
     let patience = grpc_timeout::of(&request);
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);

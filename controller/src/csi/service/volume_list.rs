@@ -7,9 +7,9 @@ use ebs_csi_proto::csi::{self, list_volumes_response::Entry};
 use tonic::{Request, Response};
 
 use super::volume::bytes;
-use super::{Answer, Controller};
+use super::{Controller, RpcResult};
 use crate::ec2::{Volume, VolumeState};
-use crate::request::listing::Wanted;
+use crate::request::listing::PageRequest;
 use crate::request::Source;
 use crate::request::topology;
 
@@ -17,10 +17,10 @@ use crate::request::topology;
 pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ListVolumesRequest>,
-) -> Answer<csi::ListVolumesResponse> {
+) -> RpcResult<csi::ListVolumesResponse> {
     let wire = request.get_ref();
     let owned = this.tags.of_own_volumes();
-    let (volumes, next_token) = Wanted::parse(wire.max_entries, &wire.starting_token)?
+    let (volumes, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
         .read(|max, token| {
             let owned = &owned;
             async move {

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata as _;
 
 use crate::ec2::sdk::user_agent::ExecutionEnvironment;
-use crate::ec2::model::caller_identity::Caller;
+use crate::ec2::model::caller_identity::CallerIdentity;
 use super::Ec2;
 use crate::ec2::sdk::error_conversion::innermost;
 
@@ -15,7 +15,7 @@ impl Ec2 {
     ///
     /// # Errors
     /// The reason, as text.
-    pub async fn caller(&self) -> Result<Caller, String> {
+    pub async fn caller(&self) -> Result<CallerIdentity, String> {
         self.core
             .caller
             .get_or_try_init(|| self.ask_sts())
@@ -23,7 +23,7 @@ impl Ec2 {
             .cloned()
     }
 
-    async fn ask_sts(&self) -> Result<Caller, String> {
+    async fn ask_sts(&self) -> Result<CallerIdentity, String> {
         let agent = ExecutionEnvironment::new(&self.core.settings.execution_environment);
         let mut config = aws_sdk_sts::config::Builder::from(self.sdk()).interceptor(agent);
         if let Some(endpoint) = &self.core.settings.sts_endpoint {
@@ -37,7 +37,7 @@ impl Ec2 {
             }
         })?;
         let arn = answer.arn().unwrap_or_default().to_owned();
-        let caller = Caller {
+        let caller = CallerIdentity {
             account: answer.account().unwrap_or_default().to_owned(),
             partition: partition(&arn).to_owned(),
             arn,

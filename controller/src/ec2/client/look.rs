@@ -19,65 +19,65 @@ use crate::metrics::LaneLevel;
 use crate::ec2::model::modification::Modification;
 use crate::ec2::describe::page::{filter, literal, read_all};
 use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
-use crate::ec2::model::look_result::Seen;
+use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::snapshot::Snapshot;
 use crate::ec2::model::volume_status::VolumeStatus;
-use crate::ec2::pacing::duration_estimate::Watched;
+use crate::ec2::pacing::duration_estimate::WatchedChange;
 use crate::ec2::model::volume::Volume;
 use crate::ec2::model::zone::Zone;
 
 impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
-    pub async fn look_volume(&self, id: &VolumeId) -> Seen<Volume> {
+    pub async fn look_volume(&self, id: &VolumeId) -> LookResult<Volume> {
         let volumes = &self.pollers.volumes;
         volumes.look(id, self.answers_by, self.until()).await
     }
 
     /// Looks at the instance: one answer from a call that began after this one.
-    pub async fn look_instance(&self, id: &InstanceId) -> Seen<Instance> {
+    pub async fn look_instance(&self, id: &InstanceId) -> LookResult<Instance> {
         let instances = &self.pollers.instances;
         instances.look(id, self.answers_by, self.until()).await
     }
 
     /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
     /// `ids`. Does not ask again where EC2 fails.
-    pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<Seen<Volume>> {
+    pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<LookResult<Volume>> {
         self.pollers.volumes.look_all(ids, self.until()).await
     }
 
     /// Does for instances what [`Ec2::look_volumes`] does for volumes.
-    pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<Seen<Instance>> {
+    pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<LookResult<Instance>> {
         self.pollers.instances.look_all(ids, self.until()).await
     }
 
     /// Looks at the status checks of the instance; absent when the instance does not run or does
     /// not exist.
-    pub async fn look_instance_status(&self, id: &InstanceId) -> Seen<InstanceStatus> {
+    pub async fn look_instance_status(&self, id: &InstanceId) -> LookResult<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
         statuses.look(id, None, self.until()).await
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
-    pub async fn look_instance_statuses(&self, ids: &[InstanceId]) -> Vec<Seen<InstanceStatus>> {
+    pub async fn look_instance_statuses(&self, ids: &[InstanceId]) -> Vec<LookResult<InstanceStatus>> {
         let statuses = &self.pollers.instance_statuses;
         statuses.look_all(ids, self.until()).await
     }
 
     /// Looks at the latest modification of the volume; absent when the volume was never modified or
     /// does not exist.
-    pub async fn look_modification(&self, id: &VolumeId) -> Seen<Modification> {
+    pub async fn look_modification(&self, id: &VolumeId) -> LookResult<Modification> {
         let modifications = &self.pollers.modifications;
         modifications.look(id, None, self.until()).await
     }
 
     /// Looks at the snapshot: one of this account, or one that another account shares with it.
-    pub async fn look_snapshot(&self, id: &SnapshotId) -> Seen<Snapshot> {
+    pub async fn look_snapshot(&self, id: &SnapshotId) -> LookResult<Snapshot> {
         let snapshots = &self.pollers.snapshots;
         snapshots.look(id, None, self.until()).await
     }
 
     /// Looks at the status of the volume. EC2's own data may be minutes old.
-    pub async fn look_volume_status(&self, id: &VolumeId) -> Seen<VolumeStatus> {
+    pub async fn look_volume_status(&self, id: &VolumeId) -> LookResult<VolumeStatus> {
         self.pollers.statuses.look(id, None, self.until()).await
     }
 
@@ -87,9 +87,9 @@ impl Ec2 {
     pub async fn watch_volume<R>(
         &self,
         id: &VolumeId,
-        watched: Watched,
+        watched: WatchedChange,
         deadline: Instant,
-        judge: impl FnMut(&Seen<Volume>) -> ControlFlow<R>,
+        judge: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
     ) -> Option<R> {
         let usual = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
@@ -104,7 +104,7 @@ impl Ec2 {
         &self,
         id: &InstanceId,
         deadline: Instant,
-        judge: impl FnMut(&Seen<Instance>) -> ControlFlow<R>,
+        judge: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.pollers
             .instances
@@ -117,7 +117,7 @@ impl Ec2 {
         &self,
         id: &VolumeId,
         deadline: Instant,
-        judge: impl FnMut(&Seen<Modification>) -> ControlFlow<R>,
+        judge: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.pollers
             .modifications
@@ -130,7 +130,7 @@ impl Ec2 {
         &self,
         id: &SnapshotId,
         deadline: Instant,
-        judge: impl FnMut(&Seen<Snapshot>) -> ControlFlow<R>,
+        judge: impl FnMut(&LookResult<Snapshot>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.pollers
             .snapshots
@@ -143,7 +143,7 @@ impl Ec2 {
         &self,
         id: &VolumeId,
         deadline: Instant,
-        judge: impl FnMut(&Seen<VolumeStatus>) -> ControlFlow<R>,
+        judge: impl FnMut(&LookResult<VolumeStatus>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.pollers
             .statuses

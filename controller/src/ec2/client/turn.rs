@@ -13,7 +13,7 @@ use crate::ec2::action::Action;
 use super::Ec2;
 use crate::ec2::error::Ec2Error;
 use crate::ec2::pacing::lane::NEAR;
-use crate::ec2::model::look_result::Seen;
+use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::volume::Volume;
 
 /// The part of the expected wait within which a caller in a long queue looks once: there may be
@@ -32,7 +32,7 @@ impl Ec2 {
         &self,
         action: Action,
         volume: &VolumeId,
-        settled: impl Fn(&Seen<Volume>) -> bool,
+        settled: impl Fn(&LookResult<Volume>) -> bool,
     ) -> Result<Self, Ec2Error> {
         let Some(place) = self.core.place(action) else {
             return Ok(self.clone());

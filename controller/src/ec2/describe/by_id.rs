@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::Ec2Error;
-use crate::ec2::model::look_result::Seen;
+use crate::ec2::model::look_result::LookResult;
 use super::resource_zones::Zones;
-use crate::operation::expiring_cache::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 
 /// How long an id that EC2 did not know is asked for separately from the others. Meanwhile the
 /// resource is made or deleted, or nobody asks for it any more.
@@ -23,7 +23,7 @@ const MOST_HALVES: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(in crate::ec2) struct ById {
     pub(in crate::ec2) zones: Zones,
-    unknown: Remembered<()>,
+    unknown: ExpiringCache<()>,
 }
 
 impl ById {
@@ -31,7 +31,7 @@ impl ById {
     pub(in crate::ec2) fn new(zones: Zones) -> Self {
         Self {
             zones,
-            unknown: Remembered::default(),
+            unknown: ExpiringCache::default(),
         }
     }
 
@@ -44,7 +44,7 @@ impl ById {
         &self,
         keys: &[K],
         ask: impl Fn(Vec<K>) -> F,
-    ) -> BTreeMap<K, Seen<V>>
+    ) -> BTreeMap<K, LookResult<V>>
     where
         K: Ord + Clone + Display,
         V: Clone,
@@ -63,7 +63,7 @@ impl ById {
             tokio::join!(split(together, halves, &ask), split(apart, 0, &ask),);
         answers.extend(others);
         for (key, seen) in &answers {
-            if matches!(seen, Seen::Absent) {
+            if matches!(seen, LookResult::Absent) {
                 self.unknown.put(&key.to_string(), (), APART);
             }
         }
@@ -75,7 +75,7 @@ async fn split<K, V, F>(
     keys: Vec<K>,
     mut halves: usize,
     ask: &impl Fn(Vec<K>) -> F,
-) -> BTreeMap<K, Seen<V>>
+) -> BTreeMap<K, LookResult<V>>
 where
     K: Ord + Clone + Display,
     V: Clone,
@@ -89,11 +89,11 @@ where
         }
         match ask(batch.clone()).await {
             Ok(found) => {
-                answers.extend(batch.into_iter().map(|key| (key, Seen::Absent)));
+                answers.extend(batch.into_iter().map(|key| (key, LookResult::Absent)));
                 answers.extend(
                     found
                         .into_iter()
-                        .map(|(key, value)| (key, Seen::Present(value))),
+                        .map(|(key, value)| (key, LookResult::Present(value))),
                 );
             }
             Err(error) if is_not_found(error.kind) => {
@@ -102,12 +102,12 @@ where
                     .partition(|key| names(&error.message, &key.to_string()));
                 if named.is_empty() {
                     if let [only] = rest.as_slice() {
-                        answers.insert(only.clone(), Seen::Absent);
+                        answers.insert(only.clone(), LookResult::Absent);
                     } else {
                         batches.extend(halved(rest));
                     }
                 } else {
-                    answers.extend(named.into_iter().map(|key| (key, Seen::Absent)));
+                    answers.extend(named.into_iter().map(|key| (key, LookResult::Absent)));
                     batches.push(rest);
                 }
             }
@@ -121,12 +121,12 @@ where
                 answers.extend(
                     batch
                         .into_iter()
-                        .map(|key| (key, Seen::Unknown(error.clone()))),
+                        .map(|key| (key, LookResult::Unknown(error.clone()))),
                 );
                 if error.kind != Ec2ErrorKind::ServerError {
                     // Such an error fails the next call too, so the rest is not asked for.
                     for key in batches.drain(..).flatten() {
-                        answers.insert(key, Seen::Unknown(error.clone()));
+                        answers.insert(key, LookResult::Unknown(error.clone()));
                     }
                 }
             }
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    async fn run(bad: &[u32], total: u32, naming: bool) -> (BTreeMap<u32, Seen<u32>>, usize) {
+    async fn run(bad: &[u32], total: u32, naming: bool) -> (BTreeMap<u32, LookResult<u32>>, usize) {
         let calls = Cell::new(0);
         let keys: Vec<u32> = (1000..1000 + total).collect();
         let answers = ById::default()
@@ -210,7 +210,7 @@ mod tests {
             let (answers, calls) = run(&bad, 64, naming).await;
             assert_eq!(answers.len(), 64);
             for (key, seen) in answers {
-                assert_eq!(matches!(seen, Seen::Absent), bad.contains(&key), "{key}");
+                assert_eq!(matches!(seen, LookResult::Absent), bad.contains(&key), "{key}");
                 assert_eq!(seen.present().is_some(), !bad.contains(&key));
             }
             assert!(calls <= 40, "{calls}");
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn another_failure_makes_all_unknown() {
         let keys = [1, 2, 3];
-        let answers: BTreeMap<i32, Seen<()>> = ById::default()
+        let answers: BTreeMap<i32, LookResult<()>> = ById::default()
             .ask(&keys, |_| async {
                 Err(failure(Ec2ErrorKind::Throttled, String::new()))
             })
@@ -229,7 +229,7 @@ mod tests {
             answers.len() == 3
                 && answers
                     .values()
-                    .all(|seen| matches!(seen, Seen::Unknown(_)))
+                    .all(|seen| matches!(seen, LookResult::Unknown(_)))
         );
     }
 
@@ -237,7 +237,7 @@ mod tests {
     async fn a_zone_that_fails_leaves_the_others() {
         let keys: Vec<u32> = (0..16).collect();
         let affected = 5;
-        let answers: BTreeMap<u32, Seen<u32>> = ById::default()
+        let answers: BTreeMap<u32, LookResult<u32>> = ById::default()
             .ask(&keys, |batch| async move {
                 match batch.contains(&affected) {
                     true => Err(failure(Ec2ErrorKind::ServerError, String::new())),
@@ -254,7 +254,7 @@ mod tests {
     async fn an_unknown_id_fails_one_call_only() {
         let (calls, by_id) = (Cell::new(0), ById::default());
         let look = async || {
-            let answers: BTreeMap<u32, Seen<u32>> = by_id
+            let answers: BTreeMap<u32, LookResult<u32>> = by_id
                 .ask(&[1, 2, 3], |batch| {
                     calls.set(calls.get() + 1);
                     let bad = batch.contains(&2);
@@ -269,7 +269,7 @@ mod tests {
                     }
                 })
                 .await;
-            assert!(matches!(answers[&2], Seen::Absent));
+            assert!(matches!(answers[&2], LookResult::Absent));
             assert!(answers[&3].present().is_some());
             calls.take()
         };

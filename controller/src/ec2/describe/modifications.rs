@@ -14,10 +14,10 @@ use super::super::error::Ec2Error;
 use crate::ec2::model::modification::Modification;
 use super::page::{filter, read_all};
 use super::poller::Source;
-use crate::ec2::model::look_result::Seen;
+use crate::ec2::model::look_result::LookResult;
 use super::by_id::ById;
 use super::{by_ids, every_page, strings};
-use crate::operation::expiring_cache::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 
 /// Modifications by volume; a volume that was never modified is absent.
 ///
@@ -29,7 +29,7 @@ pub(in crate::ec2) struct Modifications {
     core: Arc<Core>,
     by_id: ById,
     /// Volumes of which a modification was seen.
-    modified: Remembered<()>,
+    modified: ExpiringCache<()>,
 }
 
 /// How long a modification is remembered; EC2 keeps it for longer.
@@ -40,7 +40,7 @@ impl Modifications {
         Self {
             core,
             by_id,
-            modified: Remembered::default(),
+            modified: ExpiringCache::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Modifications {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> BTreeMap<VolumeId, Seen<Modification>> {
+    ) -> BTreeMap<VolumeId, LookResult<Modification>> {
         let (core, action) = (&self.core, Self::ACTION);
         let ask = |ids| async move {
             let request = core.client.describe_volumes_modifications();
@@ -102,7 +102,7 @@ impl Source for Modifications {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<Modification>>, Ec2Error> {
+    ) -> Result<BTreeMap<VolumeId, LookResult<Modification>>, Ec2Error> {
         let (known, new): (Vec<_>, Vec<_>) = keys
             .iter()
             .cloned()
@@ -117,7 +117,7 @@ impl Source for Modifications {
             Ok(found) => answers.extend(
                 latest(found)
                     .into_iter()
-                    .map(|modification| (modification.volume.clone(), Seen::Present(modification))),
+                    .map(|modification| (modification.volume.clone(), LookResult::Present(modification))),
             ),
             // EC2 fails a call without ids while any zone is impaired.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
@@ -126,12 +126,12 @@ impl Source for Modifications {
             Err(error) => {
                 answers.extend(
                     new.into_iter()
-                        .map(|key| (key, Seen::Unknown(error.clone()))),
+                        .map(|key| (key, LookResult::Unknown(error.clone()))),
                 );
             }
         }
         for (key, seen) in &answers {
-            if matches!(seen, Seen::Present(_)) {
+            if matches!(seen, LookResult::Present(_)) {
                 self.modified.put(key.as_str(), (), MODIFIED);
             }
         }

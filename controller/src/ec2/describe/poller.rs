@@ -24,11 +24,11 @@ use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::pacing::poll_budget::{Budget, Pace};
 use crate::ec2::pacing::retry;
-use crate::ec2::model::look_result::Seen;
-use crate::ec2::pacing::duration_estimate::Usual;
-use newest_answer::{Answer, News};
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::pacing::duration_estimate::DurationEstimate;
+use newest_answer::{DatedAnswer, NewestAnswer};
 use waiting::{Recipients, Waiting, Watcher};
-pub(in crate::ec2) use zone_pollers::Zoned;
+pub(in crate::ec2) use zone_pollers::ZonePollers;
 
 /// The most keys in one call. EC2 takes at most so many values in one filter (EC2 API reference,
 /// "List and filter your resources"), and more ids in each Describe call that is made here except
@@ -64,7 +64,7 @@ pub(in crate::ec2) trait Source: Send + Sync + 'static {
         &self,
         keys: &[Self::Key],
         deadline: Instant,
-    ) -> impl Future<Output = Result<BTreeMap<Self::Key, Seen<Self::Value>>, Ec2Error>> + Send;
+    ) -> impl Future<Output = Result<BTreeMap<Self::Key, LookResult<Self::Value>>, Ec2Error>> + Send;
 }
 
 struct State<S: Source> {
@@ -87,7 +87,7 @@ struct Inner<S: Source> {
     state: Mutex<State<S>>,
     changed: Notify,
     /// The statistics of watches that name no kind of change.
-    usual: Arc<Usual>,
+    usual: Arc<DurationEstimate>,
 }
 
 /// The poller of one Describe API.
@@ -127,22 +127,22 @@ impl<S: Source> Poller<S> {
         key: &S::Key,
         needed: Option<Instant>,
         deadline: Instant,
-    ) -> Seen<S::Value> {
+    ) -> LookResult<S::Value> {
         let mut made = 0;
         let mut last = None;
         loop {
             let asked = self.ask(key.clone(), needed);
             match tokio::time::timeout_at(deadline, asked).await {
                 Err(_) => {
-                    return Seen::Unknown(
+                    return LookResult::Unknown(
                         last.unwrap_or_else(|| Ec2Error::deadline(S::ACTION, "an answer of EC2")),
                     );
                 }
-                Ok(Seen::Unknown(error)) => {
+                Ok(LookResult::Unknown(error)) => {
                     made += 1;
                     let again = error.kind == Ec2ErrorKind::Throttled || made < LOOK_ATTEMPTS;
                     if !(error.is_transient() && again) {
-                        return Seen::Unknown(error);
+                        return LookResult::Unknown(error);
                     }
                     last = Some(error);
                 }
@@ -176,14 +176,14 @@ impl<S: Source> Poller<S> {
     pub(in crate::ec2) async fn watch<R>(
         &self,
         key: &S::Key,
-        usual: Option<&Arc<Usual>>,
+        usual: Option<&Arc<DurationEstimate>>,
         waited: Duration,
         deadline: Instant,
-        mut judge: impl FnMut(&Seen<S::Value>) -> ControlFlow<R>,
+        mut judge: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
         let usual = usual.unwrap_or(&self.0.usual);
         let began = Instant::now();
-        let news = Arc::new(News::default());
+        let news = Arc::new(NewestAnswer::default());
         let watcher = Watcher {
             key: key.clone(),
             usual: Arc::clone(usual),
@@ -200,19 +200,19 @@ impl<S: Source> Poller<S> {
         let mut running = Duration::ZERO;
         loop {
             let next = tokio::time::timeout_at(deadline, news.next()).await;
-            let Answer { began: asked, seen } = next.ok()?;
+            let DatedAnswer { began: asked, seen } = next.ok()?;
             let age = asked.duration_since(began);
             if let ControlFlow::Break(result) = judge(&seen) {
                 usual.ended(running, age);
                 return Some(result);
             }
-            if !matches!(seen, Seen::Unknown(_)) {
+            if !matches!(seen, LookResult::Unknown(_)) {
                 running = age;
             }
         }
     }
 
-    async fn ask(&self, key: S::Key, needed: Option<Instant>) -> Seen<S::Value> {
+    async fn ask(&self, key: S::Key, needed: Option<Instant>) -> LookResult<S::Value> {
         let since = Instant::now();
         let answered = self.register(since, |waiting| {
             let needed = needed.map_or(since, |at| waiting.to_be_sent(at).max(since));
@@ -240,14 +240,14 @@ impl<S: Source> Poller<S> {
 }
 
 /// The pending answer of a queued look.
-type Answered<S> = oneshot::Receiver<Seen<<S as Source>::Value>>;
+type Answered<S> = oneshot::Receiver<LookResult<<S as Source>::Value>>;
 
-async fn answers<S: Source>(asked: Vec<Answered<S>>, deadline: Instant) -> Vec<Seen<S::Value>> {
+async fn answers<S: Source>(asked: Vec<Answered<S>>, deadline: Instant) -> Vec<LookResult<S::Value>> {
     let mut answers = Vec::with_capacity(asked.len());
     for answer in asked {
         answers.push(match tokio::time::timeout_at(deadline, answer).await {
             Ok(seen) => seen.unwrap_or_else(|_| abandoned::<S>()),
-            Err(_) => Seen::Unknown(Ec2Error::deadline(S::ACTION, "an answer of EC2")),
+            Err(_) => LookResult::Unknown(Ec2Error::deadline(S::ACTION, "an answer of EC2")),
         });
     }
     answers
@@ -266,8 +266,8 @@ impl<S: Source> Drop for Watch<'_, S> {
 }
 
 /// Returns the answer for a call that panicked, or that the end of the runtime dropped.
-fn abandoned<S: Source>() -> Seen<S::Value> {
-    Seen::Unknown(Ec2Error {
+fn abandoned<S: Source>() -> LookResult<S::Value> {
+    LookResult::Unknown(Ec2Error {
         kind: Ec2ErrorKind::Other,
         action: S::ACTION,
         code: None,
@@ -369,7 +369,7 @@ impl<S: Source> Inner<S> {
             let failed = match &result {
                 Ok(answers) => answers
                     .values()
-                    .any(|seen| matches!(seen, Seen::Unknown(_))),
+                    .any(|seen| matches!(seen, LookResult::Unknown(_))),
                 Err(_) => true,
             };
             if failed {
@@ -382,8 +382,8 @@ impl<S: Source> Inner<S> {
         }
         for (key, recipients) in batch {
             let seen = match &mut result {
-                Ok(answers) => answers.remove(&key).unwrap_or(Seen::Absent),
-                Err(error) => Seen::Unknown(error.clone()),
+                Ok(answers) => answers.remove(&key).unwrap_or(LookResult::Absent),
+                Err(error) => LookResult::Unknown(error.clone()),
             };
             let number = recipients.lookers.len() + recipients.watchers.len();
             let mut seen = std::iter::repeat_n(seen, number);
@@ -392,7 +392,7 @@ impl<S: Source> Inner<S> {
                 let _ = looker.answer.send(seen);
             }
             for (watcher, seen) in recipients.watchers.into_iter().zip(seen) {
-                watcher.leave(call, Answer { began, seen });
+                watcher.leave(call, DatedAnswer { began, seen });
             }
         }
         drop(landing);

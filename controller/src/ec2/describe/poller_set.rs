@@ -8,26 +8,26 @@ use crate::ec2::action::Action;
 use crate::ec2::sdk::call::Core;
 use super::{InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes, VolumesByName};
 use crate::ec2::pacing::poll_budget::Budget;
-use super::poller::{Poller, Zoned};
+use super::poller::{Poller, ZonePollers};
 use super::by_id::ById;
 use crate::ec2::pacing::duration_estimate::Changes;
 use crate::ec2::model::volume::Volume;
 use super::resource_zones::Zones;
 
-pub(in crate::ec2) struct Pollers {
+pub(in crate::ec2) struct PollerSet {
     pub(in crate::ec2) changes: Changes,
-    pub(in crate::ec2) volumes: Zoned<Volumes>,
+    pub(in crate::ec2) volumes: ZonePollers<Volumes>,
     pub(in crate::ec2) volumes_by_name: Poller<VolumesByName>,
-    pub(in crate::ec2) modifications: Zoned<Modifications>,
-    pub(in crate::ec2) instances: Zoned<Instances>,
-    pub(in crate::ec2) instance_statuses: Zoned<InstanceStatuses>,
+    pub(in crate::ec2) modifications: ZonePollers<Modifications>,
+    pub(in crate::ec2) instances: ZonePollers<Instances>,
+    pub(in crate::ec2) instance_statuses: ZonePollers<InstanceStatuses>,
     pub(in crate::ec2) snapshots: Poller<Snapshots>,
     pub(in crate::ec2) snapshots_by_name: Poller<SnapshotsByName>,
-    pub(in crate::ec2) statuses: Zoned<Statuses>,
+    pub(in crate::ec2) statuses: ZonePollers<Statuses>,
     volume_zones: Zones,
 }
 
-impl Pollers {
+impl PollerSet {
     pub(in crate::ec2) fn new(core: &Arc<Core>) -> Self {
         let shared = || Arc::clone(core);
         let budget = |action: Action| {
@@ -45,25 +45,25 @@ impl Pollers {
             volumes: {
                 let (zones, by_id) = of_volumes();
                 let source = Volumes(shared(), by_id);
-                Zoned::new(source, zones, shared(), Arc::clone(&volumes))
+                ZonePollers::new(source, zones, shared(), Arc::clone(&volumes))
             },
             volumes_by_name: Poller::new(VolumesByName(shared()), shared(), volumes),
             modifications: {
                 let (zones, by_id) = of_volumes();
                 let source = Modifications::new(shared(), by_id);
                 let budget = budget(Action::DescribeVolumesModifications);
-                Zoned::new(source, zones, shared(), budget)
+                ZonePollers::new(source, zones, shared(), budget)
             },
             instances: {
                 let (zones, by_id) = of_instances();
                 let source = Instances(shared(), by_id);
-                Zoned::new(source, zones, shared(), budget(Action::DescribeInstances))
+                ZonePollers::new(source, zones, shared(), budget(Action::DescribeInstances))
             },
             instance_statuses: {
                 let (zones, by_id) = of_instances();
                 let source = InstanceStatuses(shared(), by_id);
                 let budget = budget(Action::DescribeInstanceStatus);
-                Zoned::new(source, zones, shared(), budget)
+                ZonePollers::new(source, zones, shared(), budget)
             },
             snapshots: {
                 let source = Snapshots(shared(), ById::default());
@@ -73,7 +73,7 @@ impl Pollers {
             statuses: {
                 let (zones, by_id) = of_volumes();
                 let source = Statuses(shared(), by_id);
-                Zoned::new(
+                ZonePollers::new(
                     source,
                     zones,
                     shared(),

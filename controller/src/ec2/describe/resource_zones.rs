@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::operation::expiring_cache::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 
 /// How long a zone is remembered. Neither a volume nor an instance changes its zone; the time limit
 /// drops resources that nobody asks for.
@@ -13,7 +13,7 @@ const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
 /// The zones by id. Forgetting a zone costs a call that is shared with other zones.
 #[derive(Clone, Debug, Default)]
-pub(in crate::ec2) struct Zones(Remembered<Arc<str>>);
+pub(in crate::ec2) struct Zones(ExpiringCache<Arc<str>>);
 
 impl Zones {
     /// Returns the zone, when it is known.

@@ -2,7 +2,7 @@
 
 /// The answer of sts:GetCallerIdentity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct CallerIdentity {
     /// The account's number.
     pub account: String,
     /// The role or user.

@@ -4,7 +4,7 @@ use crate::ec2::error::Ec2Error;
 
 /// A look has three results, never two: a failed look says nothing about the resource.
 #[derive(Clone, Debug)]
-pub enum Seen<T> {
+pub enum LookResult<T> {
     /// EC2 showed the resource.
     Present(T),
     /// A complete answer of EC2 did not hold the resource. A resource that was made seconds ago may
@@ -14,7 +14,7 @@ pub enum Seen<T> {
     Unknown(Ec2Error),
 }
 
-impl<T> Seen<T> {
+impl<T> LookResult<T> {
     /// Returns the resource, when it was shown.
     pub fn present(&self) -> Option<&T> {
         match self {

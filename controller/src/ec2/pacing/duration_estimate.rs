@@ -25,7 +25,7 @@ const SLOWEST: f64 = 3.0;
 
 /// The change that a volume is watched for. EC2 takes a different time for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchedChange {
     /// Until the volume is available.
     Creation,
     /// Until the volume is attached.
@@ -38,23 +38,23 @@ pub enum Watched {
 
 /// The durations of each kind of change of a volume.
 #[derive(Debug, Default)]
-pub(in crate::ec2) struct Changes([Arc<Usual>; 4]);
+pub(in crate::ec2) struct Changes([Arc<DurationEstimate>; 4]);
 
 impl Changes {
-    pub(in crate::ec2) fn of(&self, watched: Watched) -> &Arc<Usual> {
+    pub(in crate::ec2) fn of(&self, watched: WatchedChange) -> &Arc<DurationEstimate> {
         let [creation, attachment, detachment, showing] = &self.0;
         match watched {
-            Watched::Creation => creation,
-            Watched::Attachment => attachment,
-            Watched::Detachment => detachment,
-            Watched::Showing => showing,
+            WatchedChange::Creation => creation,
+            WatchedChange::Attachment => attachment,
+            WatchedChange::Detachment => detachment,
+            WatchedChange::Showing => showing,
         }
     }
 }
 
 /// The durations of one kind of change.
 #[derive(Debug, Default)]
-pub(in crate::ec2) struct Usual(Mutex<VecDeque<Span>>);
+pub(in crate::ec2) struct DurationEstimate(Mutex<VecDeque<Span>>);
 
 /// When a change may end, in seconds since its request.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ struct Span {
     most: f64,
 }
 
-impl Usual {
+impl DurationEstimate {
     /// Notes a change that a poll at the age `running` found unfinished and a poll at the age
     /// `ended` found finished.
     pub(in crate::ec2) fn ended(&self, running: Duration, ended: Duration) {
@@ -124,8 +124,8 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    fn that_took(milliseconds: impl IntoIterator<Item = u64>) -> Usual {
-        let usual = Usual::default();
+    fn that_took(milliseconds: impl IntoIterator<Item = u64>) -> DurationEstimate {
+        let usual = DurationEstimate::default();
         for took in milliseconds {
             usual.ended(ms(took - took / 50), ms(took + took / 50));
         }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     /// Returns when the next poll is worth it, after one at `from`.
-    fn next(usual: &Usual, from: u64) -> u64 {
+    fn next(usual: &DurationEstimate, from: u64) -> u64 {
         (from..)
             .find(|to| usual.lateness(ms(0), ms(from), ms(*to)) >= 0.01)
             .unwrap()
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_kind_that_was_never_seen_is_asked_about_less_as_it_ages() {
-        let unknown = Usual::default();
+        let unknown = DurationEstimate::default();
         let gaps = [0, 1000, 4000, 60_000, 600_000].map(|from| next(&unknown, from) - from);
         assert!(gaps.is_sorted(), "{gaps:?}");
         assert!(
@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn what_outlasts_all_that_were_seen_is_asked_about_as_if_none_were() {
         let usual = that_took([500; 48]);
-        assert_eq!(next(&usual, 5000), next(&Usual::default(), 5000));
+        assert_eq!(next(&usual, 5000), next(&DurationEstimate::default(), 5000));
     }
 
     #[test]
     fn who_waited_in_a_queue_is_asked_about_less() {
-        let unknown = Usual::default();
+        let unknown = DurationEstimate::default();
         let soon = ms(500);
         assert!(unknown.lateness(ms(0), ms(0), soon) > 0.1);
         assert!(unknown.lateness(ms(8_000), ms(0), soon) > 0.1);

@@ -157,9 +157,9 @@ impl Lane {
     }
 
     /// Takes a place in the queue, which is kept until the place is dropped.
-    pub(in crate::ec2) fn place(self: &Arc<Self>) -> Place {
+    pub(in crate::ec2) fn place(self: &Arc<Self>) -> QueuePlace {
         let ticket = self.line().join();
-        Place {
+        QueuePlace {
             lane: Arc::clone(self),
             ticket,
             since: Instant::now(),
@@ -183,13 +183,13 @@ impl Lane {
 
 /// A place in a lane's queue.
 #[derive(Debug)]
-pub(in crate::ec2) struct Place {
+pub(in crate::ec2) struct QueuePlace {
     lane: Arc<Lane>,
     ticket: u64,
     since: Instant,
 }
 
-impl Place {
+impl QueuePlace {
     /// Returns the action whose queue this is.
     pub(in crate::ec2) fn action(&self) -> Action {
         self.lane.action
@@ -203,7 +203,7 @@ impl Place {
     /// Waits until the turn is near. Returns when the turn will come.
     ///
     /// # Errors
-    /// As [`Place::turn`].
+    /// As [`QueuePlace::turn`].
     pub(in crate::ec2) async fn near(&self, deadline: Instant) -> Result<Instant, Ec2Error> {
         let wake = Arc::new(Notify::new());
         loop {
@@ -227,7 +227,7 @@ impl Place {
     /// Sleeps until a wake-up or the time `until`.
     ///
     /// # Errors
-    /// As [`Place::turn`].
+    /// As [`QueuePlace::turn`].
     async fn rest(
         &self,
         wake: &Notify,
@@ -304,7 +304,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.lane.line().leave(self.ticket);
     }
@@ -312,7 +312,7 @@ impl Drop for Place {
 
 /// Removes the waiter from the queue when the waiting task gives up.
 struct Waiting<'p> {
-    place: &'p Place,
+    place: &'p QueuePlace,
     listed: bool,
 }
 

@@ -11,12 +11,12 @@ use tracing::{Instrument, field};
 
 use crate::ec2::action::Action;
 use crate::ec2::pacing::bucket::Ended;
-use crate::ec2::model::caller_identity::Caller;
+use crate::ec2::model::caller_identity::CallerIdentity;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::{Ec2Error, Sent};
-use crate::ec2::pacing::lane::{Lane, Place};
+use crate::ec2::pacing::lane::{Lane, QueuePlace};
 use crate::ec2::pacing::random::Random;
-use super::credentials::Renewing;
+use super::credentials::RenewingCredentials;
 use crate::ec2::pacing::retry;
 use super::settings::Settings;
 use super::http_exchange;
@@ -39,15 +39,15 @@ pub(in crate::ec2) struct Core {
     pub(in crate::ec2) settings: Settings,
     pub(in crate::ec2) metrics: Arc<Metrics>,
     /// The identity that AWS sees, once AWS has told it.
-    pub(in crate::ec2) caller: OnceCell<Caller>,
-    credentials: Option<Renewing>,
+    pub(in crate::ec2) caller: OnceCell<CallerIdentity>,
+    credentials: Option<RenewingCredentials>,
     lanes: BTreeMap<Action, Arc<Lane>>,
 }
 
 impl Core {
     pub(in crate::ec2) fn new(
         client: aws_sdk_ec2::Client,
-        credentials: Option<Renewing>,
+        credentials: Option<RenewingCredentials>,
         settings: Settings,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -86,7 +86,7 @@ impl Core {
     }
 
     /// Returns a place in the queue of the action.
-    pub(in crate::ec2) fn place(&self, action: Action) -> Option<Place> {
+    pub(in crate::ec2) fn place(&self, action: Action) -> Option<QueuePlace> {
         // Never `None`: the lanes were made from `Action::ALL`.
         self.lanes.get(&action).map(Lane::place)
     }
@@ -121,7 +121,7 @@ impl Core {
     /// As [`Core::call`].
     pub(in crate::ec2) async fn call_at<T, F>(
         &self,
-        place: &Place,
+        place: &QueuePlace,
         deadline: Instant,
         tries: Tries,
         send: impl Fn() -> F,

@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_secs(10);
 
 /// The cache of credentials; see the module.
 #[derive(Clone)]
-pub(in crate::ec2) struct Renewing(Arc<Shared>);
+pub(in crate::ec2) struct RenewingCredentials(Arc<Shared>);
 
 struct Shared {
     source: SharedCredentialsProvider,
@@ -49,10 +49,10 @@ struct Held {
     rest: Option<Instant>,
 }
 
-impl fmt::Debug for Renewing {
+impl fmt::Debug for RenewingCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the credentials.
-        f.debug_tuple("Renewing").field(&self.0.from).finish()
+        f.debug_tuple("RenewingCredentials").field(&self.0.from).finish()
     }
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-impl Renewing {
+impl RenewingCredentials {
     /// Creates an empty cache of the credentials of `source`. `from` describes the source; it
     /// appears in errors.
     pub(in crate::ec2) fn new(
@@ -164,7 +164,7 @@ impl Renewing {
     }
 }
 
-impl ProvideCredentials for Renewing {
+impl ProvideCredentials for RenewingCredentials {
     fn provide_credentials<'a>(&'a self) -> Providing<'a>
     where
         Self: 'a,
@@ -221,14 +221,14 @@ mod tests {
         }
     }
 
-    fn renewing(lasts: Option<u64>) -> (Renewing, Arc<Source>, Clock) {
+    fn renewing(lasts: Option<u64>) -> (RenewingCredentials, Arc<Source>, Clock) {
         let source = Arc::new(Source {
             lasts: lasts.map(Duration::from_secs),
             ..Source::default()
         });
         let clock = Clock(Arc::default());
         let provider = SharedCredentialsProvider::new(Handle(Arc::clone(&source)));
-        let renewing = Renewing::new(
+        let renewing = RenewingCredentials::new(
             provider,
             "a test".to_owned(),
             SharedTimeSource::new(clock.clone()),
@@ -236,7 +236,7 @@ mod tests {
         (renewing, source, clock)
     }
 
-    async fn key(renewing: &Renewing) -> String {
+    async fn key(renewing: &RenewingCredentials) -> String {
         let got = renewing.provide().await.expect("credentials");
         got.access_key_id().to_owned()
     }

@@ -15,7 +15,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 
 /// What the HTTP exchange of one call showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::ec2) struct Seen {
+pub(in crate::ec2) struct HttpExchange {
     /// `https://ec2.us-east-1.amazonaws.com`: scheme, host and port, never a credential.
     pub(in crate::ec2) endpoint: Option<String>,
     /// EC2's id of the request.
@@ -23,12 +23,12 @@ pub(in crate::ec2) struct Seen {
 }
 
 tokio::task_local! {
-    static TRAIL: Arc<Mutex<Seen>>;
+    static TRAIL: Arc<Mutex<HttpExchange>>;
 }
 
 /// Runs one call of the SDK. Returns its result and its trail.
-pub(in crate::ec2) async fn follow<T>(send: impl Future<Output = T>) -> (T, Seen) {
-    let trail = Arc::new(Mutex::new(Seen::default()));
+pub(in crate::ec2) async fn follow<T>(send: impl Future<Output = T>) -> (T, HttpExchange) {
+    let trail = Arc::new(Mutex::new(HttpExchange::default()));
     let answer = TRAIL.scope(Arc::clone(&trail), send).await;
     let seen = trail.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (answer, seen)
@@ -43,16 +43,16 @@ pub(in crate::ec2) fn request_id(response: &HttpResponse) -> Option<&str> {
 
 /// The interceptor that records the trail, in every EC2 client of the controller.
 #[derive(Debug)]
-pub(in crate::ec2) struct LeaveTrail;
+pub(in crate::ec2) struct RecordHttpExchange;
 
-fn note(note: impl FnOnce(&mut Seen)) {
+fn note(note: impl FnOnce(&mut HttpExchange)) {
     // Outside of `follow` there is no trail, so nothing is recorded.
     let _ = TRAIL.try_with(|trail| note(&mut trail.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
-impl Intercept for LeaveTrail {
+impl Intercept for RecordHttpExchange {
     fn name(&self) -> &'static str {
-        "LeaveTrail"
+        "RecordHttpExchange"
     }
 
     fn read_before_transmit(

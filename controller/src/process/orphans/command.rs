@@ -30,12 +30,12 @@ struct Flags {
 
 /// The arguments of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct OrphansArguments {
     cluster_id: String,
     older_than: Duration,
 }
 
-impl Asked {
+impl OrphansArguments {
     /// Reads the arguments after the command's name.
     ///
     /// # Errors

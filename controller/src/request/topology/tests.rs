@@ -143,7 +143,7 @@ fn a_copy_must_lie_in_a_requisite_term() {
 
 #[test]
 fn an_outposts_id_is_completed_by_region_and_account_and_by_nothing_that_is_said_otherwise() {
-    let owner = Caller {
+    let owner = CallerIdentity {
         account: "111122223333".to_owned(),
         arn: "arn:aws-us-gov:iam::111122223333:role/ebs".to_owned(),
         partition: "aws-us-gov".to_owned(),

@@ -5,26 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ec2::model::look_result::Seen;
+use crate::ec2::model::look_result::LookResult;
 
 /// An answer, and when its call began.
-pub(super) struct Answer<V> {
+pub(super) struct DatedAnswer<V> {
     pub(super) began: Instant,
-    pub(super) seen: Seen<V>,
+    pub(super) seen: LookResult<V>,
 }
 
 /// The slot from which a watch takes its newest answer.
-pub(super) struct News<V> {
+pub(super) struct NewestAnswer<V> {
     newest: Mutex<Newest<V>>,
     come: Notify,
 }
 
 struct Newest<V> {
     call: u64,
-    answer: Option<Answer<V>>,
+    answer: Option<DatedAnswer<V>>,
 }
 
-impl<V> Default for News<V> {
+impl<V> Default for NewestAnswer<V> {
     fn default() -> Self {
         Self {
             newest: Mutex::new(Newest {
@@ -36,14 +36,14 @@ impl<V> Default for News<V> {
     }
 }
 
-impl<V> News<V> {
+impl<V> NewestAnswer<V> {
     fn newest(&self) -> MutexGuard<'_, Newest<V>> {
         // Both fields are set in one statement, so they stay consistent when another thread panics.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the answer of call number `call`, unless a later call has answered already.
-    pub(super) fn leave(&self, call: u64, answer: Answer<V>) {
+    pub(super) fn leave(&self, call: u64, answer: DatedAnswer<V>) {
         let mut newest = self.newest();
         if call < newest.call {
             return;
@@ -57,7 +57,7 @@ impl<V> News<V> {
     }
 
     /// Waits for the next answer. Only one task may wait at a time.
-    pub(super) async fn next(&self) -> Answer<V> {
+    pub(super) async fn next(&self) -> DatedAnswer<V> {
         loop {
             let answer = self.newest().answer.take();
             match answer {
@@ -72,16 +72,16 @@ impl<V> News<V> {
 mod tests {
     use super::*;
 
-    fn answer(value: u32) -> Answer<u32> {
-        Answer {
+    fn answer(value: u32) -> DatedAnswer<u32> {
+        DatedAnswer {
             began: Instant::now(),
-            seen: Seen::Present(value),
+            seen: LookResult::Present(value),
         }
     }
 
     #[tokio::test]
     async fn only_the_newest_is_taken_and_an_overtaken_one_never() {
-        let news = News::default();
+        let news = NewestAnswer::default();
         news.leave(1, answer(1));
         news.leave(3, answer(3));
         news.leave(2, answer(2));

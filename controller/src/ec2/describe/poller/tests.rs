@@ -35,13 +35,13 @@ impl Source for Arc<Memory> {
     type Value = u64;
     const ACTION: Action = Action::DescribeVolumes;
 
-    async fn fetch(&self, keys: &[u32], _: Instant) -> Result<BTreeMap<u32, Seen<u64>>, Ec2Error> {
+    async fn fetch(&self, keys: &[u32], _: Instant) -> Result<BTreeMap<u32, LookResult<u64>>, Ec2Error> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let (latency, failure, answer) = self.with(|memory| {
             memory.asked.push((Instant::now(), keys.to_vec()));
             let found = keys
                 .iter()
-                .filter_map(|key| Some((*key, Seen::Present(*memory.values.get(key)?))));
+                .filter_map(|key| Some((*key, LookResult::Present(*memory.values.get(key)?))));
             (memory.latency, memory.failures.pop_front(), found.collect())
         });
         tokio::time::sleep(latency).await;
@@ -86,7 +86,7 @@ async fn an_idle_poller_asks_at_once_and_then_falls_silent() {
     assert_eq!(start.elapsed(), Duration::from_millis(100));
     assert!(matches!(
         poller.look(&2, None, after(60)).await,
-        Seen::Absent
+        LookResult::Absent
     ));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(memory.calls.load(Ordering::Relaxed), 2);
@@ -136,7 +136,7 @@ async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
         })
         .collect();
     for look in looks {
-        assert!(matches!(look.await.unwrap(), Seen::Absent));
+        assert!(matches!(look.await.unwrap(), LookResult::Absent));
     }
     let asked = memory.with(|m| m.asked.clone());
     assert_eq!(asked.len(), 5);
@@ -187,14 +187,14 @@ async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
     memory.with(|m| m.failures = VecDeque::from([Ec2ErrorKind::Unauthorized]));
     let seen = poller.look(&1, None, after(60)).await;
     assert!(
-        matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::Unauthorized),
+        matches!(&seen, LookResult::Unknown(error) if error.kind == Ec2ErrorKind::Unauthorized),
         "{seen:?}"
     );
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::ServerError, 100).collect());
     let start = Instant::now();
     let seen = poller.look(&1, None, after(60)).await;
     assert!(
-        matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::ServerError),
+        matches!(&seen, LookResult::Unknown(error) if error.kind == Ec2ErrorKind::ServerError),
         "{seen:?}"
     );
     assert!(start.elapsed() < Duration::from_secs(10));
@@ -206,7 +206,7 @@ async fn throttled_looks_wait_until_the_caller_gives_up() {
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
     let seen = poller.look(&1, None, after(120)).await;
     assert!(
-        matches!(&seen, Seen::Unknown(error) if error.kind == Ec2ErrorKind::Throttled),
+        matches!(&seen, LookResult::Unknown(error) if error.kind == Ec2ErrorKind::Throttled),
         "{seen:?}"
     );
     assert!(memory.calls.load(Ordering::Relaxed) < 150);
@@ -225,12 +225,12 @@ async fn a_watch_sees_each_answer_until_it_breaks() {
     let mut absent = 0;
     let found = poller
         .watch(&1, None, Duration::ZERO, after(60), |seen| match seen {
-            Seen::Present(value) => ControlFlow::Break(*value),
-            Seen::Absent => {
+            LookResult::Present(value) => ControlFlow::Break(*value),
+            LookResult::Absent => {
                 absent += 1;
                 ControlFlow::Continue(())
             }
-            Seen::Unknown(_) => ControlFlow::Continue(()),
+            LookResult::Unknown(_) => ControlFlow::Continue(()),
         })
         .await;
     assert_eq!(found, Some(7));
@@ -335,7 +335,7 @@ async fn what_takes_its_usual_time_is_asked_about_then() {
             setting.with(|m| m.values.insert(key, 1));
         });
         let watched = poller.watch(&key, None, Duration::ZERO, after(600), |seen| match seen {
-            Seen::Present(_) => ControlFlow::Break(()),
+            LookResult::Present(_) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         });
         assert!(watched.await.is_some());
@@ -358,7 +358,7 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(30));
     let random = Arc::new(crate::ec2::pacing::random::Random::new(seed));
-    let kinds: [Arc<Usual>; 3] = Default::default();
+    let kinds: [Arc<DurationEstimate>; 3] = Default::default();
     let begin = Instant::now();
     let lives: Vec<_> = (0..6u32)
         .map(|life| {
@@ -381,8 +381,8 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
                         tokio::time::sleep_until(end).await;
                         setting.with(|m| m.values.insert(key, 1));
                     });
-                    let seen = |seen: &Seen<u64>| match seen {
-                        Seen::Present(_) => ControlFlow::Break(()),
+                    let seen = |seen: &LookResult<u64>| match seen {
+                        LookResult::Present(_) => ControlFlow::Break(()),
                         _ => ControlFlow::Continue(()),
                     };
                     let kind = &kinds[(turn % 3) as usize];
@@ -425,7 +425,7 @@ async fn a_look_that_is_needed_later_waits_for_company() {
     let start = Instant::now();
     let needed = Some(after(2));
     let alone = poller.look(&1, needed, after(60)).await;
-    assert!(matches!(alone, Seen::Absent));
+    assert!(matches!(alone, LookResult::Absent));
     // The call began when the answer was needed, because no earlier answer showed how long answers
     // take.
     assert_eq!(start.elapsed(), Duration::from_millis(2100));

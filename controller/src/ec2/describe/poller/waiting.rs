@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::ec2::model::look_result::Seen;
-use crate::ec2::pacing::duration_estimate::Usual;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use super::MOST_VALUES;
-use super::newest_answer::News;
+use super::newest_answer::NewestAnswer;
 
 /// How many watchers are evaluated as a sample of all: more would change the time of the next call
 /// by less than a poller's precision.
@@ -30,7 +30,7 @@ const EXACT: Duration = Duration::from_millis(1);
 /// A caller that wants each answer until its watch ends.
 pub(super) struct Watcher<K, V> {
     pub(super) key: K,
-    pub(super) usual: Arc<Usual>,
+    pub(super) usual: Arc<DurationEstimate>,
     /// How long the caller had waited when the watch began.
     pub(super) waited: Duration,
     pub(super) began: Instant,
@@ -38,7 +38,7 @@ pub(super) struct Watcher<K, V> {
     pub(super) asked: Instant,
     /// The number of that call, until the call has been answered.
     pub(super) on_its_way: Option<u64>,
-    pub(super) news: Arc<News<V>>,
+    pub(super) news: Arc<NewestAnswer<V>>,
 }
 
 impl<K, V> Watcher<K, V> {
@@ -64,13 +64,13 @@ pub(super) struct Looker<V> {
     pub(super) since: Instant,
     /// No call is made for this looker before this time.
     needed: Instant,
-    pub(super) answer: oneshot::Sender<Seen<V>>,
+    pub(super) answer: oneshot::Sender<LookResult<V>>,
 }
 
 /// The callers that a call is for.
 pub(super) struct Recipients<V> {
     pub(super) lookers: Vec<Looker<V>>,
-    pub(super) watchers: Vec<Arc<News<V>>>,
+    pub(super) watchers: Vec<Arc<NewestAnswer<V>>>,
 }
 
 impl<V> Default for Recipients<V> {
@@ -110,7 +110,7 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         key: K,
         since: Instant,
         needed: Instant,
-    ) -> oneshot::Receiver<Seen<V>> {
+    ) -> oneshot::Receiver<LookResult<V>> {
         let (answer, answered) = oneshot::channel();
         let looker = Looker {
             since,

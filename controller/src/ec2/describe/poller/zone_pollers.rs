@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 use crate::ec2::sdk::call::Core;
 use crate::ec2::pacing::poll_budget::Budget;
-use crate::ec2::model::look_result::Seen;
-use crate::ec2::pacing::duration_estimate::Usual;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use crate::ec2::describe::resource_zones::Zones;
 use super::{Poller, Source, answers};
 
 /// The pollers of one Describe API.
-pub(in crate::ec2) struct Zoned<S: Source> {
+pub(in crate::ec2) struct ZonePollers<S: Source> {
     source: S,
     zones: Zones,
     core: Arc<Core>,
@@ -29,7 +29,7 @@ pub(in crate::ec2) struct Zoned<S: Source> {
     pollers: Mutex<BTreeMap<Option<Arc<str>>, Poller<S>>>,
 }
 
-impl<S: Source + Clone> Zoned<S>
+impl<S: Source + Clone> ZonePollers<S>
 where
     S::Key: Display,
 {
@@ -70,7 +70,7 @@ where
         key: &S::Key,
         needed: Option<Instant>,
         deadline: Instant,
-    ) -> Seen<S::Value> {
+    ) -> LookResult<S::Value> {
         self.of(key).look(key, needed, deadline).await
     }
 
@@ -81,7 +81,7 @@ where
         &self,
         keys: &[S::Key],
         deadline: Instant,
-    ) -> Vec<Seen<S::Value>> {
+    ) -> Vec<LookResult<S::Value>> {
         let mut by_zone: BTreeMap<_, Vec<(usize, S::Key)>> = BTreeMap::new();
         for (place, key) in keys.iter().enumerate() {
             let zone = by_zone.entry(self.zones.of(key)).or_default();
@@ -101,10 +101,10 @@ where
     pub(in crate::ec2) async fn watch<R>(
         &self,
         key: &S::Key,
-        usual: Option<&Arc<Usual>>,
+        usual: Option<&Arc<DurationEstimate>>,
         waited: Duration,
         deadline: Instant,
-        judge: impl FnMut(&Seen<S::Value>) -> ControlFlow<R>,
+        judge: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
         let poller = self.of(key);
         poller.watch(key, usual, waited, deadline, judge).await
