@@ -156,16 +156,6 @@ where
         }
     }
 
-    /// Returns how many operations are running.
-    pub(crate) fn len(&self) -> usize {
-        lock(&self.table).running.len()
-    }
-
-    /// Returns whether no operation is running.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Joins the operation under `key`, or begins `work`, and waits for the result for at most
     /// `patience`.
     ///

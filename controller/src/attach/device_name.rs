@@ -209,11 +209,6 @@ impl DeviceNames {
             state.refused.remove(device.as_str());
         }
     }
-
-    /// Returns how many names are kept for running attaches, over all instances.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.lock().values().map(|node| node.in_flight.len()).sum()
-    }
 }
 
 /// Returns the best free name. Among names that must be reused early, prefers the one that was sent
@@ -290,7 +285,6 @@ mod tests {
         let third = names.reserve(&node(), &volume(3), &shown, 1).unwrap();
         assert_eq!(third.place().device.as_str(), "/dev/xvdab");
         drop((second, third));
-        assert_eq!(names.in_flight(), 0);
         assert!(names.lock().is_empty());
     }
 

@@ -138,19 +138,6 @@ impl Ec2 {
             .await
     }
 
-    /// Does for the volume's status what [`Ec2::watch_volume`] does for a volume.
-    pub async fn watch_volume_status<R>(
-        &self,
-        id: &VolumeId,
-        deadline: Instant,
-        judge: impl FnMut(&LookResult<VolumeStatus>) -> ControlFlow<R>,
-    ) -> Option<R> {
-        self.pollers
-            .statuses
-            .watch(id, None, self.waited(), deadline, judge)
-            .await
-    }
-
     /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
     /// creation by seconds.
     ///
