@@ -14,7 +14,9 @@ mod testimony;
 mod kubelet_report;
 
 pub use ebs_csi_safe_detach::Mode;
-pub(crate) use ebs_csi_safe_detach::{Fact, Phase, Refusal, Rung, Verdict, Waiting, decide};
+pub(crate) use ebs_csi_safe_detach::{
+    Fact, Facts, Phase, Refusal, Rung, Verdict, Waiting, decide,
+};
 pub(crate) use evidence::gather;
 pub use fence::{FenceLeave, FenceSettings};
 pub use service::Service;
