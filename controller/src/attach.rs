@@ -22,17 +22,17 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use device_name::DeviceNames;
 use crate::ec2::{Ec2, Timestamp, Volume};
-use crate::operation::{Conflict, Operations};
 use crate::operation::expiring_cache::ExpiringCache;
+use crate::operation::operation_count::OperationCount;
+use crate::operation::{Conflict, Operations};
 use crate::request::{Pair, Publish};
 use crate::safe_detach::{Mode, Testimony};
-use crate::operation::operation_count::OperationCount;
+use device_name::DeviceNames;
 
 use cards::Cards;
-use recent_changes::RecentChanges;
 use manner::Manners;
+use recent_changes::RecentChanges;
 
 /// The longest time of one operation: external-attacher waits as long. A repeated call continues
 /// where this operation ended.
@@ -83,7 +83,12 @@ pub(crate) struct Attachments {
 
 impl Attachments {
     /// Creates the service with no operation under way.
-    pub(crate) fn new(ec2: Ec2, safe_detach: Mode, testimony: Testimony, tally: OperationCount) -> Self {
+    pub(crate) fn new(
+        ec2: Ec2,
+        safe_detach: Mode,
+        testimony: Testimony,
+        tally: OperationCount,
+    ) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
@@ -128,7 +133,11 @@ impl Attachments {
     /// # Errors
     /// [`Condition::InUse`] when the volume may not leave; [`Condition::DeadlinePassed`] while the
     /// guest still holds the device; and EC2's errors.
-    pub(crate) async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn detach(
+        &self,
+        pair: Pair,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());
         self.running

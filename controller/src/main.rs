@@ -13,8 +13,8 @@ use ebs_csi_confine::{Fault, start};
 use ebs_csi_controller::process::config::{Config, Stop};
 use ebs_csi_controller::process::confinement;
 use ebs_csi_controller::process::orphans::{Known, command};
-use ebs_csi_controller::process::{self, Sockets};
 use ebs_csi_controller::process::traces;
+use ebs_csi_controller::process::{self, Sockets};
 use ebs_csi_proto::observe;
 use mimalloc::MiMalloc;
 

@@ -19,13 +19,13 @@ use ebs_csi_wire::VolumeId;
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-use crate::operation::callers::{Caller, Callers};
 use crate::ec2::{Ec2, Volume};
-use crate::volume::iops::IopsCeilings;
-use crate::request::parameters::VolumeAttributes;
-use crate::operation::ordered_watch::{Outcome, outcome};
-use crate::request::tags::TagSettings;
+use crate::operation::callers::{Caller, Callers};
 use crate::operation::operation_count::OperationCount;
+use crate::operation::ordered_watch::{Outcome, outcome};
+use crate::request::parameters::VolumeAttributes;
+use crate::request::tags::TagSettings;
+use crate::volume::iops::IopsCeilings;
 
 use change::Change;
 

@@ -23,8 +23,8 @@ use ebs_csi_proto::{Condition, Failure};
 use tracing::Instrument;
 
 use callers::{Caller, Callers, Wanted};
-use ordered_watch::{Outcome, OrderedWatch, outcome};
 use operation_count::{Counted, OperationCount};
+use ordered_watch::{OrderedWatch, Outcome, outcome};
 
 /// What happens to a call whose key is held by an operation with another intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,15 +23,15 @@ use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
 use tokio::sync::oneshot;
 use tonic::service::Routes;
 
-use crate::VERSION;
-use config::Config;
-use crate::ec2::{Ec2, StartError, Surroundings};
 use self::http::Pages;
-use crate::metrics::Metrics;
-use probe::Probe;
+use crate::VERSION;
 use crate::csi::rpc;
-use crate::safe_detach::Mode;
 use crate::csi::service::Controller;
+use crate::ec2::{Ec2, StartError, Surroundings};
+use crate::metrics::Metrics;
+use crate::safe_detach::Mode;
+use config::Config;
+use probe::Probe;
 use traces::Exporter;
 
 /// How long the end of the process waits for the collector.

@@ -210,7 +210,9 @@ impl Publish {
 ///
 /// # Errors
 /// An empty field, or a node that exists outside of EC2, whose attachments cannot be seen.
-pub(crate) fn unpublish(wire: &csi::ControllerUnpublishVolumeRequest) -> Result<Option<Pair>, Failure> {
+pub(crate) fn unpublish(
+    wire: &csi::ControllerUnpublishVolumeRequest,
+) -> Result<Option<Pair>, Failure> {
     let volume = present("volume_id", &wire.volume_id)?;
     let node = present("node_id", &wire.node_id)?;
     match (VolumeId::parse(volume), InstanceId::parse(node)) {

@@ -11,14 +11,14 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
 use crate::ec2::csi_failure::failure;
-use crate::request::listing::PageRequest;
-use crate::operation::{Conflict, Operations};
+use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
 use crate::operation::expiring_cache::ExpiringCache;
-use crate::request::CreateSnapshot;
-use crate::request::tags::TagSettings;
 use crate::operation::operation_count::OperationCount;
+use crate::operation::{Conflict, Operations};
+use crate::request::CreateSnapshot;
+use crate::request::listing::PageRequest;
+use crate::request::tags::TagSettings;
 
 /// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
@@ -63,7 +63,12 @@ impl Snapshots {
     /// refusal is UNAVAILABLE, the caller tries again, and by then the look shows the snapshot. The
     /// process cannot see who was the leader before, so without that refusal every process would
     /// have to keep its first caller waiting.
-    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &OperationCount) -> Self {
+    pub(crate) fn new(
+        ec2: Ec2,
+        tags: Arc<TagSettings>,
+        takeover: Duration,
+        tally: &OperationCount,
+    ) -> Self {
         Self {
             ec2,
             tags,
@@ -105,7 +110,11 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`Condition::InUse`] while an image uses it or a lock holds it.
-    pub(crate) async fn delete(&self, id: SnapshotId, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn delete(
+        &self,
+        id: SnapshotId,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
         let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {

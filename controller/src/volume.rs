@@ -16,12 +16,12 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, Ec2ErrorKind, Volume};
 use crate::ec2::csi_failure::{failure, failure_as};
-use iops::IopsCeilings;
+use crate::ec2::{Ec2, Ec2ErrorKind, Volume};
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::request::tags::TagSettings;
+use iops::IopsCeilings;
 
 use crate::operation::expiring_cache::ExpiringCache;
 use crate::operation::operation_count::OperationCount;
@@ -50,7 +50,12 @@ pub(crate) struct Volumes {
 
 impl Volumes {
     /// Creates the service with no operation under way.
-    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, tally: &OperationCount) -> Self {
+    pub(crate) fn new(
+        ec2: Ec2,
+        tags: Arc<TagSettings>,
+        ceilings: IopsCeilings,
+        tally: &OperationCount,
+    ) -> Self {
         Self {
             ec2,
             tags,
@@ -89,7 +94,11 @@ impl Volumes {
     ///
     /// # Errors
     /// [`Condition::InUse`], naming the holders, while the volume is attached.
-    pub(crate) async fn delete(&self, id: VolumeId, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn delete(
+        &self,
+        id: VolumeId,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
         let this = self.clone();
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {

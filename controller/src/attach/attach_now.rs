@@ -7,15 +7,16 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use super::attaching::{Attaching, STUCK_AFTER, AttachStep};
+use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::initialized::wait_until_initialized;
 use super::leave::Leave;
 use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
-use crate::ec2::{
-    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, Volume, WatchedChange,
-};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{
+    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, Volume,
+    WatchedChange,
+};
 use crate::operation::Mandate;
 use crate::request::{Pair, Publish};
 

@@ -8,8 +8,10 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::Attached;
-use crate::ec2::{Attachment, AttachmentState, Ec2Error, LookResult, Timestamp, Volume, VolumeState};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{
+    Attachment, AttachmentState, Ec2Error, LookResult, Timestamp, Volume, VolumeState,
+};
 use crate::volume::holders;
 
 /// An attachment that stays in `attaching` for this long counts as stuck.
@@ -165,7 +167,12 @@ impl Attaching {
         }
     }
 
-    fn see_attachment(&mut self, volume: &Volume, attachment: &Attachment, now: Instant) -> AttachStep {
+    fn see_attachment(
+        &mut self,
+        volume: &Volume,
+        attachment: &Attachment,
+        now: Instant,
+    ) -> AttachStep {
         self.missing = 0;
         let elsewhere = self.others(volume).next().is_some();
         match attachment.state {

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use ebs_csi_proto::Failure;
 use tokio::time::Instant;
 
-use super::detaching::{Detaching, DetachStep};
+use super::detaching::{DetachStep, Detaching};
 use super::leave::Leave;
 use super::pending::PendingDetach;
 use super::{Attachments, Key, OPERATION_TIME};
-use crate::ec2::{Action, Ec2ErrorKind, LookResult, Volume, WatchedChange};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{Action, Ec2ErrorKind, LookResult, Volume, WatchedChange};
 use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::Mode;

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::own_volume::detach_refused;
 use crate::attach::device_name::is_boot_device;
-use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Volume};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Volume};
 
 /// A request counts as lost when it shows no effect for [`LATE`] and over [`LATE_LOOKS`] looks.
 const LATE: Duration = Duration::from_secs(10);
@@ -138,7 +138,11 @@ impl Detaching {
         };
         self.absences = 0;
         if self.requests == 0 && is_boot_device(&attachment.device) {
-            return DetachStep::Refuse(detach_refused(&self.volume, &self.node, &attachment.device));
+            return DetachStep::Refuse(detach_refused(
+                &self.volume,
+                &self.node,
+                &attachment.device,
+            ));
         }
         if !self.leaving {
             return self.see_held(now);
@@ -256,10 +260,16 @@ mod tests {
         for _ in 0..LATE_LOOKS {
             assert_eq!(machine.see(&LookResult::Absent, now), DetachStep::Wait);
         }
-        assert_eq!(machine.see(&LookResult::Absent, now + LATE), DetachStep::Detach);
+        assert_eq!(
+            machine.see(&LookResult::Absent, now + LATE),
+            DetachStep::Detach
+        );
         machine.sent(now + LATE);
         machine.denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(machine.see(&LookResult::Absent, now + LATE), DetachStep::Gone);
+        assert_eq!(
+            machine.see(&LookResult::Absent, now + LATE),
+            DetachStep::Gone
+        );
     }
 
     #[test]
@@ -274,7 +284,9 @@ mod tests {
         assert_eq!(machine.see(&held, now), DetachStep::Wait);
         assert_eq!(machine.see(&held, now), DetachStep::Wait);
         match machine.see(&held, now + LATE) {
-            DetachStep::Refuse(failure) => assert_eq!(failure.condition(), Condition::OperationPending),
+            DetachStep::Refuse(failure) => {
+                assert_eq!(failure.condition(), Condition::OperationPending)
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -7,10 +7,10 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
-use super::recent_changes::name;
 use super::own_volume::detach_refused;
-use crate::ec2::{Ec2, Force, InstanceState, LookResult};
+use super::recent_changes::name;
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2, Force, InstanceState, LookResult};
 use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::verdict_text::refused;

@@ -8,9 +8,9 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::{Capability, Condition, Failure, csi};
 use ebs_csi_wire::InstanceId;
 
-use crate::ec2::{AttachmentState, Ec2, Instance};
-use crate::ec2::csi_failure::failure;
 use crate::csi::publish_context::{DEVICE_PATH, VOLUME_ID};
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{AttachmentState, Ec2, Instance};
 use crate::request::node_local_handle::PREFIX;
 use crate::request::{confirmed, not_confirmed, present};
 

@@ -17,15 +17,15 @@ use tonic::{Request, Response, Status};
 use crate::attach::Attachments;
 use crate::csi::capabilities;
 use crate::ec2::Ec2;
-use crate::volume::iops::IopsCeilings;
 use crate::metrics::Metrics;
 use crate::modify::Modifications;
+use crate::operation::operation_count::OperationCount;
+use crate::request::tags::TagSettings;
 use crate::safe_detach::{self, FenceSettings, Mode, Testimony};
 use crate::snapshot::Snapshots;
-use crate::volume::origin::Sources;
-use crate::request::tags::TagSettings;
-use crate::operation::operation_count::OperationCount;
 use crate::volume::Volumes;
+use crate::volume::iops::IopsCeilings;
+use crate::volume::origin::Sources;
 
 /// Settings of the service.
 #[derive(Clone, Debug)]

@@ -23,19 +23,19 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
-use super::sdk::user_agent::ExecutionEnvironment;
+use super::describe::poller_set::PollerSet;
+use super::model::timestamp::Timestamp;
+use super::pacing::lane::QueuePlace;
 use super::sdk::ca_bundle;
 use super::sdk::call::Core;
-use super::sdk::connector::ByScheme;
 use super::sdk::complete_response::IntactAnswers;
-use super::pacing::lane::QueuePlace;
-use super::describe::poller_set::PollerSet;
+use super::sdk::connector::ByScheme;
 use super::sdk::credentials::RenewingCredentials;
-use super::sdk::settings::{Settings, Surroundings};
-use super::model::timestamp::Timestamp;
 use super::sdk::http_exchange::RecordHttpExchange;
-use crate::operation::callers::Wanted;
+use super::sdk::settings::{Settings, Surroundings};
+use super::sdk::user_agent::ExecutionEnvironment;
 use crate::ec2::known_bug::KnownBug;
+use crate::operation::callers::Wanted;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,20 +17,20 @@ use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
 use super::action::Action;
-use super::sdk::call::{Core, Tries};
 use super::error::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
 use super::model::instance::Instance;
 use super::model::instance_status::InstanceStatus;
+use super::model::look_result::LookResult;
 use super::model::modification::Modification;
+use super::model::snapshot::Snapshot;
+use super::model::volume::Volume;
+use super::model::volume_status::VolumeStatus;
+use super::sdk::call::{Core, Tries};
+use crate::ec2::known_bug::KnownBug;
+use by_id::ById;
 use page::{SdkPage, all_pages, filter, literal, read_all};
 use poller::Source;
-use super::model::look_result::LookResult;
-use super::model::snapshot::Snapshot;
-use by_id::ById;
-use super::model::volume_status::VolumeStatus;
-use super::model::volume::Volume;
-use crate::ec2::known_bug::KnownBug;
 
 pub(super) use modifications::Modifications;
 
@@ -169,7 +169,9 @@ impl Source for Volumes {
         };
         let answers = by_ids((core, by_id), action, keys, deadline, ask).await;
         if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && answers.values().any(|seen| matches!(seen, LookResult::Absent))
+            && answers
+                .values()
+                .any(|seen| matches!(seen, LookResult::Absent))
         {
             return Err(Ec2Error {
                 kind: Ec2ErrorKind::VolumeNotFound,

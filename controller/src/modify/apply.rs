@@ -11,12 +11,12 @@ use super::Modifications;
 use super::change::{Change, described, has_become};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
-use crate::operation::callers::Callers;
+use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{
-    Ec2, Ec2Error, IopsQuestion, Modification, ModificationState, ModifyVolume, LookResult, Volume,
+    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume, Volume,
     VolumeState, WatchedChange,
 };
-use crate::ec2::csi_failure::{failure, failure_as};
+use crate::operation::callers::Callers;
 use crate::volume::iops::IopsLimits;
 
 /// How long one change continues. A repeated call continues where this one ended.

@@ -1,11 +1,11 @@
 //! The tags of a volume that a change sets and deletes.
 
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use crate::request::tag_key::IOPS_PER_GIB;
 use crate::request::tags::Tags;
 
@@ -136,6 +136,8 @@ impl Tagging {
 
 #[cfg(test)]
 mod tests {
+    use ebs_csi_proto::Condition;
+
     use super::*;
     use crate::attach::tests::volume;
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// A value that tasks can wait for.
 #[derive(Debug, Default)]
-pub(crate) struct OrderedWatch<T> {
+pub struct OrderedWatch<T> {
     value: Mutex<T>,
     changed: Notify,
 }

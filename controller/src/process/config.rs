@@ -1,7 +1,7 @@
 //! The command line and the environment, checked.
 
-mod flags;
 mod flag_syntax;
+mod flags;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,16 +13,16 @@ use clap::{CommandFactory, Parser};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFormat;
 
-use flags::{Failover, Flags, Format};
 pub(crate) use flag_syntax::duration;
 use flag_syntax::socket_address;
+use flags::{Failover, Flags, Format};
 
+use crate::VERSION;
 use crate::ec2::{Action, Rate};
 use crate::process::http::CertificateFiles;
 use crate::process::probe::ProbeAws;
-use crate::safe_detach::{FenceLeave, FenceSettings, Mode};
-use crate::VERSION;
 use crate::process::traces;
+use crate::safe_detach::{FenceLeave, FenceSettings, Mode};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use std::future::Future;
 
 use ebs_csi_proto::Failure;
 
-use crate::ec2::{Ec2Error, Ec2ErrorKind, Page};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2Error, Ec2ErrorKind, Page};
 
 use page_token::PageToken;
 

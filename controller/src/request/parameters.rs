@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use ebs_csi_proto::Failure;
 
 pub(crate) use format::FormatKeys;
-pub(crate) use snapshot_class::{Lock, LockMode, SnapshotClaim, SnapshotParameters};
+pub(crate) use snapshot_class::{Lock, LockMode, SnapshotParameters};
 pub(crate) use storage_class::{VolumeParameters, WAIT_UNTIL_INITIALIZED};
 pub(crate) use volume_attributes::VolumeAttributes;
 

@@ -150,7 +150,11 @@ impl TagSettings {
     ///
     /// # Errors
     /// As [`TagSettings::of_volume`].
-    pub(crate) fn of_snapshot(&self, name: &str, class: &SnapshotParameters) -> Result<Tags, Failure> {
+    pub(crate) fn of_snapshot(
+        &self,
+        name: &str,
+        class: &SnapshotParameters,
+    ) -> Result<Tags, Failure> {
         let mut tags = self.identity();
         tags.insert(SNAPSHOT_NAME.to_owned(), name.to_owned());
         if let Some(id) = &self.cluster_id {

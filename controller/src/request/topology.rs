@@ -102,7 +102,11 @@ pub(crate) fn lacks_owner(requirement: &TopologyRequirement) -> bool {
 
 /// Adds the missing segments of each Outpost that is named by its id: the Outpost is in this
 /// Region, and the caller's own.
-pub(crate) fn complete(requirement: &mut TopologyRequirement, region: &str, owner: &CallerIdentity) {
+pub(crate) fn complete(
+    requirement: &mut TopologyRequirement,
+    region: &str,
+    owner: &CallerIdentity,
+) {
     let terms = requirement.preferred.iter_mut();
     for term in terms.chain(&mut requirement.requisite) {
         if !names_by_id(term) {
@@ -136,7 +140,9 @@ fn has(term: &Topology, key: &str) -> bool {
 ///
 /// # Errors
 /// A chosen term that contradicts itself, or that names an Outpost whose owner is unknown.
-pub(crate) fn choose(requirement: Option<&TopologyRequirement>) -> Result<Option<Placement>, Failure> {
+pub(crate) fn choose(
+    requirement: Option<&TopologyRequirement>,
+) -> Result<Option<Placement>, Failure> {
     let Some(requirement) = requirement else {
         return Ok(None);
     };

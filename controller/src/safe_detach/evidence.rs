@@ -93,7 +93,8 @@ fn weigh(
         .present()
         .and_then(|instance| of_mapping(instance, pair));
     let mut silence = None;
-    let is_unseen = matches!(instance, LookResult::Absent) && matches!(volume, Some(LookResult::Absent));
+    let is_unseen =
+        matches!(instance, LookResult::Absent) && matches!(volume, Some(LookResult::Absent));
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
         Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::checks;
 use super::instance_fact::instance_seen;
-use crate::ec2::{Ec2, Ec2Error, PowerOff, LookResult};
 use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2, Ec2Error, LookResult, PowerOff};
 use crate::metrics::Metrics;
 use crate::operation::expiring_cache::ExpiringCache;
 

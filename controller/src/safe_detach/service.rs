@@ -27,7 +27,7 @@ use super::fence::Fence;
 use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
 use super::{checks, peers, verdict_text};
-use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, LookResult, Timestamp};
+use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
 use crate::operation::grpc_timeout;
 use crate::request::Pair;
@@ -190,7 +190,10 @@ impl safe_detach_server::SafeDetach for Service {
         Ok(Response::new(FenceResponse { instance_state }))
     }
 
-    async fn break_glass(&self, request: Request<BreakGlassRequest>) -> RpcResult<BreakGlassResponse> {
+    async fn break_glass(
+        &self,
+        request: Request<BreakGlassRequest>,
+    ) -> RpcResult<BreakGlassResponse> {
         let wire = request.into_inner();
         let pair = pair(
             wire.subject

@@ -1,8 +1,8 @@
 //! Facts from other sources than EC2.
 
 use super::fence::{FenceSettings, Fences};
-use super::override_order::OverrideOrders;
 use super::kubelet_report::KubeletReports;
+use super::override_order::OverrideOrders;
 
 /// Kubelets' reports, override orders and fences. Clones share their state.
 #[derive(Clone, Debug, Default)]

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::fulfil::fulfil;
 use super::promise::Promise;
 use super::{BELIEVED, GAP, Snapshots, failed};
-use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
-use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::KnownBug;
+use crate::ec2::csi_failure::{failure, failure_as};
+use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
 use crate::operation::Mandate;
 use crate::request::CreateSnapshot;
 

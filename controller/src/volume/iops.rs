@@ -85,7 +85,12 @@ pub(crate) struct IopsCeilings(Arc<Mutex<HashMap<IopsQuestion, (MaxIops, Instant
 
 impl IopsCeilings {
     /// Returns the limits for a request of `wanted` IOPS.
-    pub(crate) async fn limits(&self, ec2: &Ec2, question: IopsQuestion, wanted: u32) -> IopsLimits {
+    pub(crate) async fn limits(
+        &self,
+        ec2: &Ec2,
+        question: IopsQuestion,
+        wanted: u32,
+    ) -> IopsLimits {
         let documented = IopsLimits::of(&question.kind);
         if !documented.needs_the_zones_maximum(wanted) {
             return documented;

@@ -7,8 +7,8 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
 use crate::ec2::csi_failure::failure_as;
+use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
 
 /// A volume that is missing in this many looks in a row may be dropped, late, or hidden for a
 /// while.

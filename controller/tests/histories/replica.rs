@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use aws_smithy_async::time::SharedTimeSource;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::ec2;
 use ebs_csi_controller::ec2::KnownBug;
-use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::tags::{TagSettings, Tags};
 
 use super::dice::Dice;

@@ -160,12 +160,17 @@ impl World {
             .await
             .expect("a volume");
         self.ec2
-            .watch_volume(&made.id, WatchedChange::Creation, soon(), |seen| match seen {
-                LookResult::Present(volume) if volume.state == VolumeState::Available => {
-                    ControlFlow::Break(volume.clone())
-                }
-                _ => ControlFlow::Continue(()),
-            })
+            .watch_volume(
+                &made.id,
+                WatchedChange::Creation,
+                soon(),
+                |seen| match seen {
+                    LookResult::Present(volume) if volume.state == VolumeState::Available => {
+                        ControlFlow::Break(volume.clone())
+                    }
+                    _ => ControlFlow::Continue(()),
+                },
+            )
             .await
             .expect("the volume becomes available")
     }

@@ -222,5 +222,8 @@ fn attachment_from_before_request_is_not_taken() {
     unclear.unclear(now);
     assert_eq!(unclear.see(&attached(12), now), AttachStep::Wait);
     let later = now + LOST_AFTER;
-    assert!(matches!(unclear.see(&attached(100), later), AttachStep::Done(_)));
+    assert!(matches!(
+        unclear.see(&attached(100), later),
+        AttachStep::Done(_)
+    ));
 }

@@ -6,8 +6,8 @@ use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
 use crate::csi::node_local;
-use crate::operation::grpc_timeout;
 use crate::csi::publish_context;
+use crate::operation::grpc_timeout;
 use crate::request::{self, Publish, node_local_handle};
 
 /// ControllerPublishVolume.

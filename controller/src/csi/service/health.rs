@@ -8,11 +8,11 @@ use tonic::{Request, Response};
 
 use super::volume::existing;
 use super::{Controller, RpcResult};
-use crate::ec2::{Ec2Error, Page, VolumeStatus};
-use crate::ec2::csi_failure::failure;
 use crate::csi::volume_health::{Harm, Trouble, troubles};
-use crate::request::listing::PageRequest;
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2Error, Page, VolumeStatus};
 use crate::request;
+use crate::request::listing::PageRequest;
 
 /// ControllerGetVolumeHealth.
 pub(super) async fn get(

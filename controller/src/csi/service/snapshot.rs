@@ -8,8 +8,8 @@ use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
 use crate::ec2::{Snapshot, SnapshotState};
-use crate::request::listing::PageRequest;
 use crate::operation::grpc_timeout;
+use crate::request::listing::PageRequest;
 use crate::request::{self, CreateSnapshot};
 
 /// CreateSnapshot.

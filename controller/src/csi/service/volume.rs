@@ -7,12 +7,12 @@ use ebs_csi_wire::VolumeId;
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
+use crate::csi::node_local;
 use crate::ec2::Volume;
 use crate::ec2::csi_failure::failure;
-use crate::csi::node_local;
 use crate::operation::grpc_timeout;
-use crate::request::{self, CreateVolume, Expand, node_local_handle};
 use crate::request::topology;
+use crate::request::{self, CreateVolume, Expand, node_local_handle};
 
 /// CreateVolume.
 pub(super) async fn create(

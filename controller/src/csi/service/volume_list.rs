@@ -9,8 +9,8 @@ use tonic::{Request, Response};
 use super::volume::bytes;
 use super::{Controller, RpcResult};
 use crate::ec2::{Volume, VolumeState};
-use crate::request::listing::PageRequest;
 use crate::request::Source;
+use crate::request::listing::PageRequest;
 use crate::request::topology;
 
 /// ListVolumes.

@@ -7,24 +7,24 @@ use std::ops::ControlFlow;
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
-use crate::ec2::action::Action;
-use crate::ec2::sdk::call::Tries;
 use super::Ec2;
-use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::action::Action;
 use crate::ec2::describe;
+use crate::ec2::describe::page::{filter, literal, read_all};
 use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
 use crate::ec2::model::instance::{Instance, InstanceType};
 use crate::ec2::model::instance_status::InstanceStatus;
-use crate::metrics::LaneLevel;
-use crate::ec2::model::modification::Modification;
-use crate::ec2::describe::page::{filter, literal, read_all};
-use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
 use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::modification::Modification;
 use crate::ec2::model::snapshot::Snapshot;
-use crate::ec2::model::volume_status::VolumeStatus;
-use crate::ec2::pacing::duration_estimate::WatchedChange;
 use crate::ec2::model::volume::Volume;
+use crate::ec2::model::volume_status::VolumeStatus;
 use crate::ec2::model::zone::Zone;
+use crate::ec2::pacing::duration_estimate::WatchedChange;
+use crate::ec2::sdk::call::Tries;
+use crate::metrics::LaneLevel;
 
 impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
@@ -58,7 +58,10 @@ impl Ec2 {
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
-    pub async fn look_instance_statuses(&self, ids: &[InstanceId]) -> Vec<LookResult<InstanceStatus>> {
+    pub async fn look_instance_statuses(
+        &self,
+        ids: &[InstanceId],
+    ) -> Vec<LookResult<InstanceStatus>> {
         let statuses = &self.pollers.instance_statuses;
         statuses.look_all(ids, self.until()).await
     }

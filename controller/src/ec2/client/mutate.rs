@@ -7,15 +7,15 @@ use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use crate::ec2::action::Action;
-use crate::ec2::sdk::call::Tries;
 use super::Ec2;
-use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::action::Action;
 use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::call_input::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
 use crate::ec2::model::modification::Modification;
 use crate::ec2::model::sdk_field::Incomplete;
-use crate::ec2::model::call_input::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
 use crate::ec2::model::volume::{Attachment, Volume};
+use crate::ec2::sdk::call::Tries;
 
 /// The most age that EC2's facts may have when a detach is sent on them.
 const FACTS_HOLD: Duration = Duration::from_secs(2);

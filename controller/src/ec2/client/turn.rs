@@ -9,12 +9,12 @@ use std::sync::Arc;
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::action::Action;
 use super::Ec2;
+use crate::ec2::action::Action;
 use crate::ec2::error::Ec2Error;
-use crate::ec2::pacing::lane::NEAR;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::volume::Volume;
+use crate::ec2::pacing::lane::NEAR;
 
 /// The part of the expected wait within which a caller in a long queue looks once: there may be
 /// nothing to wait for.

@@ -6,10 +6,10 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::ec2::error::code::Ec2ErrorKind;
-use crate::ec2::error::Ec2Error;
-use crate::ec2::model::look_result::LookResult;
 use super::resource_zones::Zones;
+use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::look_result::LookResult;
 use crate::operation::expiring_cache::ExpiringCache;
 
 /// How long an id that EC2 did not know is asked for separately from the others. Meanwhile the
@@ -166,9 +166,9 @@ fn names(message: &str, id: &str) -> bool {
 mod tests {
     use std::cell::Cell;
 
+    use super::*;
     use crate::ec2::action::Action;
     use crate::ec2::error::Sent;
-    use super::*;
 
     fn failure(kind: Ec2ErrorKind, message: String) -> Ec2Error {
         Ec2Error {
@@ -212,7 +212,11 @@ mod tests {
             let (answers, calls) = run(&bad, 64, naming).await;
             assert_eq!(answers.len(), 64);
             for (key, seen) in answers {
-                assert_eq!(matches!(seen, LookResult::Absent), bad.contains(&key), "{key}");
+                assert_eq!(
+                    matches!(seen, LookResult::Absent),
+                    bad.contains(&key),
+                    "{key}"
+                );
                 assert_eq!(seen.present().is_some(), !bad.contains(&key));
             }
             assert!(calls <= 40, "{calls}");

@@ -8,15 +8,15 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::super::action::Action;
-use crate::ec2::sdk::call::{Core, Tries};
-use crate::ec2::error::code::Ec2ErrorKind;
 use super::super::error::Ec2Error;
-use crate::ec2::model::modification::Modification;
+use super::by_id::ById;
 use super::page::{filter, read_all};
 use super::poller::Source;
-use crate::ec2::model::look_result::LookResult;
-use super::by_id::ById;
 use super::{by_ids, every_page, strings};
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::modification::Modification;
+use crate::ec2::sdk::call::{Core, Tries};
 use crate::operation::expiring_cache::ExpiringCache;
 
 /// Modifications by volume; a volume that was never modified is absent.
@@ -114,11 +114,12 @@ impl Source for Modifications {
             }
         });
         match found {
-            Ok(found) => answers.extend(
-                latest(found)
-                    .into_iter()
-                    .map(|modification| (modification.volume.clone(), LookResult::Present(modification))),
-            ),
+            Ok(found) => answers.extend(latest(found).into_iter().map(|modification| {
+                (
+                    modification.volume.clone(),
+                    LookResult::Present(modification),
+                )
+            })),
             // EC2 fails a call without ids while any zone is impaired.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
                 answers.extend(self.by_ids(&new, deadline).await);

@@ -75,8 +75,8 @@ pub(in crate::ec2) fn literal(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::ec2::error::code::Ec2ErrorKind;
     use super::*;
+    use crate::ec2::error::code::Ec2ErrorKind;
 
     #[test]
     fn filter_wildcards_in_name_are_escaped() {

@@ -19,13 +19,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::ec2::action::Action;
-use crate::ec2::sdk::call::Core;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::{Ec2Error, Sent};
-use crate::ec2::pacing::poll_budget::{Budget, Pace};
-use crate::ec2::pacing::retry;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
+use crate::ec2::pacing::poll_budget::{Budget, Pace};
+use crate::ec2::pacing::retry;
+use crate::ec2::sdk::call::Core;
 use newest_answer::{DatedAnswer, NewestAnswer};
 use waiting::{Recipients, Waiting, Watcher};
 pub(in crate::ec2) use zone_pollers::ZonePollers;
@@ -242,7 +242,10 @@ impl<S: Source> Poller<S> {
 /// The pending answer of a queued look.
 type Answered<S> = oneshot::Receiver<LookResult<<S as Source>::Value>>;
 
-async fn answers<S: Source>(asked: Vec<Answered<S>>, deadline: Instant) -> Vec<LookResult<S::Value>> {
+async fn answers<S: Source>(
+    asked: Vec<Answered<S>>,
+    deadline: Instant,
+) -> Vec<LookResult<S::Value>> {
     let mut answers = Vec::with_capacity(asked.len());
     for answer in asked {
         answers.push(match tokio::time::timeout_at(deadline, answer).await {

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::ec2::action::Action;
-use crate::ec2::sdk::call::Core;
-use super::{InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes, VolumesByName};
-use crate::ec2::pacing::poll_budget::Budget;
-use super::poller::{Poller, ZonePollers};
 use super::by_id::ById;
-use crate::ec2::pacing::duration_estimate::Changes;
-use crate::ec2::model::volume::Volume;
+use super::poller::{Poller, ZonePollers};
 use super::resource_zones::Zones;
+use super::{
+    InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes,
+    VolumesByName,
+};
+use crate::ec2::action::Action;
+use crate::ec2::model::volume::Volume;
+use crate::ec2::pacing::duration_estimate::Changes;
+use crate::ec2::pacing::poll_budget::Budget;
+use crate::ec2::sdk::call::Core;
 
 pub(in crate::ec2) struct PollerSet {
     pub(in crate::ec2) changes: Changes,

@@ -145,7 +145,10 @@ macro_rules! read_volume {
         Ok(Volume {
             id: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
             state: VolumeState::read(sdk_field::required(given.state(), "status")?),
-            size: GiB(sdk_field::required(sdk_field::number(given.size()), "size")?),
+            size: GiB(sdk_field::required(
+                sdk_field::number(given.size()),
+                "size",
+            )?),
             kind: given
                 .volume_type()
                 .map(|t| t.as_str().to_owned())
@@ -190,8 +193,9 @@ impl Volume {
 macro_rules! read_attachment {
     ($given:expr) => {{
         let given = $given;
-        let state =
-            AttachmentState::read(sdk_field::required(given.state(), "attachment status")?.as_str());
+        let state = AttachmentState::read(
+            sdk_field::required(given.state(), "attachment status")?.as_str(),
+        );
         let instance = given.instance_id().unwrap_or_default();
         Ok(Attachment {
             instance: InstanceId::parse(instance).ok(),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ec2::action::Rate;
 use super::refill::{Given, Refill};
+use crate::ec2::action::Rate;
 
 /// How long after a throttled call no call goes beyond the estimate.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -204,7 +204,13 @@ impl Bucket {
     }
 
     /// Notes that the call that was sent at `sent` with this token has ended.
-    pub(in crate::ec2) fn ended(&mut self, now: Instant, sent: Instant, token: Token, ended: Ended) {
+    pub(in crate::ec2) fn ended(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        token: Token,
+        ended: Ended,
+    ) {
         if token == Token::Beyond {
             self.beyond_under_way -= 1;
         }

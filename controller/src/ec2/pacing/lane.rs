@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ec2::action::{Action, Rate};
 use super::bucket::{Bucket, Ceiling, Ended, Token};
+use crate::ec2::action::{Action, Rate};
 use crate::ec2::error::Ec2Error;
 use crate::metrics::LaneLevel;
 

@@ -39,8 +39,8 @@ pub(in crate::ec2) fn backoff(made: u32, fraction: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use crate::ec2::action::Action;
     use super::*;
+    use crate::ec2::action::Action;
 
     fn error(action: Action, kind: Kind, sent: Sent) -> Ec2Error {
         Ec2Error {

@@ -9,17 +9,17 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::{Instrument, field};
 
+use super::credentials::RenewingCredentials;
+use super::http_exchange;
+use super::settings::Settings;
 use crate::ec2::action::Action;
-use crate::ec2::pacing::bucket::Ended;
-use crate::ec2::model::caller_identity::CallerIdentity;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::{Ec2Error, Sent};
+use crate::ec2::model::caller_identity::CallerIdentity;
+use crate::ec2::pacing::bucket::Ended;
 use crate::ec2::pacing::lane::{Lane, QueuePlace};
 use crate::ec2::pacing::random::Random;
-use super::credentials::RenewingCredentials;
 use crate::ec2::pacing::retry;
-use super::settings::Settings;
-use super::http_exchange;
 use crate::metrics::{LaneLevel, Metrics};
 
 /// Whether a failed call is sent again here.

@@ -52,7 +52,9 @@ struct Held {
 impl fmt::Debug for RenewingCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the credentials.
-        f.debug_tuple("RenewingCredentials").field(&self.0.from).finish()
+        f.debug_tuple("RenewingCredentials")
+            .field(&self.0.from)
+            .finish()
     }
 }
 

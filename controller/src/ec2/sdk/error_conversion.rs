@@ -11,9 +11,9 @@ use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
-use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::action::Action;
 use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::sdk::complete_response::Truncated;
 use crate::ec2::sdk::http_exchange;
 

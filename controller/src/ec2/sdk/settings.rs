@@ -11,8 +11,8 @@ use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use crate::ec2::action::{Action, Rate};
-use crate::ec2::pacing::bucket::Ceiling;
 use crate::ec2::known_bug::KnownBug;
+use crate::ec2::pacing::bucket::Ceiling;
 use crate::metrics::Metrics;
 
 /// Settings of the EC2 layer.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
 
-use super::flag_syntax::{Gates, Rates, boolean, duration, gates, leaves, metadata_sources, modes, rates};
+use super::flag_syntax::{
+    Gates, Rates, boolean, duration, gates, leaves, metadata_sources, modes, rates,
+};
 use crate::process::probe::ProbeAws;
 use crate::safe_detach::{FenceLeave, Mode};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::{Known, find};
-use crate::process::config::{Config, Stop, duration, stop};
 use crate::ec2::{Ec2, Surroundings};
+use crate::process::config::{Config, Stop, duration, stop};
 use crate::process::{Ended, settings};
 
 /// The name of the command, its first argument.

@@ -4,10 +4,10 @@ use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
 
 use crate::ec2::action::Action;
-use crate::ec2::sdk::call::Tries;
 use crate::ec2::client::Ec2;
-use crate::ec2::error::Ec2Error;
 use crate::ec2::describe::page::filter;
+use crate::ec2::error::Ec2Error;
+use crate::ec2::sdk::call::Tries;
 
 /// The lock of a snapshot (EC2 API reference, `LockState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

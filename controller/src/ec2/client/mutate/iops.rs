@@ -2,12 +2,12 @@
 
 use aws_sdk_ec2::types as sdk;
 
+use super::{sending, tagged};
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
-use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::call_input::{IopsQuestion, MaxIops};
-use super::{sending, tagged};
 
 impl Ec2 {
     /// Finds the most IOPS that EC2 grants, by a dry run with too many, whose refusal names the

@@ -3,12 +3,12 @@
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::InstanceId;
 
+use super::sending;
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
-use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::call_input::PowerOff;
-use super::sending;
 
 impl Ec2 {
     /// Checks by a dry run, which changes nothing, whether the instance may be stopped or

@@ -3,6 +3,7 @@
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
 
+use super::{number, sending, tagged, unreadable};
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::code::Ec2ErrorKind;
@@ -10,7 +11,6 @@ use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::model::call_input::{CreateSnapshot, LockSnapshot};
 use crate::ec2::model::snapshot::Snapshot;
 use crate::ec2::model::timestamp::Timestamp;
-use super::{number, sending, tagged, unreadable};
 
 impl Ec2 {
     /// Takes a snapshot of the volume's content at the time when EC2 answers. Not idempotent: a

@@ -5,9 +5,9 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use aws_smithy_http_client::tls::TlsContext;
 
+use super::*;
 use crate::ec2::sdk::connector::ByScheme;
 use crate::ec2::sdk::settings::Settings;
-use super::*;
 
 /// A source that answers from memory after a delay, and records the questions.
 #[derive(Default)]
@@ -35,7 +35,11 @@ impl Source for Arc<Memory> {
     type Value = u64;
     const ACTION: Action = Action::DescribeVolumes;
 
-    async fn fetch(&self, keys: &[u32], _: Instant) -> Result<BTreeMap<u32, LookResult<u64>>, Ec2Error> {
+    async fn fetch(
+        &self,
+        keys: &[u32],
+        _: Instant,
+    ) -> Result<BTreeMap<u32, LookResult<u64>>, Ec2Error> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let (latency, failure, answer) = self.with(|memory| {
             memory.asked.push((Instant::now(), keys.to_vec()));

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::ec2::model::look_result::LookResult;
-use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use super::MOST_VALUES;
 use super::newest_answer::NewestAnswer;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::pacing::duration_estimate::DurationEstimate;
 
 /// How many watchers are evaluated as a sample of all: more would change the time of the next call
 /// by less than a poller's precision.

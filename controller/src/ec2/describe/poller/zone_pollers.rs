@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ec2::sdk::call::Core;
-use crate::ec2::pacing::poll_budget::Budget;
+use super::{Poller, Source, answers};
+use crate::ec2::describe::resource_zones::Zones;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
-use crate::ec2::describe::resource_zones::Zones;
-use super::{Poller, Source, answers};
+use crate::ec2::pacing::poll_budget::Budget;
+use crate::ec2::sdk::call::Core;
 
 /// The pollers of one Describe API.
 pub(in crate::ec2) struct ZonePollers<S: Source> {
