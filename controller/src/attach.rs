@@ -6,13 +6,14 @@ mod attaching;
 mod cards;
 mod detach_now;
 mod detaching;
+mod device_name;
 mod initialized;
-mod lately;
 mod leave;
 mod left_behind;
 mod manner;
-pub(crate) mod own_volume;
+mod own_volume;
 mod pending;
+mod recent_changes;
 
 use std::fmt;
 use std::time::Duration;
@@ -21,17 +22,17 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use crate::device_name::DeviceNames;
 use crate::ec2::{Ec2, Timestamp, Volume};
-use crate::operations::{Conflict, Operations};
-use crate::remembered::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
+use crate::operation::operation_count::OperationCount;
+use crate::operation::{Conflict, Operations};
 use crate::request::{Pair, Publish};
 use crate::safe_detach::{Mode, Testimony};
-use crate::tally::Tally;
+use device_name::DeviceNames;
 
 use cards::Cards;
-use lately::Lately;
 use manner::Manners;
+use recent_changes::RecentChanges;
 
 /// The longest time of one operation: external-attacher waits as long. A repeated call continues
 /// where this operation ended.
@@ -39,7 +40,7 @@ const OPERATION_TIME: Duration = Duration::from_secs(360);
 
 /// A volume that is attached to its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub(crate) struct Attached {
     /// The device name in EC2's answer.
     pub device: String,
     /// When EC2 accepted the attach.
@@ -66,15 +67,15 @@ impl fmt::Display for Key {
 
 /// Attaches and detaches volumes.
 #[derive(Clone, Debug)]
-pub struct Attachments {
+pub(crate) struct Attachments {
     ec2: Ec2,
     names: DeviceNames,
     cards: Cards,
     manners: Manners,
-    lately: Lately,
+    lately: RecentChanges,
     /// By pair, since when EC2 has shown neither the pair's volume nor the pair's instance.
-    unseen: Remembered<Instant>,
-    tally: Tally,
+    unseen: ExpiringCache<Instant>,
+    tally: OperationCount,
     safe_detach: Mode,
     testimony: Testimony,
     running: Operations<Key, Intent, Option<Attached>>,
@@ -82,14 +83,19 @@ pub struct Attachments {
 
 impl Attachments {
     /// Creates the service with no operation under way.
-    pub(crate) fn new(ec2: Ec2, safe_detach: Mode, testimony: Testimony, tally: Tally) -> Self {
+    pub(crate) fn new(
+        ec2: Ec2,
+        safe_detach: Mode,
+        testimony: Testimony,
+        tally: OperationCount,
+    ) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
             cards: Cards::default(),
             manners: Manners::default(),
-            lately: Lately::default(),
-            unseen: Remembered::default(),
+            lately: RecentChanges::default(),
+            unseen: ExpiringCache::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,
@@ -103,7 +109,7 @@ impl Attachments {
     /// [`Condition::PublishedElsewhere`], naming the holder; [`Condition::Incompatible`] when the
     /// volume is published at this instance with another access; [`Condition::AttachLimit`];
     /// [`Condition::NotFound`]; and EC2's errors.
-    pub async fn attach(
+    pub(crate) async fn attach(
         &self,
         request: Publish,
         patience: Option<Duration>,
@@ -127,7 +133,11 @@ impl Attachments {
     /// # Errors
     /// [`Condition::InUse`] when the volume may not leave; [`Condition::DeadlinePassed`] while the
     /// guest still holds the device; and EC2's errors.
-    pub async fn detach(&self, pair: Pair, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn detach(
+        &self,
+        pair: Pair,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());
         self.running

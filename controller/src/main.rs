@@ -10,11 +10,11 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
-use ebs_csi_controller::config::{Config, Stop};
-use ebs_csi_controller::confinement;
-use ebs_csi_controller::orphans::{Known, command};
+use ebs_csi_controller::process::config::{Config, Stop};
+use ebs_csi_controller::process::confinement;
+use ebs_csi_controller::process::orphans::{Known, command};
+use ebs_csi_controller::process::traces;
 use ebs_csi_controller::process::{self, Sockets};
-use ebs_csi_controller::traces;
 use ebs_csi_proto::observe;
 use mimalloc::MiMalloc;
 
@@ -152,7 +152,7 @@ fn orphans(
     arguments: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
 ) -> Result<(), End> {
-    let asked = match command::Asked::read(arguments) {
+    let asked = match command::OrphansArguments::read(arguments) {
         Ok(asked) => asked,
         Err(stop) => return before_the_start(stop),
     };

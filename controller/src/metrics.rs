@@ -4,6 +4,7 @@
 mod api_calls;
 mod detaches;
 mod labels;
+mod lane_level;
 mod safe_detach;
 
 use std::fmt;
@@ -17,11 +18,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::ec2::{Action, LaneLevel};
-
 use api_calls::ApiCalls;
 use detaches::Detaches;
 use labels::{ByCache, ByRequest, ByRpc};
+pub use lane_level::LaneLevel;
 use safe_detach::SafeDetach;
 
 /// The default buckets of Prometheus' client libraries, in seconds.
@@ -180,6 +180,12 @@ impl Metrics {
         metrics
     }
 
+    /// Shows the duration of calls of this action as zero, until one is counted: a rate over it has
+    /// a first value then.
+    pub(crate) fn expect_api_call(&self, action: &str) {
+        self.api_calls.expect(action);
+    }
+
     /// Counts an EC2 call that succeeded.
     pub(crate) fn api_call(&self, action: &str, seconds: f64) {
         self.api_calls.succeeded(action, seconds);
@@ -278,15 +284,16 @@ impl Metrics {
         self.detaches.remove(volume, instance);
     }
 
-    /// Returns all metrics as text in the OpenMetrics format, with the current state of the lanes.
+    /// Returns all metrics as text in the OpenMetrics format, with the current state of the lane of
+    /// each action.
     ///
     /// # Errors
     /// When a metric cannot be written, which is a bug of the driver.
-    pub fn encode(&self, lanes: &[(Action, LaneLevel)]) -> Result<String, fmt::Error> {
+    pub fn encode(&self, lanes: &[(&str, LaneLevel)]) -> Result<String, fmt::Error> {
         let started = Instant::now();
         for (action, level) in lanes {
             let request = ByRequest {
-                request: action.name().to_owned(),
+                request: (*action).to_owned(),
             };
             self.tokens.get_or_create(&request).set(level.tokens);
             self.refill.get_or_create(&request).set(level.refill);

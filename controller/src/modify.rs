@@ -19,24 +19,24 @@ use ebs_csi_wire::VolumeId;
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-use crate::callers::{Caller, Callers};
 use crate::ec2::{Ec2, Volume};
-use crate::iops::IopsCeilings;
-use crate::parameters::VolumeAttributes;
-use crate::signal::{Outcome, outcome};
-use crate::tags::TagSettings;
-use crate::tally::Tally;
+use crate::operation::callers::{Caller, Callers};
+use crate::operation::operation_count::OperationCount;
+use crate::operation::ordered_watch::{Outcome, outcome};
+use crate::request::parameters::VolumeAttributes;
+use crate::request::tags::TagSettings;
+use crate::volume::iops::IopsCeilings;
 
 use change::Change;
 
 /// Grows and modifies volumes.
 #[derive(Clone, Debug)]
-pub struct Modifications {
+pub(crate) struct Modifications {
     ec2: Ec2,
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     window: Duration,
-    tally: Tally,
+    tally: OperationCount,
     slots: Arc<Mutex<HashMap<VolumeId, Slot>>>,
 }
 
@@ -86,12 +86,12 @@ impl Results {
 impl Modifications {
     /// Creates the service with no change under way. `window` is how long a request waits for its
     /// counterpart.
-    pub fn new(
+    pub(crate) fn new(
         ec2: Ec2,
         tags: Arc<TagSettings>,
         ceilings: IopsCeilings,
         window: Duration,
-        tally: Tally,
+        tally: OperationCount,
     ) -> Self {
         Self {
             ec2,
@@ -108,7 +108,7 @@ impl Modifications {
     ///
     /// # Errors
     /// EC2's errors; [`Condition::OperationPending`] when a change to another size is under way.
-    pub async fn expand(
+    pub(crate) async fn expand(
         &self,
         volume: &VolumeId,
         size: GiB,
@@ -123,7 +123,7 @@ impl Modifications {
     /// # Errors
     /// [`Condition::InvalidField`] for what EC2 cannot do; and EC2's errors. The volume and its
     /// tags are unchanged unless the text says that the volume is modified.
-    pub async fn modify(
+    pub(crate) async fn modify(
         &self,
         volume: &VolumeId,
         attributes: VolumeAttributes,

@@ -1,9 +1,17 @@
 //! Runs the process from its bound sockets to its end.
 
+pub mod config;
+pub mod confinement;
+mod http;
+pub mod orphans;
+mod probe;
+mod settings;
+pub mod traces;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ebs_csi_proto::csi::controller_server::ControllerServer;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
@@ -15,16 +23,16 @@ use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
 use tokio::sync::oneshot;
 use tonic::service::Routes;
 
+use self::http::Pages;
 use crate::VERSION;
-use crate::config::Config;
-use crate::ec2::{Ec2, Settings, StartError, Surroundings};
-use crate::http::{self, Pages};
+use crate::csi::rpc;
+use crate::csi::service::Controller;
+use crate::ec2::{Ec2, StartError, Surroundings};
 use crate::metrics::Metrics;
-use crate::probe::Probe;
-use crate::rpc;
 use crate::safe_detach::Mode;
-use crate::service::{self, Controller};
-use crate::traces::Exporter;
+use config::Config;
+use probe::Probe;
+use traces::Exporter;
 
 /// How long the end of the process waits for the collector.
 const LAST_TRACES: Duration = Duration::from_secs(2);
@@ -93,7 +101,7 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
         metrics: Arc::clone(&metrics),
         ..Surroundings::default()
     };
-    let ec2 = Ec2::connect(ec2_settings(&config), surroundings)
+    let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings)
         .await
         .map_err(Ended::Configuration)?;
     tracing::info!(
@@ -132,7 +140,7 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
             }
         })
     });
-    let settings = service::Settings::read(&config).map_err(Ended::Setting)?;
+    let settings = settings::of_service(&config).map_err(Ended::Setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(&metrics));
     tokio::spawn(controller.at_rest(REST, at_rest));
     if let (Some(listener), Some(socket)) = (sockets.safe_detach, &config.safe_detach_socket) {
@@ -160,24 +168,6 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
     Ok(())
 }
 
-/// Returns the settings of the EC2 layer.
-pub(crate) fn ec2_settings(config: &Config) -> Settings {
-    Settings {
-        region: config.region.clone(),
-        region_of_node: config.region_of_node.clone(),
-        ca_bundle: config.ca_bundle.clone(),
-        ec2_endpoint: config.ec2_endpoint.clone(),
-        sts_endpoint: config.sts_endpoint.clone(),
-        credentials_from: config.credentials_from.clone(),
-        profile_files: config.profile_files,
-        execution_environment: config.execution_environment.clone(),
-        rates: config.rates.clone(),
-        max_rates: config.max_rates.clone(),
-        seed: seed(),
-        ..Settings::default()
-    }
-}
-
 /// Returns all services of the CSI socket.
 fn routes(
     config: &Config,
@@ -201,12 +191,4 @@ fn routes(
         .add_service(ControllerServer::new(controller))
         .add_service(Health::new(ready));
     rpc::guarded(routes, Arc::clone(metrics))
-}
-
-/// Returns a seed, so that the jitter differs between two replicas that start at once.
-fn seed() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
 }

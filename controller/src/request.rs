@@ -1,6 +1,12 @@
 //! CSI requests, parsed once into types that hold only valid values.
 
+pub(crate) mod listing;
 pub(crate) mod node_local_handle;
+pub(crate) mod parameters;
+pub(crate) mod tag_key;
+pub mod tags;
+mod template;
+pub(crate) mod topology;
 
 use std::collections::HashMap;
 
@@ -8,12 +14,11 @@ use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
 use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 
-use crate::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
-use crate::topology;
+use parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
 
 /// The source of a new volume's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// A snapshot.
     Snapshot(SnapshotId),
     /// A copy of another volume.
@@ -22,7 +27,7 @@ pub enum Source {
 
 impl Source {
     /// Returns the source as the response repeats it.
-    pub fn to_wire(&self) -> csi::VolumeContentSource {
+    pub(crate) fn to_wire(&self) -> csi::VolumeContentSource {
         use csi::volume_content_source::{SnapshotSource, VolumeSource};
         csi::VolumeContentSource {
             r#type: Some(match self {
@@ -39,7 +44,7 @@ impl Source {
 
 /// CreateVolume.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CreateVolume {
+pub(crate) struct CreateVolume {
     /// The name, which identifies a repeated request.
     pub name: String,
     /// The size to ask EC2 for.
@@ -65,7 +70,7 @@ impl CreateVolume {
     ///
     /// # Errors
     /// A failure that names the field; a source id that EC2 cannot have issued is "not found".
-    pub fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
+    pub(crate) fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
         let name = present("name", &wire.name)?.to_owned();
         let capabilities = Capability::parse_all(&wire.volume_capabilities)?;
         let range = range(wire.capacity_range.as_ref())?;
@@ -126,7 +131,7 @@ impl CreateVolume {
 
     /// Returns the type to request: the VolumeAttributesClass's, otherwise the StorageClass's,
     /// otherwise gp3.
-    pub fn volume_type(&self) -> &str {
+    pub(crate) fn volume_type(&self) -> &str {
         self.attributes
             .volume_type
             .as_deref()
@@ -137,7 +142,7 @@ impl CreateVolume {
 
 /// The common part of ControllerPublishVolume and ControllerUnpublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// The volume.
     pub volume: VolumeId,
     /// The instance.
@@ -146,7 +151,7 @@ pub struct Pair {
 
 /// What a publish asks for besides the attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub(crate) struct Manner {
     /// The capability.
     pub capability: Capability,
     /// The `readonly` flag.
@@ -155,7 +160,7 @@ pub struct Manner {
 
 /// ControllerPublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publish {
+pub(crate) struct Publish {
     /// The volume and the instance.
     pub pair: Pair,
     /// How the volume will be used at the instance.
@@ -169,7 +174,7 @@ impl Publish {
     ///
     /// # Errors
     /// A failure that names the field; an id that EC2 cannot have issued is "not found".
-    pub fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
+    pub(crate) fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
         let volume = present("volume_id", &wire.volume_id)?;
         let node = present("node_id", &wire.node_id)?;
         let capability = wire
@@ -194,7 +199,7 @@ impl Publish {
             },
             wait_until_initialized: wire
                 .volume_context
-                .get(crate::parameters::WAIT_UNTIL_INITIALIZED)
+                .get(parameters::WAIT_UNTIL_INITIALIZED)
                 .is_some_and(|value| value == "true"),
         })
     }
@@ -205,7 +210,9 @@ impl Publish {
 ///
 /// # Errors
 /// An empty field, or a node that exists outside of EC2, whose attachments cannot be seen.
-pub fn unpublish(wire: &csi::ControllerUnpublishVolumeRequest) -> Result<Option<Pair>, Failure> {
+pub(crate) fn unpublish(
+    wire: &csi::ControllerUnpublishVolumeRequest,
+) -> Result<Option<Pair>, Failure> {
     let volume = present("volume_id", &wire.volume_id)?;
     let node = present("node_id", &wire.node_id)?;
     match (VolumeId::parse(volume), InstanceId::parse(node)) {
@@ -230,13 +237,13 @@ fn is_hyperpod(node: &str) -> bool {
 ///
 /// # Errors
 /// An empty field.
-pub fn delete<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
+pub(crate) fn delete<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
     Ok(present(field, value)?.parse().ok())
 }
 
 /// ControllerExpandVolume.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expand {
+pub(crate) struct Expand {
     /// The volume.
     pub volume: VolumeId,
     /// The volume's new size; `None` when the caller requests none.
@@ -250,7 +257,7 @@ impl Expand {
     ///
     /// # Errors
     /// A failure that names the field.
-    pub fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
+    pub(crate) fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
         let volume = present("volume_id", &wire.volume_id)?;
         let range = wire
             .capacity_range
@@ -280,7 +287,7 @@ impl Expand {
 ///
 /// # Errors
 /// A failure that names the field.
-pub fn modify(
+pub(crate) fn modify(
     volume: &str,
     parameters: &HashMap<String, String>,
 ) -> Result<(VolumeId, VolumeAttributes), Failure> {
@@ -292,7 +299,7 @@ pub fn modify(
 
 /// CreateSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateSnapshot {
+pub(crate) struct CreateSnapshot {
     /// The name, which identifies a repeated request.
     pub name: String,
     /// The volume to take the snapshot of.
@@ -306,7 +313,7 @@ impl CreateSnapshot {
     ///
     /// # Errors
     /// A failure that names the field; a volume id that EC2 cannot have issued is "not found".
-    pub fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
+    pub(crate) fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
         let name = present("name", &wire.name)?.to_owned();
         let volume = present("source_volume_id", &wire.source_volume_id)?;
         node_local_handle::refuse("source_volume_id", volume, "have snapshots")?;
@@ -322,7 +329,7 @@ impl CreateSnapshot {
 ///
 /// # Errors
 /// A failure that names the field.
-pub fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
+pub(crate) fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
     if value.is_empty() {
         return Err(Failure::missing(field));
     }
@@ -333,7 +340,7 @@ pub fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
 ///
 /// # Errors
 /// [`Condition::NotFound`].
-pub fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
+pub(crate) fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
     VolumeId::parse(present(field, value)?)
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
@@ -342,7 +349,7 @@ pub fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
 ///
 /// # Errors
 /// [`Condition::NotFound`].
-pub fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
+pub(crate) fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
     SnapshotId::parse(present(field, value)?)
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
@@ -368,7 +375,7 @@ fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
 }
 
 /// Returns the response of ValidateVolumeCapabilities that confirms the request's values unchanged.
-pub fn confirmed(
+pub(crate) fn confirmed(
     wire: csi::ValidateVolumeCapabilitiesRequest,
 ) -> csi::ValidateVolumeCapabilitiesResponse {
     use csi::validate_volume_capabilities_response::Confirmed;
@@ -384,7 +391,7 @@ pub fn confirmed(
 }
 
 /// Returns the response of ValidateVolumeCapabilities that gives the reason of a refusal.
-pub fn not_confirmed(message: String) -> csi::ValidateVolumeCapabilitiesResponse {
+pub(crate) fn not_confirmed(message: String) -> csi::ValidateVolumeCapabilitiesResponse {
     csi::ValidateVolumeCapabilitiesResponse {
         confirmed: None,
         message,

@@ -5,17 +5,16 @@
 mod checks;
 mod evidence;
 mod fence;
-mod glass;
 mod instance_fact;
+mod kubelet_report;
+mod override_order;
 mod peers;
-pub(crate) mod say;
 mod service;
 mod testimony;
-mod words;
+pub(crate) mod verdict_text;
 
-pub use ebs_csi_safe_detach::{
-    Fact, Facts, Mode, Phase, Power, Refusal, Rung, Verdict, Waiting, decide,
-};
+pub use ebs_csi_safe_detach::Mode;
+pub(crate) use ebs_csi_safe_detach::{Fact, Facts, Phase, Refusal, Rung, Verdict, Waiting, decide};
 pub(crate) use evidence::gather;
 pub use fence::{FenceLeave, FenceSettings};
 pub use service::Service;

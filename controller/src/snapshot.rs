@@ -11,14 +11,14 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tokio::time::Instant;
 
+use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
-use crate::ec2_failure::failure;
-use crate::listing::Wanted;
-use crate::operations::{Conflict, Operations};
-use crate::remembered::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
+use crate::operation::operation_count::OperationCount;
+use crate::operation::{Conflict, Operations};
 use crate::request::CreateSnapshot;
-use crate::tags::TagSettings;
-use crate::tally::Tally;
+use crate::request::listing::PageRequest;
+use crate::request::tags::TagSettings;
 
 /// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
@@ -33,19 +33,19 @@ const BELIEVED: Duration = Duration::from_secs(600);
 
 /// Creates, deletes and lists snapshots.
 #[derive(Clone, Debug)]
-pub struct Snapshots {
+pub(crate) struct Snapshots {
     ec2: Ec2,
     tags: Arc<TagSettings>,
     /// Until when a request of the previous process may still become visible.
     taken_over: Instant,
     /// Names whose create recently had no clear answer.
-    doubtful: Remembered<()>,
+    doubtful: ExpiringCache<()>,
     /// Names whose fast restores and lock are set.
-    finished: Remembered<()>,
+    finished: ExpiringCache<()>,
     /// By name, the snapshots that were returned to callers.
-    told: Remembered<SnapshotId>,
+    told: ExpiringCache<SnapshotId>,
     /// By name, the snapshots that EC2 showed within [`BELIEVED`].
-    shown: Remembered<SnapshotId>,
+    shown: ExpiringCache<SnapshotId>,
     creating: Operations<String, CreateSnapshot, Snapshot>,
     deleting: Operations<SnapshotId, (), ()>,
 }
@@ -63,15 +63,20 @@ impl Snapshots {
     /// refusal is UNAVAILABLE, the caller tries again, and by then the look shows the snapshot. The
     /// process cannot see who was the leader before, so without that refusal every process would
     /// have to keep its first caller waiting.
-    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, takeover: Duration, tally: &Tally) -> Self {
+    pub(crate) fn new(
+        ec2: Ec2,
+        tags: Arc<TagSettings>,
+        takeover: Duration,
+        tally: &OperationCount,
+    ) -> Self {
         Self {
             ec2,
             tags,
             taken_over: Instant::now() + takeover,
-            doubtful: Remembered::default(),
-            finished: Remembered::default(),
-            told: Remembered::default(),
-            shown: Remembered::default(),
+            doubtful: ExpiringCache::default(),
+            finished: ExpiringCache::default(),
+            told: ExpiringCache::default(),
+            shown: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
@@ -83,7 +88,7 @@ impl Snapshots {
     /// # Errors
     /// [`Condition::Incompatible`] when the name belongs to a snapshot of another volume; and EC2's
     /// errors.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         request: CreateSnapshot,
         patience: Option<Duration>,
@@ -105,7 +110,11 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`Condition::InUse`] while an image uses it or a lock holds it.
-    pub async fn delete(&self, id: SnapshotId, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn delete(
+        &self,
+        id: SnapshotId,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
         let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {
@@ -137,7 +146,7 @@ impl Snapshots {
     /// # Errors
     /// EC2's errors. A snapshot that EC2 could not create is an error too, because it never becomes
     /// ready.
-    pub async fn get(&self, id: &SnapshotId) -> Result<Option<Snapshot>, Failure> {
+    pub(crate) async fn get(&self, id: &SnapshotId) -> Result<Option<Snapshot>, Failure> {
         let found = self
             .ec2
             .look_snapshot(id)
@@ -155,10 +164,10 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`Condition::BadStartingToken`]; and EC2's errors.
-    pub async fn list(
+    pub(crate) async fn list(
         &self,
         volume: Option<VolumeId>,
-        wanted: &Wanted,
+        wanted: &PageRequest,
     ) -> Result<(Vec<Snapshot>, String), Failure> {
         wanted
             .read(|max, token| {

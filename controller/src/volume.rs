@@ -1,8 +1,11 @@
 //! Volumes: created once for each name, and deleted.
 
 mod adopt;
+mod client_token;
 mod create;
 mod create_failure;
+pub(crate) mod iops;
+pub(crate) mod origin;
 mod plan;
 mod settle;
 
@@ -13,16 +16,16 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
+use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{Ec2, Ec2ErrorKind, Volume};
-use crate::ec2_failure::{failure, failure_as};
-use crate::iops::IopsCeilings;
-use crate::operations::{Conflict, Operations};
+use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
-use crate::tags::TagSettings;
+use crate::request::tags::TagSettings;
+use iops::IopsCeilings;
 
-use crate::remembered::Remembered;
-use crate::tally::Tally;
-use crate::token::Attempt;
+use crate::operation::expiring_cache::ExpiringCache;
+use crate::operation::operation_count::OperationCount;
+use client_token::Attempt;
 pub(crate) use plan::wanted_iops;
 
 /// How long one deletion may take, including the wait for its turn.
@@ -30,31 +33,36 @@ const DELETE_TIME: Duration = Duration::from_secs(120);
 
 /// Creates and deletes volumes.
 #[derive(Clone, Debug)]
-pub struct Volumes {
+pub(crate) struct Volumes {
     ec2: Ec2,
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     /// By name, the next attempt when it is not the first.
-    spent: Remembered<Attempt>,
+    spent: ExpiringCache<Attempt>,
     /// Names under which EC2 recently accepted, or may have accepted, a create.
-    doubtful: Remembered<()>,
+    doubtful: ExpiringCache<()>,
     /// By name, since when EC2 has refused the name's client token though no look-up shows a
     /// volume.
-    mismatched: Remembered<Instant>,
+    mismatched: ExpiringCache<Instant>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
 
 impl Volumes {
     /// Creates the service with no operation under way.
-    pub fn new(ec2: Ec2, tags: Arc<TagSettings>, ceilings: IopsCeilings, tally: &Tally) -> Self {
+    pub(crate) fn new(
+        ec2: Ec2,
+        tags: Arc<TagSettings>,
+        ceilings: IopsCeilings,
+        tally: &OperationCount,
+    ) -> Self {
         Self {
             ec2,
             tags,
             ceilings,
-            spent: Remembered::default(),
-            doubtful: Remembered::default(),
-            mismatched: Remembered::default(),
+            spent: ExpiringCache::default(),
+            doubtful: ExpiringCache::default(),
+            mismatched: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),
         }
@@ -66,7 +74,7 @@ impl Volumes {
     /// # Errors
     /// [`Condition::Incompatible`] when the name belongs to another kind of volume. A final
     /// condition only when it is certain that no volume of this name exists.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         request: CreateVolume,
         patience: Option<Duration>,
@@ -86,7 +94,11 @@ impl Volumes {
     ///
     /// # Errors
     /// [`Condition::InUse`], naming the holders, while the volume is attached.
-    pub async fn delete(&self, id: VolumeId, patience: Option<Duration>) -> Result<(), Failure> {
+    pub(crate) async fn delete(
+        &self,
+        id: VolumeId,
+        patience: Option<Duration>,
+    ) -> Result<(), Failure> {
         let this = self.clone();
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {

@@ -357,7 +357,7 @@ async fn a_panic_in_one_call_harms_no_other() {
         .parse()
         .expect("an endpoint");
     let routes = tonic::service::Routes::new(IdentityServer::new(Identity::new("v0", readiness)));
-    let routes = ebs_csi_controller::rpc::guarded(routes, Arc::default());
+    let routes = ebs_csi_controller::csi::rpc::guarded(routes, Arc::default());
     let serving = tokio::spawn(ebs_csi_proto::serve::serve(
         endpoint.bind().expect("bound"),
         routes,

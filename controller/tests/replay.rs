@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::ec2::{
-    AttachmentState, CreateVolume, Ec2, Ec2Error, Force, Seen, Tags, VolumeState, Watched,
+    AttachmentState, CreateVolume, Ec2, Ec2Error, Force, LookResult, Tags, VolumeState,
+    WatchedChange,
 };
-use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_proto::GiB;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
@@ -49,27 +50,38 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
         })
         .await?;
     let far = Instant::now() + Duration::from_secs(600);
-    ec2.watch_volume(&volume.id, Watched::Creation, far, |seen| match seen {
-        Seen::Present(v) if v.state == VolumeState::Available => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    })
+    ec2.watch_volume(
+        &volume.id,
+        WatchedChange::Creation,
+        far,
+        |seen| match seen {
+            LookResult::Present(v) if v.state == VolumeState::Available => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        },
+    )
     .await;
     ec2.attach_volume(&volume.id, &node, &device, None).await?;
-    ec2.watch_volume(&volume.id, Watched::Attachment, far, |seen| {
-        match seen.present().and_then(|v| v.attachment(&node)) {
+    ec2.watch_volume(
+        &volume.id,
+        WatchedChange::Attachment,
+        far,
+        |seen| match seen.present().and_then(|v| v.attachment(&node)) {
             Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
-        }
-    })
+        },
+    )
     .await;
     ec2.detach_volume(&volume.id, &node, Force::No, Instant::now())
         .await?;
-    ec2.watch_volume(&volume.id, Watched::Detachment, far, |seen| {
-        match seen.present() {
+    ec2.watch_volume(
+        &volume.id,
+        WatchedChange::Detachment,
+        far,
+        |seen| match seen.present() {
             Some(v) if v.attachments.is_empty() => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
-        }
-    })
+        },
+    )
     .await;
     ec2.delete_volume(&volume.id).await
 }

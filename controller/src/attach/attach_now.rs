@@ -7,16 +7,17 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use super::attaching::{Attaching, STUCK_AFTER, Step};
+use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::initialized::wait_until_initialized;
 use super::leave::Leave;
 use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
-use crate::device_name::{Mapped, NoNameLeft, Reservation};
+use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
+use crate::ec2::csi_failure::failure;
 use crate::ec2::{
-    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, Seen, Volume, Watched,
+    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, Volume,
+    WatchedChange,
 };
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::operation::Mandate;
 use crate::request::{Pair, Publish};
 
 /// The most device names that one attach tries when EC2 says "already in use".
@@ -32,7 +33,7 @@ impl Attachments {
         let deadline = Instant::now() + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
-        let is_attached = |seen: &Seen<Volume>| {
+        let is_attached = |seen: &LookResult<Volume>| {
             let attachment = seen.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
         };
@@ -61,7 +62,7 @@ impl Attachments {
                 return Err(Mandate::superseded_failure());
             }
             match step {
-                Step::Done(_) if is_hidden && machine.is_first() => {
+                AttachStep::Done(_) if is_hidden && machine.is_first() => {
                     return Err(Failure::new(
                         Condition::OperationPending,
                         format!(
@@ -69,8 +70,8 @@ impl Attachments {
                         ),
                     ));
                 }
-                Step::Done(attached) => break *attached,
-                Step::Refuse(failure) => {
+                AttachStep::Done(attached) => break *attached,
+                AttachStep::Refuse(failure) => {
                     let elsewhere = failure.condition() == Condition::PublishedElsewhere;
                     freed = elsewhere
                         && !freed
@@ -81,13 +82,13 @@ impl Attachments {
                 }
                 // A process whose caller has left must not act against the process that the caller
                 // asks now.
-                Step::Stuck => {
+                AttachStep::Stuck => {
                     mandate.check_wanted()?;
                     return Err(self
                         .give_up_stuck(&ec2, &request.pair, mandate, deadline)
                         .await);
                 }
-                Step::Attach => {
+                AttachStep::Attach => {
                     mandate.check_wanted()?;
                     let instance = match instance.take() {
                         Some(instance) => instance,
@@ -109,15 +110,15 @@ impl Attachments {
                             .await?;
                     }
                 }
-                Step::Wait => {}
+                AttachStep::Wait => {}
             }
             let seen = ec2
-                .watch_volume(volume, Watched::Attachment, deadline, |seen| {
+                .watch_volume(volume, WatchedChange::Attachment, deadline, |seen| {
                     if mandate.is_superseded() {
-                        return ControlFlow::Break(Step::Wait);
+                        return ControlFlow::Break(AttachStep::Wait);
                     }
                     match machine.see(&self.lately.corrected(seen), Instant::now()) {
-                        Step::Wait => ControlFlow::Continue(()),
+                        AttachStep::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),
                     }
                 })

@@ -8,8 +8,10 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::Attached;
-use crate::ec2::{Attachment, AttachmentState, Ec2Error, Seen, Timestamp, Volume, VolumeState};
-use crate::ec2_failure::failure;
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{
+    Attachment, AttachmentState, Ec2Error, LookResult, Timestamp, Volume, VolumeState,
+};
 use crate::volume::holders;
 
 /// An attachment that stays in `attaching` for this long counts as stuck.
@@ -31,7 +33,7 @@ const MOST_REQUESTS: u32 = 4;
 
 /// The next step of the attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum AttachStep {
     /// Look again.
     Wait,
     /// Send AttachVolume.
@@ -139,21 +141,21 @@ impl Attaching {
     }
 
     /// Evaluates one fresh look.
-    pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Step {
+    pub(super) fn see(&mut self, seen: &LookResult<Volume>, now: Instant) -> AttachStep {
         match seen {
-            Seen::Unknown(error) if error.is_transient() => Step::Wait,
-            Seen::Unknown(error) => Step::Refuse(failure(error)),
+            LookResult::Unknown(error) if error.is_transient() => AttachStep::Wait,
+            LookResult::Unknown(error) => AttachStep::Refuse(failure(error)),
             // Reads lag and have gaps: only EC2's answer to the request tells whether the volume
             // exists.
-            Seen::Absent if self.is_first() => Step::Attach,
-            Seen::Absent => {
+            LookResult::Absent if self.is_first() => AttachStep::Attach,
+            LookResult::Absent => {
                 self.missing += 1;
                 match self.missing >= LATE_LOOKS && self.is_late(now) {
                     true => self.attach_again(),
-                    false => Step::Wait,
+                    false => AttachStep::Wait,
                 }
             }
-            Seen::Present(volume) => {
+            LookResult::Present(volume) => {
                 self.key = volume
                     .encrypted
                     .then(|| volume.kms_key_id.clone().unwrap_or_default());
@@ -165,7 +167,12 @@ impl Attaching {
         }
     }
 
-    fn see_attachment(&mut self, volume: &Volume, attachment: &Attachment, now: Instant) -> Step {
+    fn see_attachment(
+        &mut self,
+        volume: &Volume,
+        attachment: &Attachment,
+        now: Instant,
+    ) -> AttachStep {
         self.missing = 0;
         let elsewhere = self.others(volume).next().is_some();
         match attachment.state {
@@ -173,10 +180,10 @@ impl Attaching {
             // a new one.
             AttachmentState::Attached if elsewhere && !volume.multi_attach => {
                 self.waiting_for = Some(format!("EC2 shows it at {} at once", holders(volume)));
-                Step::Wait
+                AttachStep::Wait
             }
-            AttachmentState::Attached if self.is_of_before(attachment, now) => Step::Wait,
-            AttachmentState::Attached => Step::Done(Box::new(Attached {
+            AttachmentState::Attached if self.is_of_before(attachment, now) => AttachStep::Wait,
+            AttachmentState::Attached => AttachStep::Done(Box::new(Attached {
                 device: attachment.device.clone(),
                 since: attachment.attached,
                 volume: volume.clone(),
@@ -184,8 +191,8 @@ impl Attaching {
             AttachmentState::Attaching => {
                 let since = *self.attaching_since.get_or_insert(now);
                 match now.duration_since(since) >= STUCK_AFTER {
-                    true => Step::Stuck,
-                    false => Step::Wait,
+                    true => AttachStep::Stuck,
+                    false => AttachStep::Wait,
                 }
             }
             AttachmentState::Detached => self.see_none(volume, now),
@@ -194,9 +201,9 @@ impl Attaching {
                 self.last_sent = None;
                 self.attaching_since = None;
                 self.waiting_for = Some("a detach from this node has not ended".to_owned());
-                Step::Wait
+                AttachStep::Wait
             }
-            AttachmentState::Other(_) => Step::Wait,
+            AttachmentState::Other(_) => AttachStep::Wait,
         }
     }
 
@@ -207,7 +214,7 @@ impl Attaching {
         })
     }
 
-    fn see_none(&mut self, volume: &Volume, now: Instant) -> Step {
+    fn see_none(&mut self, volume: &Volume, now: Instant) -> AttachStep {
         let others: Vec<_> = self.others(volume).collect();
         let for_one = !(volume.multi_attach && self.shared);
         if for_one && !others.is_empty() {
@@ -216,9 +223,9 @@ impl Attaching {
             };
             if others.iter().all(leaving) {
                 self.waiting_for = Some(format!("it is being detached from {}", holders(volume)));
-                return Step::Wait;
+                return AttachStep::Wait;
             }
-            return Step::Refuse(Failure::new(
+            return AttachStep::Refuse(Failure::new(
                 Condition::PublishedElsewhere,
                 format!(
                     "volume {} is attached to {}; it must be detached there before it can be attached to node {}{}",
@@ -236,11 +243,11 @@ impl Attaching {
         match volume.state {
             VolumeState::Available => self.attach_or_wait(now),
             VolumeState::InUse if !others.is_empty() => self.attach_or_wait(now),
-            VolumeState::Creating | VolumeState::InUse | VolumeState::Other(_) => Step::Wait,
+            VolumeState::Creating | VolumeState::InUse | VolumeState::Other(_) => AttachStep::Wait,
             VolumeState::Deleting | VolumeState::Deleted => {
-                Step::Refuse(Failure::not_found("volume", &self.volume))
+                AttachStep::Refuse(Failure::not_found("volume", &self.volume))
             }
-            VolumeState::Error => Step::Refuse(Failure::new(
+            VolumeState::Error => AttachStep::Refuse(Failure::new(
                 Condition::Local,
                 format!(
                     "volume {} is in state error: EC2 could not make it, and it holds no data; delete it",
@@ -250,9 +257,9 @@ impl Attaching {
         }
     }
 
-    fn attach_or_wait(&mut self, now: Instant) -> Step {
+    fn attach_or_wait(&mut self, now: Instant) -> AttachStep {
         if self.last_sent.is_none() {
-            return Step::Attach;
+            return AttachStep::Attach;
         }
         self.missing += 1;
         let lost = self.attaching_since.is_some()
@@ -260,14 +267,14 @@ impl Attaching {
             && self.sent_before(now, LOST_AFTER);
         let ineffective = self.missing >= LATE_LOOKS && self.is_late(now);
         if !(lost || ineffective) {
-            return Step::Wait;
+            return AttachStep::Wait;
         }
         self.attach_again()
     }
 
-    fn attach_again(&self) -> Step {
+    fn attach_again(&self) -> AttachStep {
         if self.requests < MOST_REQUESTS {
-            return Step::Attach;
+            return AttachStep::Attach;
         }
         let why = match (&self.waiting_for, &self.key) {
             (Some(why), _) => why.clone(),
@@ -280,7 +287,7 @@ impl Attaching {
             ),
             (None, None) => "EC2 accepted each and showed no attachment".to_owned(),
         };
-        Step::Refuse(Failure::new(
+        AttachStep::Refuse(Failure::new(
             Condition::OperationPending,
             format!(
                 "{} requests to attach volume {} to node {} had no effect: {why}",

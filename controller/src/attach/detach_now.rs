@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use ebs_csi_proto::Failure;
 use tokio::time::Instant;
 
-use super::detaching::{Detaching, Step};
+use super::detaching::{DetachStep, Detaching};
 use super::leave::Leave;
 use super::pending::PendingDetach;
 use super::{Attachments, Key, OPERATION_TIME};
-use crate::ec2::{Action, Ec2ErrorKind, Seen, Volume, Watched};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{Action, Ec2ErrorKind, LookResult, Volume, WatchedChange};
+use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
 
@@ -23,10 +23,10 @@ impl Attachments {
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = pair;
         let mut machine = Detaching::new(volume.clone(), node.clone());
-        let is_detached = |seen: &Seen<Volume>| match seen {
-            Seen::Present(volume) => volume.attachment(node).is_none(),
-            Seen::Absent => true,
-            Seen::Unknown(_) => false,
+        let is_detached = |seen: &LookResult<Volume>| match seen {
+            LookResult::Present(volume) => volume.attachment(node).is_none(),
+            LookResult::Absent => true,
+            LookResult::Unknown(_) => false,
         };
         let line = ec2.in_line(Action::DetachVolume, volume, is_detached);
         let ec2 = line.await.map_err(|e| failure(&e))?;
@@ -35,37 +35,37 @@ impl Attachments {
         }
         let mut pending = PendingDetach::new(pair, self.tally.metrics());
         // With safe detach, `may_leave` gathers the facts before any DetachVolume.
-        let since = |seen: &Seen<Volume>| Some(seen.present()?.attachment(node)?.attached);
+        let since = |seen: &LookResult<Volume>| Some(seen.present()?.attachment(node)?.attached);
         let mut attached = None;
         let mut step = if self.safe_detach == Mode::Off {
             let seen = ec2.look_volume(volume).await;
             attached = since(&seen).flatten();
             machine.see(&seen, Instant::now())
         } else {
-            Step::Detach
+            DetachStep::Detach
         };
         loop {
             if mandate.is_superseded() {
                 return Err(Mandate::superseded_failure());
             }
             match step {
-                Step::Gone => {
+                DetachStep::Gone => {
                     self.manners.forget(&Key(volume.clone(), node.clone()));
                     if attached.is_some() {
                         self.lately.ended(volume, node, attached);
                     }
                     return Ok(());
                 }
-                Step::Refuse(failure) => return Err(failure),
-                Step::Detach => {
+                DetachStep::Refuse(failure) => return Err(failure),
+                DetachStep::Detach => {
                     mandate.check_wanted()?;
                     let force = match self.may_leave(&ec2, pair, mandate, deadline).await? {
                         Leave::Gone => {
-                            step = Step::Gone;
+                            step = DetachStep::Gone;
                             continue;
                         }
                         Leave::Leaving => {
-                            step = Step::Wait;
+                            step = DetachStep::Wait;
                             continue;
                         }
                         Leave::Now(force) => force,
@@ -80,7 +80,7 @@ impl Attachments {
                     if let Err(error) = &answer
                         && error.kind == Ec2ErrorKind::Stale
                     {
-                        step = Step::Detach;
+                        step = DetachStep::Detach;
                         continue;
                     }
                     machine.sent(Instant::now());
@@ -88,7 +88,7 @@ impl Attachments {
                         Ok(_) => {}
                         Err(error) => match error.kind {
                             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => {
-                                step = Step::Gone;
+                                step = DetachStep::Gone;
                                 continue;
                             }
                             Ec2ErrorKind::AttachmentNotFound
@@ -101,12 +101,12 @@ impl Attachments {
                         },
                     }
                 }
-                Step::Wait => {}
+                DetachStep::Wait => {}
             }
             let seen = ec2
-                .watch_volume(volume, Watched::Detachment, deadline, |seen| {
+                .watch_volume(volume, WatchedChange::Detachment, deadline, |seen| {
                     if mandate.is_superseded() {
-                        return ControlFlow::Break(Step::Wait);
+                        return ControlFlow::Break(DetachStep::Wait);
                     }
                     pending.see(seen);
                     attached = since(seen).unwrap_or(attached);
@@ -115,12 +115,12 @@ impl Attachments {
                     }
                     match machine.see(seen, Instant::now()) {
                         // An override order may have come since.
-                        Step::Wait
+                        DetachStep::Wait
                             if machine.is_leaving() && self.testimony.glasses.is_unused(pair) =>
                         {
-                            ControlFlow::Break(Step::Detach)
+                            ControlFlow::Break(DetachStep::Detach)
                         }
-                        Step::Wait => ControlFlow::Continue(()),
+                        DetachStep::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),
                     }
                 })

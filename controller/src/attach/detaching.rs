@@ -8,9 +8,9 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::own_volume::detach_refused;
-use crate::device_name::is_boot_device;
-use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, Seen, Volume};
-use crate::ec2_failure::failure;
+use crate::attach::device_name::is_boot_device;
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Volume};
 
 /// A request counts as lost when it shows no effect for [`LATE`] and over [`LATE_LOOKS`] looks.
 const LATE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const MOST_REQUESTS: u32 = 4;
 
 /// The next step of the detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum DetachStep {
     /// Look again.
     Wait,
     /// Send DetachVolume.
@@ -112,12 +112,12 @@ impl Detaching {
     }
 
     /// Evaluates one fresh look.
-    pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Step {
+    pub(super) fn see(&mut self, seen: &LookResult<Volume>, now: Instant) -> DetachStep {
         let attachment = match seen {
-            Seen::Unknown(error) if error.is_transient() => return Step::Wait,
-            Seen::Unknown(error) => return Step::Refuse(failure(error)),
-            Seen::Absent => return self.see_hidden(now),
-            Seen::Present(volume) => volume
+            LookResult::Unknown(error) if error.is_transient() => return DetachStep::Wait,
+            LookResult::Unknown(error) => return DetachStep::Refuse(failure(error)),
+            LookResult::Absent => return self.see_hidden(now),
+            LookResult::Present(volume) => volume
                 .attachment(&self.node)
                 .filter(|attachment| attachment.state != AttachmentState::Detached),
         };
@@ -131,14 +131,18 @@ impl Detaching {
             // A single look may be late; EC2's answer to the request is not.
             self.absences += 1;
             return match (self.requests, self.expected, self.absences) {
-                (0, false, _) => Step::Detach,
-                (_, true, _) | (_, false, 2..) => Step::Gone,
-                _ => Step::Wait,
+                (0, false, _) => DetachStep::Detach,
+                (_, true, _) | (_, false, 2..) => DetachStep::Gone,
+                _ => DetachStep::Wait,
             };
         };
         self.absences = 0;
         if self.requests == 0 && is_boot_device(&attachment.device) {
-            return Step::Refuse(detach_refused(&self.volume, &self.node, &attachment.device));
+            return DetachStep::Refuse(detach_refused(
+                &self.volume,
+                &self.node,
+                &attachment.device,
+            ));
         }
         if !self.leaving {
             return self.see_held(now);
@@ -148,31 +152,31 @@ impl Detaching {
         // A detach that was requested earlier continues by itself.
         self.last_sent.get_or_insert(now);
         self.held = 0;
-        Step::Wait
+        DetachStep::Wait
     }
 
     /// Evaluates a look in which EC2 does not show the volume: it is deleted, or reads have a gap.
     /// Only EC2's answer to the request distinguishes the two cases.
-    fn see_hidden(&mut self, now: Instant) -> Step {
+    fn see_hidden(&mut self, now: Instant) -> DetachStep {
         self.leaving = false;
         match self.detached {
-            true => Step::Gone,
+            true => DetachStep::Gone,
             false => self.see_held(now),
         }
     }
 
-    fn see_held(&mut self, now: Instant) -> Step {
+    fn see_held(&mut self, now: Instant) -> DetachStep {
         let Some(sent) = self.last_sent else {
-            return Step::Detach;
+            return DetachStep::Detach;
         };
         self.held += 1;
         if self.held < LATE_LOOKS || now.duration_since(sent) < LATE {
-            return Step::Wait;
+            return DetachStep::Wait;
         }
         if self.requests < MOST_REQUESTS {
-            return Step::Detach;
+            return DetachStep::Detach;
         }
-        Step::Refuse(self.not_yet(Condition::OperationPending))
+        DetachStep::Refuse(self.not_yet(Condition::OperationPending))
     }
 }
 
@@ -182,8 +186,8 @@ mod tests {
     use crate::attach::tests::{attachment, error, node, other_node, unknown, volume};
     use crate::ec2::{Attachment, VolumeState};
 
-    fn with(state: AttachmentState) -> Seen<Volume> {
-        Seen::Present(Volume {
+    fn with(state: AttachmentState) -> LookResult<Volume> {
+        LookResult::Present(Volume {
             state: VolumeState::InUse,
             attachments: vec![
                 attachment(node(), state),
@@ -193,8 +197,8 @@ mod tests {
         })
     }
 
-    fn free() -> Seen<Volume> {
-        Seen::Present(volume())
+    fn free() -> LookResult<Volume> {
+        LookResult::Present(volume())
     }
 
     fn machine() -> Detaching {
@@ -205,19 +209,19 @@ mod tests {
     fn first_volume_state_decides_detach_wait_or_refusal() {
         let now = Instant::now();
         for (seen, want) in [
-            (with(AttachmentState::Attached), Step::Detach),
-            (with(AttachmentState::Attaching), Step::Detach),
-            (with(AttachmentState::Detaching), Step::Wait),
-            (with(AttachmentState::Busy), Step::Wait),
-            (with(AttachmentState::Detached), Step::Detach),
-            (free(), Step::Detach),
-            (Seen::Absent, Step::Detach),
-            (unknown(Ec2ErrorKind::NoAnswer), Step::Wait),
+            (with(AttachmentState::Attached), DetachStep::Detach),
+            (with(AttachmentState::Attaching), DetachStep::Detach),
+            (with(AttachmentState::Detaching), DetachStep::Wait),
+            (with(AttachmentState::Busy), DetachStep::Wait),
+            (with(AttachmentState::Detached), DetachStep::Detach),
+            (free(), DetachStep::Detach),
+            (LookResult::Absent, DetachStep::Detach),
+            (unknown(Ec2ErrorKind::NoAnswer), DetachStep::Wait),
         ] {
             assert_eq!(machine().see(&seen, now), want, "{seen:?}");
         }
         let refused = machine().see(&unknown(Ec2ErrorKind::Unauthorized), now);
-        assert!(matches!(refused, Step::Refuse(_)));
+        assert!(matches!(refused, DetachStep::Refuse(_)));
     }
 
     /// One absence alone may be a late read; a seen detach, a denial by EC2 or a second absence
@@ -229,20 +233,20 @@ mod tests {
         seen_leaving.sent(now);
         assert_eq!(
             seen_leaving.see(&with(AttachmentState::Detaching), now),
-            Step::Wait
+            DetachStep::Wait
         );
-        assert_eq!(seen_leaving.see(&free(), now), Step::Gone);
+        assert_eq!(seen_leaving.see(&free(), now), DetachStep::Gone);
 
         let mut unseen = machine();
         unseen.sent(now);
-        assert_eq!(unseen.see(&free(), now), Step::Wait);
-        assert_eq!(unseen.see(&free(), now), Step::Gone);
+        assert_eq!(unseen.see(&free(), now), DetachStep::Wait);
+        assert_eq!(unseen.see(&free(), now), DetachStep::Gone);
 
         let mut denied = machine();
-        assert_eq!(denied.see(&free(), now), Step::Detach);
+        assert_eq!(denied.see(&free(), now), DetachStep::Detach);
         denied.sent(now);
         denied.denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(denied.see(&free(), now), Step::Gone);
+        assert_eq!(denied.see(&free(), now), DetachStep::Gone);
     }
 
     /// Reads can miss a volume; only the error AttachmentNotFound proves that it is detached.
@@ -250,16 +254,22 @@ mod tests {
     fn hidden_volume_is_gone_only_after_ec2_denial() {
         let now = Instant::now();
         let mut machine = machine();
-        assert_eq!(machine.see(&Seen::Absent, now), Step::Detach);
+        assert_eq!(machine.see(&LookResult::Absent, now), DetachStep::Detach);
         machine.sent(now);
         machine.see(&with(AttachmentState::Detaching), now);
         for _ in 0..LATE_LOOKS {
-            assert_eq!(machine.see(&Seen::Absent, now), Step::Wait);
+            assert_eq!(machine.see(&LookResult::Absent, now), DetachStep::Wait);
         }
-        assert_eq!(machine.see(&Seen::Absent, now + LATE), Step::Detach);
+        assert_eq!(
+            machine.see(&LookResult::Absent, now + LATE),
+            DetachStep::Detach
+        );
         machine.sent(now + LATE);
         machine.denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(machine.see(&Seen::Absent, now + LATE), Step::Gone);
+        assert_eq!(
+            machine.see(&LookResult::Absent, now + LATE),
+            DetachStep::Gone
+        );
     }
 
     #[test]
@@ -271,10 +281,12 @@ mod tests {
             machine.denied(&error(Ec2ErrorKind::IncorrectState));
         }
         let held = with(AttachmentState::Attached);
-        assert_eq!(machine.see(&held, now), Step::Wait);
-        assert_eq!(machine.see(&held, now), Step::Wait);
+        assert_eq!(machine.see(&held, now), DetachStep::Wait);
+        assert_eq!(machine.see(&held, now), DetachStep::Wait);
         match machine.see(&held, now + LATE) {
-            Step::Refuse(failure) => assert_eq!(failure.condition(), Condition::OperationPending),
+            DetachStep::Refuse(failure) => {
+                assert_eq!(failure.condition(), Condition::OperationPending)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -286,15 +298,15 @@ mod tests {
         machine.sent(now);
         let held = with(AttachmentState::Attached);
         for _ in 0..5 {
-            assert_eq!(machine.see(&held, now), Step::Wait);
+            assert_eq!(machine.see(&held, now), DetachStep::Wait);
         }
-        assert_eq!(machine.see(&held, now + LATE), Step::Detach);
+        assert_eq!(machine.see(&held, now + LATE), DetachStep::Detach);
     }
 
     #[test]
     fn boot_device_is_never_detached() {
         for device in ["/dev/xvda", "/dev/sda1"] {
-            let seen = Seen::Present(Volume {
+            let seen = LookResult::Present(Volume {
                 state: VolumeState::InUse,
                 attachments: vec![Attachment {
                     device: device.to_owned(),
@@ -303,7 +315,7 @@ mod tests {
                 ..volume()
             });
             match machine().see(&seen, Instant::now()) {
-                Step::Refuse(failure) => assert_eq!(failure.condition(), Condition::InUse),
+                DetachStep::Refuse(failure) => assert_eq!(failure.condition(), Condition::InUse),
                 other => panic!("{device}: {other:?}"),
             }
         }

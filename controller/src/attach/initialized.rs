@@ -6,9 +6,9 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
+use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Initialization};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::operation::Mandate;
 
 /// EC2 renews its report about initialization every few minutes; a small volume is done in seconds.
 const FIRST_LOOK: Duration = Duration::from_secs(1);

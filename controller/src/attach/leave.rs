@@ -7,13 +7,13 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
-use super::lately::name;
 use super::own_volume::detach_refused;
-use crate::ec2::{Ec2, Force, InstanceState, Seen};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use super::recent_changes::name;
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2, Force, InstanceState, LookResult};
+use crate::operation::Mandate;
 use crate::request::Pair;
-use crate::safe_detach::say::refused;
+use crate::safe_detach::verdict_text::refused;
 use crate::safe_detach::{
     Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
 };
@@ -161,15 +161,15 @@ async fn wait_for_transition(
     let settled = ec2
         .watch_instance(&pair.node, deadline, |seen| match seen {
             _ if mandate.is_superseded() => ControlFlow::Break(()),
-            Seen::Present(instance) => match instance.state {
+            LookResult::Present(instance) => match instance.state {
                 InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
                     ControlFlow::Continue(())
                 }
                 _ => ControlFlow::Break(()),
             },
-            Seen::Absent => ControlFlow::Break(()),
-            Seen::Unknown(error) if error.is_transient() => ControlFlow::Continue(()),
-            Seen::Unknown(_) => ControlFlow::Break(()),
+            LookResult::Absent => ControlFlow::Break(()),
+            LookResult::Unknown(error) if error.is_transient() => ControlFlow::Continue(()),
+            LookResult::Unknown(_) => ControlFlow::Break(()),
         })
         .await;
     settled.ok_or_else(|| {

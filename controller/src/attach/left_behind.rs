@@ -10,9 +10,9 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::{Attachments, Key};
+use crate::ec2::csi_failure::failure;
 use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
-use crate::ec2_failure::failure;
-use crate::operations::Mandate;
+use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
 

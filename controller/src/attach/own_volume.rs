@@ -6,23 +6,6 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 
 use crate::ec2::Instance;
 
-/// Returns the root device's name when the volume is attached there.
-pub(crate) fn root_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> Option<&'a str> {
-    let root = instance.root_device.as_deref()?;
-    let mut devices = instance.devices.iter();
-    devices
-        .any(|device| device.volume.as_ref() == Some(volume) && device.device == root)
-        .then_some(root)
-}
-
-/// Returns the device name of a volume that the instance was launched with.
-pub(crate) fn launch_device_of<'a>(instance: &'a Instance, volume: &VolumeId) -> Option<&'a str> {
-    let mut devices = instance.devices.iter();
-    devices
-        .find(|at| at.delete_on_termination && at.volume.as_ref() == Some(volume))
-        .map(|at| at.device.as_str())
-}
-
 /// Refuses the instance's root volume, and data volumes of its launch template or image.
 ///
 /// EC2 does not report where an attachment comes from. AttachVolume leaves `DeleteOnTermination`
@@ -38,13 +21,13 @@ pub(super) fn refuse_publish(instance: &Instance, volume: &VolumeId) -> Result<(
             format!("{why}: use a volume of its own"),
         ))
     };
-    if let Some(device) = root_device_of(instance, volume) {
+    if let Some(device) = instance.root_device_of(volume) {
         return refused(format!(
             "node {} boots from volume {volume} ({device}), which cannot be published",
             instance.id
         ));
     }
-    match launch_device_of(instance, volume) {
+    match instance.launch_device_of(volume) {
         None => Ok(()),
         Some(device) => refused(format!(
             "volume {volume} ({device}) came with node {}: EC2 deletes it when the instance is \

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::ec2::{AttachmentState, Seen, Volume};
+use crate::ec2::{AttachmentState, LookResult, Volume};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 
@@ -31,7 +31,7 @@ impl<'a> PendingDetach<'a> {
     }
 
     /// Records the state in which a look shows the attachment.
-    pub(super) fn see(&self, seen: &Seen<Volume>) {
+    pub(super) fn see(&self, seen: &LookResult<Volume>) {
         let Some(attachment) = seen
             .present()
             .and_then(|volume| volume.attachment(&self.pair.node))

@@ -4,7 +4,7 @@ use ebs_csi_proto::GiB;
 
 use super::*;
 use crate::ec2::{
-    Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, Seen, Sent, VolumeState,
+    Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent, VolumeState,
 };
 
 pub(crate) fn node() -> InstanceId {
@@ -59,6 +59,6 @@ pub(crate) fn error(kind: Ec2ErrorKind) -> Ec2Error {
     }
 }
 
-pub(crate) fn unknown(kind: Ec2ErrorKind) -> Seen<Volume> {
-    Seen::Unknown(error(kind))
+pub(crate) fn unknown(kind: Ec2ErrorKind) -> LookResult<Volume> {
+    LookResult::Unknown(error(kind))
 }

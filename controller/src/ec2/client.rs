@@ -1,5 +1,10 @@
 //! Builds the client: Region, endpoint, credentials, timeouts, user agent.
 
+mod identity;
+pub(super) mod look;
+mod mutate;
+mod turn;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,19 +23,19 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
-use super::agent::ExecutionEnvironment;
-use super::ca_bundle;
-use super::call::Core;
-use super::connector::ByScheme;
-use super::intact::IntactAnswers;
-use super::lane::Place;
-use super::pollers::Pollers;
-use super::renewing::Renewing;
-use super::surroundings::{Settings, Surroundings};
-use super::timestamp::Timestamp;
-use super::trail::LeaveTrail;
-use crate::callers::Wanted;
-use crate::known_bug::KnownBug;
+use super::describe::poller_set::PollerSet;
+use super::model::timestamp::Timestamp;
+use super::pacing::lane::QueuePlace;
+use super::sdk::ca_bundle;
+use super::sdk::call::Core;
+use super::sdk::complete_response::IntactAnswers;
+use super::sdk::connector::ByScheme;
+use super::sdk::credentials::RenewingCredentials;
+use super::sdk::http_exchange::RecordHttpExchange;
+use super::sdk::settings::{Settings, Surroundings};
+use super::sdk::user_agent::ExecutionEnvironment;
+use crate::ec2::known_bug::KnownBug;
+use crate::operation::callers::Wanted;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +69,7 @@ impl std::error::Error for StartError {}
 #[derive(Clone)]
 pub struct Ec2 {
     pub(super) core: Arc<Core>,
-    pub(super) pollers: Arc<Pollers>,
+    pub(super) pollers: Arc<PollerSet>,
     deadline: Option<Instant>,
     wanted: Option<Wanted>,
     /// When the work that this clone serves began.
@@ -72,7 +77,7 @@ pub struct Ec2 {
     /// When the answers to looks are needed, if not at once.
     pub(super) answers_by: Option<Instant>,
     /// The place from which a change of that place's action is sent.
-    pub(super) place: Option<Arc<Place>>,
+    pub(super) place: Option<Arc<QueuePlace>>,
     sdk: Arc<SdkConfig>,
     region: Arc<str>,
 }
@@ -142,7 +147,7 @@ impl Ec2 {
         }
         let sdk = loader.load().await;
         let credentials = sdk.credentials_provider().map(|source| {
-            Renewing::new(
+            RenewingCredentials::new(
                 source,
                 settings.credentials_from.clone(),
                 surroundings.clock,
@@ -150,7 +155,7 @@ impl Ec2 {
         });
         let mut sdk = sdk.into_builder();
         if let Some(credentials) = &credentials {
-            // `Renewing` is the cache. The SDK's own cache would hide from `Renewing` that AWS
+            // `RenewingCredentials` is the cache. The SDK's own cache would hide from it that AWS
             // refuses the cached credentials.
             sdk = sdk
                 .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
@@ -166,7 +171,7 @@ impl Ec2 {
         // Permanent interceptors are never disabled, so the SDK does not check before each hook
         // whether they are.
         config.push_interceptor(SharedInterceptor::permanent(IntactAnswers));
-        config.push_interceptor(SharedInterceptor::permanent(LeaveTrail));
+        config.push_interceptor(SharedInterceptor::permanent(RecordHttpExchange));
         config.push_interceptor(SharedInterceptor::permanent(ExecutionEnvironment::new(
             &settings.execution_environment,
         )));
@@ -183,7 +188,7 @@ impl Ec2 {
             settings,
             surroundings.metrics,
         ));
-        let pollers = Pollers::new(&core);
+        let pollers = PollerSet::new(&core);
         Ok(Self {
             core,
             pollers: Arc::new(pollers),

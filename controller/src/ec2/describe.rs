@@ -1,6 +1,11 @@
 //! The request of each poller to EC2, and the parsing of the answer.
 
+mod by_id;
 mod modifications;
+pub(super) mod page;
+mod poller;
+pub(super) mod poller_set;
+mod resource_zones;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,20 +17,20 @@ use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
 use super::action::Action;
-use super::call::{Core, Tries};
-use super::code::Ec2ErrorKind;
+use super::error::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
-use super::instance::Instance;
-use super::instance_status::InstanceStatus;
-use super::modification::Modification;
-use super::page::{SdkPage, all_pages, filter, literal, read_all};
-use super::poller::Source;
-use super::seen::Seen;
-use super::snapshot::Snapshot;
-use super::split::ById;
-use super::status::VolumeStatus;
-use super::volume::Volume;
-use crate::known_bug::KnownBug;
+use super::model::instance::Instance;
+use super::model::instance_status::InstanceStatus;
+use super::model::look_result::LookResult;
+use super::model::modification::Modification;
+use super::model::snapshot::Snapshot;
+use super::model::volume::Volume;
+use super::model::volume_status::VolumeStatus;
+use super::sdk::call::{Core, Tries};
+use crate::ec2::known_bug::KnownBug;
+use by_id::ById;
+use page::{SdkPage, all_pages, filter, literal, read_all};
+use poller::Source;
 
 pub(super) use modifications::Modifications;
 
@@ -79,7 +84,7 @@ async fn by_ids<V, F>(
     keys: &[V::Id],
     deadline: Instant,
     ask: impl Fn(Vec<String>) -> F,
-) -> BTreeMap<V::Id, Seen<V>>
+) -> BTreeMap<V::Id, LookResult<V>>
 where
     V: Identified + Clone,
     V::Id: Ord + Clone + Display,
@@ -153,7 +158,7 @@ impl Source for Volumes {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<Volume>>, Ec2Error> {
+    ) -> Result<BTreeMap<VolumeId, LookResult<Volume>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -164,7 +169,9 @@ impl Source for Volumes {
         };
         let answers = by_ids((core, by_id), action, keys, deadline, ask).await;
         if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && answers.values().any(|seen| matches!(seen, Seen::Absent))
+            && answers
+                .values()
+                .any(|seen| matches!(seen, LookResult::Absent))
         {
             return Err(Ec2Error {
                 kind: Ec2ErrorKind::VolumeNotFound,
@@ -191,7 +198,7 @@ impl Source for VolumesByName {
         &self,
         keys: &[String],
         deadline: Instant,
-    ) -> Result<BTreeMap<String, Seen<Vec<Volume>>>, Ec2Error> {
+    ) -> Result<BTreeMap<String, LookResult<Vec<Volume>>>, Ec2Error> {
         let values = keys.iter().map(|name| literal(name));
         let filters = vec![filter(&format!("tag:{VOLUME_NAME_TAG}"), values)];
         let found = describe_volumes(&self.0, filters, deadline).await?;
@@ -232,7 +239,7 @@ impl Source for Instances {
         &self,
         keys: &[InstanceId],
         deadline: Instant,
-    ) -> Result<BTreeMap<InstanceId, Seen<Instance>>, Ec2Error> {
+    ) -> Result<BTreeMap<InstanceId, LookResult<Instance>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -299,7 +306,7 @@ impl Source for Snapshots {
         &self,
         keys: &[SnapshotId],
         deadline: Instant,
-    ) -> Result<BTreeMap<SnapshotId, Seen<Snapshot>>, Ec2Error> {
+    ) -> Result<BTreeMap<SnapshotId, LookResult<Snapshot>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -324,7 +331,7 @@ impl Source for SnapshotsByName {
         &self,
         keys: &[String],
         deadline: Instant,
-    ) -> Result<BTreeMap<String, Seen<Vec<Snapshot>>>, Ec2Error> {
+    ) -> Result<BTreeMap<String, LookResult<Vec<Snapshot>>>, Ec2Error> {
         let values = keys.iter().map(|name| literal(name));
         let filters = vec![filter(&format!("tag:{SNAPSHOT_NAME_TAG}"), values)];
         let found = own_snapshots(&self.0, filters, deadline).await?;
@@ -347,7 +354,7 @@ impl Source for Statuses {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<VolumeStatus>>, Ec2Error> {
+    ) -> Result<BTreeMap<VolumeId, LookResult<VolumeStatus>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -377,7 +384,7 @@ impl Source for InstanceStatuses {
         &self,
         keys: &[InstanceId],
         deadline: Instant,
-    ) -> Result<BTreeMap<InstanceId, Seen<InstanceStatus>>, Ec2Error> {
+    ) -> Result<BTreeMap<InstanceId, LookResult<InstanceStatus>>, Ec2Error> {
         let Self(core, by_id) = self;
         let action = Self::ACTION;
         let ask = |ids| async move {
@@ -398,7 +405,7 @@ impl Source for InstanceStatuses {
 fn by_tag<T: Clone>(
     found: Vec<T>,
     tag: impl Fn(&T) -> Option<&String>,
-) -> BTreeMap<String, Seen<Vec<T>>> {
+) -> BTreeMap<String, LookResult<Vec<T>>> {
     let mut named: BTreeMap<String, Vec<T>> = BTreeMap::new();
     for entry in found {
         if let Some(name) = tag(&entry).cloned() {
@@ -407,6 +414,6 @@ fn by_tag<T: Clone>(
     }
     named
         .into_iter()
-        .map(|(name, entries)| (name, Seen::Present(entries)))
+        .map(|(name, entries)| (name, LookResult::Present(entries)))
         .collect()
 }

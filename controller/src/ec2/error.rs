@@ -1,15 +1,13 @@
 //! A failed call to EC2, in the driver's terms.
 
+pub(super) mod code;
 mod next_step;
-mod sdk;
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use super::action::Action;
-use super::code::Ec2ErrorKind;
-
-pub(crate) use sdk::innermost;
+use code::Ec2ErrorKind;
 
 /// Whether the request may have had its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{ByCode, ByOperation, ByRequest};
 use super::{Seconds, seconds};
-use crate::ec2::Action;
 
 /// Durations, failures and throttles of EC2 calls.
 #[derive(Debug)]
@@ -40,23 +39,23 @@ impl ApiCalls {
             "EC2 API calls that were throttled, by action",
             throttles.clone(),
         );
-        let calls = Self {
+        Self {
             seconds,
             errors,
             throttles,
             older: older_names.then(|| OlderNames::register(registry)),
-        };
-        // Created at the start, so that a rate over them has a first value.
-        for action in Action::ALL {
-            let request = ByRequest {
-                request: action.name().to_owned(),
-            };
-            drop(calls.seconds.get_or_create(&request));
-            if let Some(older) = &calls.older {
-                drop(older.seconds.get_or_create(&request));
-            }
         }
-        calls
+    }
+
+    /// Creates the durations of an action, so that a rate over them has a first value.
+    pub(super) fn expect(&self, action: &str) {
+        let request = ByRequest {
+            request: action.to_owned(),
+        };
+        drop(self.seconds.get_or_create(&request));
+        if let Some(older) = &self.older {
+            drop(older.seconds.get_or_create(&request));
+        }
     }
 
     /// Counts a call that succeeded.

@@ -5,6 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn metric_names_and_labels_match_go_driver() {
     let metrics = Metrics::default();
+    metrics.expect_api_call("DeleteVolume");
     metrics.api_call("CreateVolume", 0.4);
     metrics.api_error("CreateVolume", "InvalidParameterValue");
     metrics.api_throttle("AttachVolume");

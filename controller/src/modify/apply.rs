@@ -11,13 +11,13 @@ use super::Modifications;
 use super::change::{Change, described, has_become};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
-use crate::callers::Callers;
+use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{
-    Ec2, Ec2Error, IopsQuestion, Modification, ModificationState, ModifyVolume, Seen, Volume,
-    VolumeState, Watched,
+    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume, Volume,
+    VolumeState, WatchedChange,
 };
-use crate::ec2_failure::{failure, failure_as};
-use crate::iops::IopsLimits;
+use crate::operation::callers::Callers;
+use crate::volume::iops::IopsLimits;
 
 /// How long one change continues. A repeated call continues where this one ended.
 const CHANGE_TIME: Duration = Duration::from_secs(300);
@@ -113,8 +113,8 @@ impl Modifications {
         };
         wait_until_effective(ec2, id, accepted, deadline).await?;
         let shown = ec2
-            .watch_volume(id, Watched::Showing, deadline, |seen| match seen {
-                Seen::Present(volume) if has_become(volume, request) => {
+            .watch_volume(id, WatchedChange::Showing, deadline, |seen| match seen {
+                LookResult::Present(volume) if has_become(volume, request) => {
                     ControlFlow::Break(volume.clone())
                 }
                 _ => ControlFlow::Continue(()),
@@ -129,7 +129,7 @@ impl Modifications {
     }
 }
 
-fn existing(id: &VolumeId, seen: Seen<Volume>) -> Result<Volume, Failure> {
+fn existing(id: &VolumeId, seen: LookResult<Volume>) -> Result<Volume, Failure> {
     seen.known()
         .map_err(|error| failure(&error))?
         .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
@@ -165,7 +165,7 @@ async fn wait_until_effective(
     let seen = ec2
         .watch_modification(id, deadline, |seen| match seen {
             // A late look shows the modification before this one.
-            Seen::Present(modification) if modification.started >= begun.started => {
+            LookResult::Present(modification) if modification.started >= begun.started => {
                 judge(modification).map_or(ControlFlow::Continue(()), ControlFlow::Break)
             }
             _ => ControlFlow::Continue(()),
@@ -196,7 +196,7 @@ async fn look_for(
     };
     let found = ec2
         .watch_modification(&request.volume, Instant::now() + LATE, |seen| match seen {
-            Seen::Present(modification) if is_ours(modification) => {
+            LookResult::Present(modification) if is_ours(modification) => {
                 ControlFlow::Break(modification.clone())
             }
             _ => ControlFlow::Continue(()),

@@ -4,9 +4,10 @@ use ebs_csi_proto::{Failure, GiB};
 use ebs_csi_wire::VolumeId;
 
 use crate::ec2::{ModifyVolume, Volume};
-use crate::iops::IopsLimits;
-use crate::parameters::VolumeAttributes;
-use crate::tags::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, TagSettings, Tags};
+use crate::request::parameters::VolumeAttributes;
+use crate::request::tag_key::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY};
+use crate::request::tags::{TagSettings, Tags};
+use crate::volume::iops::IopsLimits;
 use crate::volume::wanted_iops;
 
 /// A requested change; fields that are not given stay as they are.

@@ -8,8 +8,8 @@
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 
+use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
-use crate::ec2_failure::{failure, failure_as};
 
 /// Estimates are rounded up to a quarter of an hour, so that the text of a repeated answer stays
 /// the same for a while.

@@ -4,9 +4,10 @@ use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
+use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
-use crate::ec2_failure::failure;
-use crate::tags::{IOPS_PER_GIB, Tags};
+use crate::request::tag_key::IOPS_PER_GIB;
+use crate::request::tags::Tags;
 
 /// The most tags of one resource; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag
 /// restrictions").

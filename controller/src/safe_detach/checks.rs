@@ -5,13 +5,13 @@ use ebs_csi_proto::safe_detach::StatusChecks;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_wire::InstanceId;
 
-use crate::ec2::{Check, InstanceStatus, Seen};
+use crate::ec2::{Check, InstanceStatus, LookResult};
 
 /// Returns `Present` when the check of the instance or of its host fails, `Absent` when both pass.
 ///
 /// The check of its volumes does not count: the cause that keeps a volume from completing I/O may
 /// lie in the volume, and would follow the volume to any instance.
-pub(super) fn impaired(seen: &Seen<InstanceStatus>) -> Fact<()> {
+pub(super) fn impaired(seen: &LookResult<InstanceStatus>) -> Fact<()> {
     let Some(status) = seen.present() else {
         return Fact::Unknown;
     };
@@ -23,7 +23,7 @@ pub(super) fn impaired(seen: &Seen<InstanceStatus>) -> Fact<()> {
 }
 
 /// Returns the result of [`impaired`] for the wire.
-pub(super) fn told(seen: &Seen<InstanceStatus>) -> StatusChecks {
+pub(super) fn told(seen: &LookResult<InstanceStatus>) -> StatusChecks {
     match impaired(seen) {
         Fact::Present(()) => StatusChecks::Failed,
         Fact::Absent => StatusChecks::Passed,
@@ -32,14 +32,14 @@ pub(super) fn told(seen: &Seen<InstanceStatus>) -> StatusChecks {
 }
 
 /// Describes the status checks for a person.
-pub(super) fn text(id: &InstanceId, seen: &Seen<InstanceStatus>) -> String {
+pub(super) fn text(id: &InstanceId, seen: &LookResult<InstanceStatus>) -> String {
     match seen {
-        Seen::Present(status) => format!(
+        LookResult::Present(status) => format!(
             "EC2's status checks of instance {id}: system {}, instance {}, attached EBS {}",
             status.system, status.instance, status.attached_ebs
         ),
-        Seen::Absent => format!("EC2 shows no status checks of instance {id}"),
-        Seen::Unknown(error) => {
+        LookResult::Absent => format!("EC2 shows no status checks of instance {id}"),
+        LookResult::Unknown(error) => {
             format!("EC2's status checks of instance {id} are not known: {error}")
         }
     }
@@ -66,7 +66,7 @@ mod tests {
         ];
         for (system, instance, want) in rows {
             for attached_ebs in [Check::Ok, Check::Impaired, unclear()] {
-                let seen = Seen::Present(InstanceStatus {
+                let seen = LookResult::Present(InstanceStatus {
                     id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
                     system: system.clone(),
                     instance: instance.clone(),
@@ -75,6 +75,6 @@ mod tests {
                 assert_eq!(impaired(&seen), want, "{seen:?}");
             }
         }
-        assert_eq!(impaired(&Seen::Absent), Fact::Unknown);
+        assert_eq!(impaired(&LookResult::Absent), Fact::Unknown);
     }
 }

@@ -4,9 +4,8 @@ use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
 use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
-use crate::attach::own_volume::{launch_device_of, root_device_of};
 use crate::ec2::{
-    AttachmentState, Ec2, Ec2Error, Instance, InstanceState, Seen, Timestamp, Volume,
+    AttachmentState, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp, Volume,
 };
 use crate::request::Pair;
 
@@ -69,7 +68,7 @@ pub(super) async fn gather_all(
 }
 
 /// Returns whether the instance shows the volume attached.
-fn is_shown(pair: &Pair, instance: &Seen<Instance>) -> bool {
+fn is_shown(pair: &Pair, instance: &LookResult<Instance>) -> bool {
     let mapped = instance
         .present()
         .and_then(|instance| of_mapping(instance, pair));
@@ -77,7 +76,7 @@ fn is_shown(pair: &Pair, instance: &Seen<Instance>) -> bool {
 }
 
 /// Returns whether the look at the instance is enough, so that the volume need not be described.
-fn is_enough(mode: Mode, pair: &Pair, instance: &Seen<Instance>) -> bool {
+fn is_enough(mode: Mode, pair: &Pair, instance: &LookResult<Instance>) -> bool {
     let runs = |instance: &Instance| instance.state == InstanceState::Running;
     mode == Mode::Ec2Only && instance.present().is_some_and(runs) && is_shown(pair, instance)
 }
@@ -86,32 +85,33 @@ fn is_enough(mode: Mode, pair: &Pair, instance: &Seen<Instance>) -> bool {
 fn weigh(
     mode: Mode,
     pair: &Pair,
-    instance: Seen<Instance>,
-    volume: Option<Seen<Volume>>,
+    instance: LookResult<Instance>,
+    volume: Option<LookResult<Volume>>,
     testimony: &Testimony,
 ) -> Gathered {
     let mapped = instance
         .present()
         .and_then(|instance| of_mapping(instance, pair));
     let mut silence = None;
-    let is_unseen = matches!(instance, Seen::Absent) && matches!(volume, Some(Seen::Absent));
+    let is_unseen =
+        matches!(instance, LookResult::Absent) && matches!(volume, Some(LookResult::Absent));
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
         Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {
             // The instance, which may show the attachment, could not be seen.
-            Fact::Absent if matches!(instance, Seen::Unknown(_)) => Fact::Unknown,
+            Fact::Absent if matches!(instance, LookResult::Unknown(_)) => Fact::Unknown,
             attachment => attachment,
         },
     };
     let root_device = instance
         .present()
-        .and_then(|instance| root_device_of(instance, &pair.volume))
+        .and_then(|instance| instance.root_device_of(&pair.volume))
         .map(str::to_owned);
     let is_launch_volume = instance
         .present()
-        .is_some_and(|instance| launch_device_of(instance, &pair.volume).is_some());
+        .is_some_and(|instance| instance.launch_device_of(&pair.volume).is_some());
     let fact = instance_seen(&instance);
-    if let Seen::Unknown(error) = instance {
+    if let LookResult::Unknown(error) = instance {
         silence = Some(error);
     }
     Gathered {
@@ -156,15 +156,15 @@ fn of_mapping(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
 /// Returns the attachment. The two views of EC2 may lag behind each other, so there is no
 /// attachment only when neither view shows one.
 fn of_volume(
-    seen: Seen<Volume>,
+    seen: LookResult<Volume>,
     pair: &Pair,
     mapped: Option<AttachmentFact>,
     silence: &mut Option<Ec2Error>,
 ) -> Fact<AttachmentFact> {
     let shown = match &seen {
-        Seen::Present(volume) => volume.attachment(&pair.node),
-        Seen::Absent => None,
-        Seen::Unknown(error) => {
+        LookResult::Present(volume) => volume.attachment(&pair.node),
+        LookResult::Absent => None,
+        LookResult::Unknown(error) => {
             *silence = Some(error.clone());
             return Fact::Unknown;
         }

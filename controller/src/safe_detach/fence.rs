@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::checks;
 use super::instance_fact::instance_seen;
-use crate::ec2::{Ec2, Ec2Error, PowerOff, Seen};
-use crate::ec2_failure::failure;
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2, Ec2Error, LookResult, PowerOff};
 use crate::metrics::Metrics;
-use crate::remembered::Remembered;
+use crate::operation::expiring_cache::ExpiringCache;
 
 /// The brake's window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(600);
@@ -114,7 +114,7 @@ impl From<Ec2Error> for NotMade {
 pub(crate) struct Fences {
     settings: FenceSettings,
     lately: Arc<Mutex<VecDeque<(Instant, InstanceId)>>>,
-    done: Remembered<()>,
+    done: ExpiringCache<()>,
 }
 
 impl Fences {
@@ -268,7 +268,7 @@ async fn must_be_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), NotMad
         tracing::warn!(node.id = instance.as_str(), text, "its checks fail");
         return Ok(());
     }
-    if let Seen::Unknown(error) = status {
+    if let LookResult::Unknown(error) = status {
         return Err(error.into());
     }
     let text = format!(

@@ -2,14 +2,14 @@
 
 use ebs_csi_safe_detach::{Fact, InstanceFact, Power};
 
-use crate::ec2::{Hibernation, Instance, InstanceState, Seen};
+use crate::ec2::{Hibernation, Instance, InstanceState, LookResult};
 
 /// Converts a look at an instance to a fact.
-pub(super) fn instance_seen(seen: &Seen<Instance>) -> Fact<InstanceFact> {
+pub(super) fn instance_seen(seen: &LookResult<Instance>) -> Fact<InstanceFact> {
     match seen {
-        Seen::Present(instance) => Fact::Present(instance_fact(instance)),
-        Seen::Absent => Fact::Absent,
-        Seen::Unknown(_) => Fact::Unknown,
+        LookResult::Present(instance) => Fact::Present(instance_fact(instance)),
+        LookResult::Absent => Fact::Absent,
+        LookResult::Unknown(_) => Fact::Unknown,
     }
 }
 

@@ -26,10 +26,10 @@ use super::evidence::gather_all;
 use super::fence::Fence;
 use super::instance_fact::instance_seen;
 use super::testimony::Testimony;
-use super::{checks, peers, say};
-use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, PowerOff, Seen, Timestamp};
+use super::{checks, peers, verdict_text};
+use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
-use crate::patience;
+use crate::operation::grpc_timeout;
 use crate::request::Pair;
 
 /// How long a call without its own deadline waits for EC2.
@@ -46,7 +46,7 @@ pub struct Service {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 impl Service {
     /// Returns the routes of the socket, for callers with these user ids only.
@@ -56,7 +56,7 @@ impl Service {
     }
 
     fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
-        let patience = patience::of(request).unwrap_or(PATIENCE);
+        let patience = grpc_timeout::of(request).unwrap_or(PATIENCE);
         self.ec2.by(Instant::now() + patience)
     }
 
@@ -66,7 +66,7 @@ impl Service {
             Fact::Present(attachment) => attachment.since,
             Fact::Absent | Fact::Unknown => None,
         };
-        let text = say::of_volume(verdict, pair, &facts.instance);
+        let text = verdict_text::of_volume(verdict, pair, &facts.instance);
         query_response::Answer {
             subject: Some(Subject {
                 volume_id: pair.volume.to_string(),
@@ -80,13 +80,13 @@ impl Service {
     fn instance_answer(
         &self,
         id: &InstanceId,
-        seen: &Seen<Instance>,
-        status: Option<&Seen<InstanceStatus>>,
+        seen: &LookResult<Instance>,
+        status: Option<&LookResult<InstanceStatus>>,
     ) -> query_instances_response::Answer {
         let fact = instance_seen(seen);
         let verdict = decide_instance(&fact, self.testimony.fences.of(id));
         let launched = seen.present().and_then(|instance| instance.launched);
-        let text = say::of_instance(verdict, id, &fact);
+        let text = verdict_text::of_instance(verdict, id, &fact);
         query_instances_response::Answer {
             instance_id: id.to_string(),
             verdict: Some(told(verdict, text, &fact)),
@@ -101,7 +101,7 @@ impl Service {
 
 #[tonic::async_trait]
 impl safe_detach_server::SafeDetach for Service {
-    async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
+    async fn query(&self, request: Request<QueryRequest>) -> RpcResult<QueryResponse> {
         let ec2 = self.ec2(&request);
         let subjects = request.into_inner().subjects;
         check_number(subjects.len())?;
@@ -117,7 +117,7 @@ impl safe_detach_server::SafeDetach for Service {
     async fn query_instances(
         &self,
         request: Request<QueryInstancesRequest>,
-    ) -> Answer<QueryInstancesResponse> {
+    ) -> RpcResult<QueryInstancesResponse> {
         let ec2 = self.ec2(&request);
         let QueryInstancesRequest {
             instance_ids,
@@ -147,7 +147,7 @@ impl safe_detach_server::SafeDetach for Service {
 
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<Ask, Status>> + Send>>;
 
-    async fn observe(&self, request: Request<Streaming<Report>>) -> Answer<Self::ObserveStream> {
+    async fn observe(&self, request: Request<Streaming<Report>>) -> RpcResult<Self::ObserveStream> {
         let (observer, asks) = self.testimony.words.observe();
         let mut reports = request.into_inner();
         let metrics = Arc::clone(&self.metrics);
@@ -165,7 +165,7 @@ impl safe_detach_server::SafeDetach for Service {
         Ok(Response::new(Box::pin(asks)))
     }
 
-    async fn fence(&self, request: Request<FenceRequest>) -> Answer<FenceResponse> {
+    async fn fence(&self, request: Request<FenceRequest>) -> RpcResult<FenceResponse> {
         let ec2 = self.ec2(&request);
         let wire = request.into_inner();
         let how = match wire.mode() {
@@ -190,7 +190,10 @@ impl safe_detach_server::SafeDetach for Service {
         Ok(Response::new(FenceResponse { instance_state }))
     }
 
-    async fn break_glass(&self, request: Request<BreakGlassRequest>) -> Answer<BreakGlassResponse> {
+    async fn break_glass(
+        &self,
+        request: Request<BreakGlassRequest>,
+    ) -> RpcResult<BreakGlassResponse> {
         let wire = request.into_inner();
         let pair = pair(
             wire.subject
@@ -220,7 +223,7 @@ impl safe_detach_server::SafeDetach for Service {
 }
 
 /// Returns whether EC2 shows the instance running: EC2 checks no other instances.
-fn runs(seen: &Seen<Instance>) -> bool {
+fn runs(seen: &LookResult<Instance>) -> bool {
     let state = seen.present().map(|instance| &instance.state);
     state == Some(&InstanceState::Running)
 }

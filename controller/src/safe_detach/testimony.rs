@@ -1,14 +1,14 @@
 //! Facts from other sources than EC2.
 
 use super::fence::{FenceSettings, Fences};
-use super::glass::Glasses;
-use super::words::Words;
+use super::kubelet_report::KubeletReports;
+use super::override_order::OverrideOrders;
 
 /// Kubelets' reports, override orders and fences. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Testimony {
-    pub(crate) words: Words,
-    pub(crate) glasses: Glasses,
+    pub(crate) words: KubeletReports,
+    pub(crate) glasses: OverrideOrders,
     pub(crate) fences: Fences,
 }
 

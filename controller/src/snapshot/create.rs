@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::fulfil::fulfil;
 use super::promise::Promise;
 use super::{BELIEVED, GAP, Snapshots, failed};
+use crate::ec2::KnownBug;
+use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
-use crate::ec2_failure::{failure, failure_as};
-use crate::known_bug::KnownBug;
-use crate::operations::Mandate;
+use crate::operation::Mandate;
 use crate::request::CreateSnapshot;
 
 /// How long one creation may take, including the wait for its turn.

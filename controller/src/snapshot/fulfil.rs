@@ -4,9 +4,9 @@ use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 
 use super::promise::Promise;
+use crate::ec2::csi_failure::failure;
 use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Locked};
-use crate::ec2_failure::failure;
-use crate::parameters::{Lock, LockMode};
+use crate::request::parameters::{Lock, LockMode};
 
 /// Enables the fast restores and sets the lock that a snapshot is promised. For a snapshot that was
 /// found, sets only what is missing.

@@ -8,8 +8,9 @@
 use std::fmt::Write as _;
 
 use crate::ec2::Timestamp;
-use crate::parameters::{Lock, LockMode, SnapshotParameters};
-use crate::tags::{PROMISED_FAST_RESTORES, PROMISED_LOCK, Tags};
+use crate::request::parameters::{Lock, LockMode, SnapshotParameters};
+use crate::request::tag_key::{PROMISED_FAST_RESTORES, PROMISED_LOCK};
+use crate::request::tags::Tags;
 
 /// The fast restores and the lock promised for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

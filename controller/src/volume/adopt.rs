@@ -184,7 +184,7 @@ mod tests {
             ),
             (
                 |_, r| {
-                    r.placement = Some(crate::topology::Placement {
+                    r.placement = Some(crate::request::topology::Placement {
                         zone: Some("us-east-1b".to_owned()),
                         ..Default::default()
                     })
@@ -193,7 +193,7 @@ mod tests {
             ),
             (
                 |_, r| {
-                    r.placement = Some(crate::topology::Placement {
+                    r.placement = Some(crate::request::topology::Placement {
                         zone_id: Some("use1-az6".to_owned()),
                         ..Default::default()
                     })

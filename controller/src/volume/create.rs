@@ -15,12 +15,12 @@ use super::adopt::{Found, difference, judge};
 use super::create_failure::create_failure;
 use super::plan::Plan;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
+use crate::ec2::KnownBug;
+use crate::ec2::csi_failure::{condition, failure, failure_as};
 use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
-use crate::ec2_failure::{condition, failure, failure_as};
-use crate::known_bug::KnownBug;
-use crate::operations::Mandate;
+use crate::operation::Mandate;
 use crate::request::CreateVolume;
-use crate::token::Attempt;
+use crate::volume::client_token::Attempt;
 
 /// How long one creation may take, including the waits for its turn and for EC2.
 const CREATE_TIME: Duration = Duration::from_secs(240);

@@ -2,8 +2,8 @@
 
 use ebs_csi_proto::{Condition, Failure};
 
+use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{Ec2Error, Ec2ErrorKind};
-use crate::ec2_failure::{failure, failure_as};
 
 /// Returns the failure for an error of a create. A source that does not exist is "not found", not
 /// "invalid".

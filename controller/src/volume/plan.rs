@@ -5,12 +5,12 @@ use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::Volumes;
 use super::create_failure::create_failure;
+use crate::ec2::csi_failure::failure_as;
 use crate::ec2::{self, Ec2, Ec2Error, IopsQuestion, Volume, VolumeState, ZoneKind};
-use crate::ec2_failure::failure_as;
-use crate::iops::{IopsLimits, per_gib};
+use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
-use crate::token::{Attempt, ClientToken};
-use crate::topology::{self, Placement};
+use crate::volume::client_token::{Attempt, ClientToken};
+use crate::volume::iops::{IopsLimits, per_gib};
 
 /// The call to send, without the client token.
 pub(super) enum Plan {

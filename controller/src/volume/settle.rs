@@ -7,8 +7,8 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, Ec2ErrorKind, Seen, Volume, VolumeState, Watched};
-use crate::ec2_failure::failure_as;
+use crate::ec2::csi_failure::failure_as;
+use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
 
 /// A volume that is missing in this many looks in a row may be dropped, late, or hidden for a
 /// while.
@@ -53,17 +53,17 @@ impl Settling {
     }
 
     /// Returns the outcome once a look shows it.
-    pub(super) fn see(&mut self, seen: &Seen<Volume>, now: Instant) -> Option<Settled> {
+    pub(super) fn see(&mut self, seen: &LookResult<Volume>, now: Instant) -> Option<Settled> {
         match seen {
-            Seen::Unknown(_) => None,
-            Seen::Absent => {
+            LookResult::Unknown(_) => None,
+            LookResult::Absent => {
                 self.absences += 1;
                 let since = *self.absent_since.get_or_insert(now);
                 let is_hidden =
                     self.absences >= HIDDEN_LOOKS && now.duration_since(since) >= self.hidden_after;
                 is_hidden.then(|| Settled::Hidden(self.accepted.clone()))
             }
-            Seen::Present(volume) => {
+            LookResult::Present(volume) => {
                 self.absences = 0;
                 self.absent_since = None;
                 match volume.state {
@@ -101,10 +101,10 @@ pub(super) async fn settle(
         return Ok(Settled::Ready(volume));
     }
     let mut settling = Settling::new(volume, hidden_after);
-    let watched = ec2.watch_volume(&id, Watched::Creation, deadline, |seen| {
+    let watched = ec2.watch_volume(&id, WatchedChange::Creation, deadline, |seen| {
         // Watching on would only end in a deadline that does not give the reason. The volume may
         // exist, so the condition is not final.
-        if let Seen::Unknown(error) = seen
+        if let LookResult::Unknown(error) = seen
             && error.kind == Ec2ErrorKind::Unauthorized
         {
             let refused = failure_as(Condition::OperationPending, error);
@@ -135,8 +135,8 @@ mod tests {
 
     const HIDDEN: Duration = Duration::from_secs(3);
 
-    fn in_state(state: VolumeState) -> Seen<Volume> {
-        Seen::Present(Volume { state, ..volume() })
+    fn in_state(state: VolumeState) -> LookResult<Volume> {
+        LookResult::Present(Volume { state, ..volume() })
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             (in_state(VolumeState::Creating), None),
             (in_state(VolumeState::Other("new".to_owned())), None),
             (unknown(Ec2ErrorKind::NoAnswer), None),
-            (Seen::Absent, None),
+            (LookResult::Absent, None),
             (in_state(VolumeState::Available), Some("ready")),
             (in_state(VolumeState::InUse), Some("ready")),
             (in_state(VolumeState::Error), Some("failed")),
@@ -174,16 +174,16 @@ mod tests {
         let mut settling = Settling::new(volume(), HIDDEN);
         settling.see(&in_state(VolumeState::Creating), begin);
         for _ in 0..HIDDEN_LOOKS {
-            assert_eq!(settling.see(&Seen::Absent, begin), None);
+            assert_eq!(settling.see(&LookResult::Absent, begin), None);
         }
         assert_eq!(
-            settling.see(&Seen::Absent, late),
+            settling.see(&LookResult::Absent, late),
             Some(Settled::Hidden(volume()))
         );
 
         let mut back = Settling::new(volume(), HIDDEN);
-        back.see(&Seen::Absent, begin);
+        back.see(&LookResult::Absent, begin);
         back.see(&in_state(VolumeState::Creating), late);
-        assert_eq!(back.see(&Seen::Absent, late + HIDDEN), None);
+        assert_eq!(back.see(&LookResult::Absent, late + HIDDEN), None);
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::ec2::{Ec2, Settings as Ec2Settings};
 use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
-use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::controller_client::ControllerClient;

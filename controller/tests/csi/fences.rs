@@ -1,8 +1,8 @@
 //! Instances that are powered off on the word of the SafeDetach socket: with leave, behind the
 //! brake, and where it is asked for so only while EC2's status checks fail.
 
+use ebs_csi_controller::csi::service::Settings;
 use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
-use ebs_csi_controller::service::Settings;
 use ebs_csi_proto::safe_detach::{
     FenceRequest, QueryInstancesRequest, StatusChecks, fence_request, query_instances_response,
 };

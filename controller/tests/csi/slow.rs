@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::safe_detach::Mode;
-use ebs_csi_controller::service::{Controller, Settings};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use serde_json::{Value, json};

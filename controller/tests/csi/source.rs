@@ -1,7 +1,7 @@
 //! A node is told whose the source of a copy is, so that it checks in full what was made elsewhere
 //! and nothing else.
 
-use ebs_csi_controller::service::Settings;
+use ebs_csi_controller::csi::service::Settings;
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, ModifyVolume, Seen, Sent, Settings};
+use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, LookResult, ModifyVolume, Sent, Settings};
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::VolumeId;
 use serde_json::json;
@@ -24,7 +24,9 @@ async fn unknown_id_in_batch_leaves_others_present() {
                 world.ec2.look_volume_status(&unknown),
                 world.ec2.look_volume_status(&two.id),
             );
-            assert!(a.present().is_some() && matches!(b, Seen::Absent) && c.present().is_some());
+            assert!(
+                a.present().is_some() && matches!(b, LookResult::Absent) && c.present().is_some()
+            );
             // The call by id fails once for the unknown one and is made again without it.
             assert_eq!(world.calls("DescribeVolumeStatus"), 2);
         } else {
@@ -33,7 +35,9 @@ async fn unknown_id_in_batch_leaves_others_present() {
                 world.ec2.look_volume(&unknown),
                 world.ec2.look_volume(&two.id),
             );
-            assert!(a.present().is_some() && matches!(b, Seen::Absent) && c.present().is_some());
+            assert!(
+                a.present().is_some() && matches!(b, LookResult::Absent) && c.present().is_some()
+            );
             // A last look for those that were just made may be under way: what counts is what asks
             // for the unknown one.
             let journal = world.command(|c| c.get("/v1/journal?action=DescribeVolumes"));
@@ -86,7 +90,7 @@ async fn broken_answer_is_never_taken_as_absence() {
         world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": fault }));
         let seen = ec2.look_volume(&volume.id).await;
         assert!(
-            matches!(seen, Seen::Unknown(_)),
+            matches!(seen, LookResult::Unknown(_)),
             "while all are {fault}: {seen:?}"
         );
         world.no_faults();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use ebs_csi_controller::ec2::{
-    AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, MaxIops,
-    ModificationState, ModifyVolume, Seen, SnapshotState, Tags, Watched,
+    AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, LookResult, MaxIops,
+    ModificationState, ModifyVolume, SnapshotState, Tags, WatchedChange,
 };
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::SnapshotId;
@@ -52,12 +52,15 @@ async fn each_ec2_call_returns_result_or_typed_error() {
         .unwrap();
     assert_eq!(attachment.instance, Some(node_a()));
     let attached = ec2
-        .watch_volume(&volume.id, Watched::Attachment, soon(), |seen| {
-            match seen.present().and_then(|v| v.attachment(&node_a())) {
+        .watch_volume(
+            &volume.id,
+            WatchedChange::Attachment,
+            soon(),
+            |seen| match seen.present().and_then(|v| v.attachment(&node_a())) {
                 Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(a.clone()),
                 _ => ControlFlow::Continue(()),
-            }
-        })
+            },
+        )
         .await
         .unwrap();
     assert_eq!(attached.device, "/dev/xvdaa");
@@ -87,7 +90,7 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     };
     assert!(matches!(
         ec2.look_modification(&volume.id).await,
-        Seen::Absent
+        LookResult::Absent
     ));
     let modification = ec2.modify_volume(&modify).await.unwrap();
     assert_eq!(
@@ -140,12 +143,15 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     ec2.detach_volume(&volume.id, &node_a(), Force::No, Instant::now())
         .await
         .unwrap();
-    ec2.watch_volume(&volume.id, Watched::Detachment, soon(), |seen| {
-        match seen.present() {
+    ec2.watch_volume(
+        &volume.id,
+        WatchedChange::Detachment,
+        soon(),
+        |seen| match seen.present() {
             Some(volume) if volume.attachments.is_empty() => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
-        }
-    })
+        },
+    )
     .await
     .unwrap();
     let gone = ec2
@@ -244,6 +250,6 @@ async fn names_match_literally_and_lists_are_paged() {
     let unknown = SnapshotId::parse("snap-0123456789abcdef0").unwrap();
     assert!(matches!(
         world.ec2.look_snapshot(&unknown).await,
-        Seen::Absent
+        LookResult::Absent
     ));
 }

@@ -6,8 +6,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_controller::ec2::{
-    Action, Ec2, Ec2ErrorKind, Force, LaneLevel, Rate, Seen, Sent, Settings, VolumeState, Watched,
+    Action, Ec2, Ec2ErrorKind, Force, LookResult, Rate, Sent, Settings, VolumeState, WatchedChange,
 };
+use ebs_csi_controller::metrics::LaneLevel;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -142,10 +143,17 @@ async fn an_attach_does_not_wait_behind_detaches() {
     let ec2 = world.access_with(settings).await;
     let volume = ec2.create_volume(&small("a")).await.unwrap();
     let far = Instant::now() + Duration::from_secs(60);
-    ec2.watch_volume(&volume.id, Watched::Creation, far, |seen| match seen {
-        Seen::Present(volume) if volume.state == VolumeState::Available => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    })
+    ec2.watch_volume(
+        &volume.id,
+        WatchedChange::Creation,
+        far,
+        |seen| match seen {
+            LookResult::Present(volume) if volume.state == VolumeState::Available => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        },
+    )
     .await
     .unwrap();
     let detaches: Vec<_> = (0..300)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{Ec2ErrorKind, Seen, Sent, Settings, StartError, Surroundings};
+use ebs_csi_controller::ec2::{Ec2ErrorKind, LookResult, Sent, Settings, StartError, Surroundings};
 use serde_json::json;
 
 use crate::world::{World, access, small};
@@ -33,7 +33,10 @@ async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
     );
     let create = ec2.create_volume(&small("a")).await.unwrap_err();
     assert!(!create.may_have_happened(), "{create:?}");
-    assert!(matches!(ec2.look_volume(&nobody()).await, Seen::Unknown(_)));
+    assert!(matches!(
+        ec2.look_volume(&nobody()).await,
+        LookResult::Unknown(_)
+    ));
 }
 
 #[tokio::test]

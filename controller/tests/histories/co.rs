@@ -11,7 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::service::Controller;
+use ebs_csi_controller::csi::service::Controller;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::{Condition, Failure, csi};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::dice::Dice;
 use super::history::World;
-use ebs_csi_controller::signal::Signal;
+use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// Whatever happens, it has ended by then.
 const ENDS_AFTER: Duration = Duration::from_secs(7_200);
@@ -60,15 +60,15 @@ pub(crate) fn may_go_on(code: Code) -> bool {
 
 /// Which replica each sidecar's leader speaks to; none while there is no leader.
 #[derive(Debug)]
-pub(crate) struct Leaders([Signal<Option<usize>>; 4]);
+pub(crate) struct Leaders([OrderedWatch<Option<usize>>; 4]);
 
 impl Leaders {
     pub(crate) fn of(seed: u64) -> Self {
         let dice = Dice::of(seed, "first leaders");
-        Self([(); 4].map(|()| Signal::new(Some(dice.below(2)))))
+        Self([(); 4].map(|()| OrderedWatch::new(Some(dice.below(2)))))
     }
 
-    fn of_sidecar(&self, sidecar: Sidecar) -> &Signal<Option<usize>> {
+    fn of_sidecar(&self, sidecar: Sidecar) -> &OrderedWatch<Option<usize>> {
         &self.0[sidecar as usize]
     }
 }

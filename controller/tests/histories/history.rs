@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebs_csi_controller::known_bug::KnownBug;
+use ebs_csi_controller::ec2::KnownBug;
 use tokio::time::Instant;
 
 use super::co::{self, Leaders, SIDECARS};

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::dice::Dice;
 use super::in_process::{InProcess, deliver};
 use super::weather::Weather;
-use ebs_csi_controller::signal::Signal;
+use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// A read shows at most so old a state. Longer than this a look-up by tag can hide a new snapshot
 /// from a replica that knows nothing yet, and then nothing tells it from one that was never taken:
@@ -74,7 +74,7 @@ pub(crate) struct Line {
     pub(crate) dice: Arc<Dice>,
     pub(crate) past: Past,
     /// True once the process is dead.
-    pub(crate) cut: Arc<Signal<bool>>,
+    pub(crate) cut: Arc<OrderedWatch<bool>>,
 }
 
 impl HttpClient for Line {

@@ -18,7 +18,7 @@ mod seeds;
 mod truth;
 mod weather;
 
-use ebs_csi_controller::known_bug::KnownBug;
+use ebs_csi_controller::ec2::KnownBug;
 
 #[test]
 fn nothing_leaks_or_doubles_and_answers_are_true() {

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use aws_smithy_async::time::SharedTimeSource;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::ec2;
-use ebs_csi_controller::known_bug::KnownBug;
-use ebs_csi_controller::service::{Controller, Settings};
+use ebs_csi_controller::ec2::KnownBug;
 use ebs_csi_controller::tags::{TagSettings, Tags};
 
 use super::dice::Dice;
 use super::in_process::InProcess;
 use super::line::{Line, Past, WrongClock};
 use super::weather::Weather;
-use ebs_csi_controller::signal::Signal;
+use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// What a replica is made of.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Site {
 pub(crate) struct Process {
     pub(crate) controller: Controller,
     /// True once it is dead.
-    pub(crate) dead: Arc<Signal<bool>>,
+    pub(crate) dead: Arc<OrderedWatch<bool>>,
 }
 
 /// One replica, whose processes follow each other.
@@ -97,7 +97,7 @@ impl Replica {
     }
 
     async fn begin(&self) {
-        let dead = Arc::new(Signal::new(false));
+        let dead = Arc::new(OrderedWatch::new(false));
         let line = Line {
             ec2: self.site.ec2.clone(),
             weather: Arc::clone(&self.site.weather),

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ebs_csi_controller::known_bug::KnownBug;
+use ebs_csi_controller::ec2::KnownBug;
 
 use super::history;
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use ebs_csi_controller::ec2::{
-    CreateVolume, Ec2, Seen, Settings, Surroundings, Tags, Volume, VolumeState, Watched,
+    CreateVolume, Ec2, LookResult, Settings, Surroundings, Tags, Volume, VolumeState, WatchedChange,
 };
 use ebs_csi_proto::GiB;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
@@ -160,12 +160,17 @@ impl World {
             .await
             .expect("a volume");
         self.ec2
-            .watch_volume(&made.id, Watched::Creation, soon(), |seen| match seen {
-                Seen::Present(volume) if volume.state == VolumeState::Available => {
-                    ControlFlow::Break(volume.clone())
-                }
-                _ => ControlFlow::Continue(()),
-            })
+            .watch_volume(
+                &made.id,
+                WatchedChange::Creation,
+                soon(),
+                |seen| match seen {
+                    LookResult::Present(volume) if volume.state == VolumeState::Available => {
+                        ControlFlow::Break(volume.clone())
+                    }
+                    _ => ControlFlow::Continue(()),
+                },
+            )
             .await
             .expect("the volume becomes available")
     }

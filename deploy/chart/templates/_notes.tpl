@@ -44,7 +44,7 @@
 {{- join "\n" $notes -}}
 {{- end -}}
 
-{{- /* As controller/src/confinement.rs has them. */ -}}
+{{- /* As controller/src/process/confinement.rs has them. */ -}}
 {{- define "ebs.keptVariables" -}}
 AWS_ EC2_ HOME HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy LANG NODE_REGION OTEL_ RUST_ SSL_CERT_ TOKIO_ TZ
 {{- end -}}

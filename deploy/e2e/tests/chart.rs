@@ -664,11 +664,11 @@ fn chart_lists_match_those_in_program_sources() {
             .map(str::to_owned)
             .collect::<BTreeSet<_>>()
     };
-    let confinement = read("controller/src/confinement.rs");
+    let confinement = read("controller/src/process/confinement.rs");
     let kept = words(&confinement, "KEPT_VARIABLES: [&str; 16] = [", "]");
     assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
 
-    let classes = read("controller/src/parameters/storage_class.rs");
+    let classes = read("controller/src/request/parameters/storage_class.rs");
     let known = classes
         .split_once("const KNOWN: &str = \"")
         .expect("KNOWN")

@@ -8,17 +8,17 @@ fn machine() -> Attaching {
     Attaching::new(volume().id, node(), true)
 }
 
-fn with(state: VolumeState, attachments: Vec<Attachment>) -> Seen<Volume> {
-    Seen::Present(Volume {
+fn with(state: VolumeState, attachments: Vec<Attachment>) -> LookResult<Volume> {
+    LookResult::Present(Volume {
         state,
         attachments,
         ..volume()
     })
 }
 
-fn refusal(step: Step) -> Condition {
+fn refusal(step: AttachStep) -> Condition {
     match step {
-        Step::Refuse(failure) => failure.condition(),
+        AttachStep::Refuse(failure) => failure.condition(),
         other => panic!("{other:?}"),
     }
 }
@@ -31,24 +31,24 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     let theirs = |state| vec![attachment(other_node(), state)];
     let now = Instant::now();
     let rows = [
-        (with(Available, vec![]), Step::Attach),
-        (with(Creating, vec![]), Step::Wait),
-        (with(InUse, ours(OnItsWay)), Step::Wait),
-        (with(InUse, ours(Detaching)), Step::Wait),
-        (with(InUse, ours(Busy)), Step::Wait),
-        (with(Available, ours(Detached)), Step::Attach),
-        (with(InUse, theirs(Detaching)), Step::Wait),
-        (with(InUse, theirs(Busy)), Step::Wait),
-        (with(InUse, vec![]), Step::Wait),
-        (Seen::Absent, Step::Attach),
-        (unknown(Ec2ErrorKind::Throttled), Step::Wait),
+        (with(Available, vec![]), AttachStep::Attach),
+        (with(Creating, vec![]), AttachStep::Wait),
+        (with(InUse, ours(OnItsWay)), AttachStep::Wait),
+        (with(InUse, ours(Detaching)), AttachStep::Wait),
+        (with(InUse, ours(Busy)), AttachStep::Wait),
+        (with(Available, ours(Detached)), AttachStep::Attach),
+        (with(InUse, theirs(Detaching)), AttachStep::Wait),
+        (with(InUse, theirs(Busy)), AttachStep::Wait),
+        (with(InUse, vec![]), AttachStep::Wait),
+        (LookResult::Absent, AttachStep::Attach),
+        (unknown(Ec2ErrorKind::Throttled), AttachStep::Wait),
     ];
     for (seen, want) in rows {
         assert_eq!(machine().see(&seen, now), want, "{seen:?}");
     }
     assert!(matches!(
         machine().see(&with(InUse, ours(Attached)), now),
-        Step::Done(_)
+        AttachStep::Done(_)
     ));
     for (seen, want) in [
         (with(InUse, theirs(Attached)), Condition::PublishedElsewhere),
@@ -59,13 +59,13 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     ] {
         assert_eq!(refusal(machine().see(&seen, now)), want, "{seen:?}");
     }
-    let shared = Seen::Present(Volume {
+    let shared = LookResult::Present(Volume {
         state: InUse,
         multi_attach: true,
         attachments: theirs(Attached),
         ..volume()
     });
-    assert_eq!(machine().see(&shared, now), Step::Attach);
+    assert_eq!(machine().see(&shared, now), AttachStep::Attach);
     let mut for_one_node = Attaching::new(volume().id, node(), false);
     assert_eq!(
         refusal(for_one_node.see(&shared, now)),
@@ -84,16 +84,16 @@ fn attached_at_2_nodes_waits_unless_multi_attach() {
     let mut machine = machine();
     assert_eq!(
         machine.see(&with(VolumeState::InUse, both()), now),
-        Step::Wait
+        AttachStep::Wait
     );
     assert!(machine.overdue().text().contains("at once"));
-    let shared = Seen::Present(Volume {
+    let shared = LookResult::Present(Volume {
         state: VolumeState::InUse,
         multi_attach: true,
         attachments: both(),
         ..volume()
     });
-    assert!(matches!(machine.see(&shared, now), Step::Done(_)));
+    assert!(matches!(machine.see(&shared, now), AttachStep::Done(_)));
 }
 
 #[test]
@@ -107,13 +107,13 @@ fn failed_attach_is_resent_until_request_limit() {
     let mut machine = machine();
     for _ in 0..MOST_REQUESTS {
         machine.sent(now);
-        assert_eq!(machine.see(&coming, now), Step::Wait);
+        assert_eq!(machine.see(&coming, now), AttachStep::Wait);
         // One look that goes backwards proves nothing.
-        assert_eq!(machine.see(&free, now), Step::Wait);
+        assert_eq!(machine.see(&free, now), AttachStep::Wait);
         // Several such looks prove nothing either while reads may still lag behind the request.
-        assert_eq!(machine.see(&free, now), Step::Wait);
+        assert_eq!(machine.see(&free, now), AttachStep::Wait);
         if machine.requests < MOST_REQUESTS {
-            assert_eq!(machine.see(&free, now + LOST_AFTER), Step::Attach);
+            assert_eq!(machine.see(&free, now + LOST_AFTER), AttachStep::Attach);
         }
     }
     assert_eq!(
@@ -129,18 +129,18 @@ fn lost_attaches_report_kms_key_of_encrypted_volume() {
     for (encrypted, named) in [(true, true), (false, false)] {
         let mut machine = machine();
         machine.requests = MOST_REQUESTS;
-        let free = Seen::Present(Volume {
+        let free = LookResult::Present(Volume {
             state: VolumeState::Available,
             encrypted,
             kms_key_id: encrypted.then(|| "arn:aws:kms:us-east-1:111122223333:key/k".to_owned()),
             ..volume()
         });
-        let mut step = Step::Wait;
+        let mut step = AttachStep::Wait;
         for _ in 0..LATE_LOOKS {
             machine.last_sent = Some(now);
             step = machine.see(&free, now + LATE);
         }
-        let Step::Refuse(failure) = step else {
+        let AttachStep::Refuse(failure) = step else {
             panic!("{step:?}");
         };
         assert_eq!(
@@ -159,9 +159,9 @@ fn attach_without_effect_is_resent_after_5_seconds() {
     let mut machine = machine();
     machine.sent(now);
     for _ in 0..5 {
-        assert_eq!(machine.see(&free, now), Step::Wait);
+        assert_eq!(machine.see(&free, now), AttachStep::Wait);
     }
-    assert_eq!(machine.see(&free, now + LATE), Step::Attach);
+    assert_eq!(machine.see(&free, now + LATE), AttachStep::Attach);
 }
 
 #[test]
@@ -172,12 +172,12 @@ fn attachment_is_stuck_after_90_seconds_attaching() {
     );
     let now = Instant::now();
     let mut machine = machine();
-    assert_eq!(machine.see(&coming, now), Step::Wait);
+    assert_eq!(machine.see(&coming, now), AttachStep::Wait);
     assert_eq!(
         machine.see(&coming, now + Duration::from_secs(89)),
-        Step::Wait
+        AttachStep::Wait
     );
-    assert_eq!(machine.see(&coming, now + STUCK_AFTER), Step::Stuck);
+    assert_eq!(machine.see(&coming, now + STUCK_AFTER), AttachStep::Stuck);
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn attach_is_sent_after_detach_ends() {
         VolumeState::InUse,
         vec![attachment(node(), AttachmentState::Detaching)],
     );
-    assert_eq!(machine.see(&leaving, now), Step::Wait);
+    assert_eq!(machine.see(&leaving, now), AttachStep::Wait);
     assert_eq!(
         machine.see(&with(VolumeState::Available, vec![]), now),
-        Step::Attach
+        AttachStep::Attach
     );
 }
 
@@ -214,13 +214,16 @@ fn attachment_from_before_request_is_not_taken() {
     let mut clear = machine();
     clear.sent(now);
     clear.accepted(time(100));
-    assert_eq!(clear.see(&attached(12), now), Step::Wait);
-    assert!(matches!(clear.see(&attached(99), now), Step::Done(_)));
+    assert_eq!(clear.see(&attached(12), now), AttachStep::Wait);
+    assert!(matches!(clear.see(&attached(99), now), AttachStep::Done(_)));
 
     let mut unclear = machine();
     unclear.sent(now);
     unclear.unclear(now);
-    assert_eq!(unclear.see(&attached(12), now), Step::Wait);
+    assert_eq!(unclear.see(&attached(12), now), AttachStep::Wait);
     let later = now + LOST_AFTER;
-    assert!(matches!(unclear.see(&attached(100), later), Step::Done(_)));
+    assert!(matches!(
+        unclear.see(&attached(100), later),
+        AttachStep::Done(_)
+    ));
 }

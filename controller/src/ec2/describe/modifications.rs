@@ -8,16 +8,16 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::super::action::Action;
-use super::super::call::{Core, Tries};
-use super::super::code::Ec2ErrorKind;
 use super::super::error::Ec2Error;
-use super::super::modification::Modification;
-use super::super::page::{filter, read_all};
-use super::super::poller::Source;
-use super::super::seen::Seen;
-use super::super::split::ById;
+use super::by_id::ById;
+use super::page::{filter, read_all};
+use super::poller::Source;
 use super::{by_ids, every_page, strings};
-use crate::remembered::Remembered;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::modification::Modification;
+use crate::ec2::sdk::call::{Core, Tries};
+use crate::operation::expiring_cache::ExpiringCache;
 
 /// Modifications by volume; a volume that was never modified is absent.
 ///
@@ -29,7 +29,7 @@ pub(in crate::ec2) struct Modifications {
     core: Arc<Core>,
     by_id: ById,
     /// Volumes of which a modification was seen.
-    modified: Remembered<()>,
+    modified: ExpiringCache<()>,
 }
 
 /// How long a modification is remembered; EC2 keeps it for longer.
@@ -40,7 +40,7 @@ impl Modifications {
         Self {
             core,
             by_id,
-            modified: Remembered::default(),
+            modified: ExpiringCache::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Modifications {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> BTreeMap<VolumeId, Seen<Modification>> {
+    ) -> BTreeMap<VolumeId, LookResult<Modification>> {
         let (core, action) = (&self.core, Self::ACTION);
         let ask = |ids| async move {
             let request = core.client.describe_volumes_modifications();
@@ -102,7 +102,7 @@ impl Source for Modifications {
         &self,
         keys: &[VolumeId],
         deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, Seen<Modification>>, Ec2Error> {
+    ) -> Result<BTreeMap<VolumeId, LookResult<Modification>>, Ec2Error> {
         let (known, new): (Vec<_>, Vec<_>) = keys
             .iter()
             .cloned()
@@ -114,11 +114,12 @@ impl Source for Modifications {
             }
         });
         match found {
-            Ok(found) => answers.extend(
-                latest(found)
-                    .into_iter()
-                    .map(|modification| (modification.volume.clone(), Seen::Present(modification))),
-            ),
+            Ok(found) => answers.extend(latest(found).into_iter().map(|modification| {
+                (
+                    modification.volume.clone(),
+                    LookResult::Present(modification),
+                )
+            })),
             // EC2 fails a call without ids while any zone is impaired.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
                 answers.extend(self.by_ids(&new, deadline).await);
@@ -126,12 +127,12 @@ impl Source for Modifications {
             Err(error) => {
                 answers.extend(
                     new.into_iter()
-                        .map(|key| (key, Seen::Unknown(error.clone()))),
+                        .map(|key| (key, LookResult::Unknown(error.clone()))),
                 );
             }
         }
         for (key, seen) in &answers {
-            if matches!(seen, Seen::Present(_)) {
+            if matches!(seen, LookResult::Present(_)) {
                 self.modified.put(key.as_str(), (), MODIFIED);
             }
         }

@@ -1,6 +1,6 @@
 //! The next step for the reader of a failed call, or what the driver does without the reader.
 
-use crate::ec2::code::Ec2ErrorKind as Kind;
+use crate::ec2::error::code::Ec2ErrorKind as Kind;
 
 /// Returns the next step for a kind of error and EC2's code; `None` where the message already names
 /// it.

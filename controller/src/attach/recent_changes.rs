@@ -1,0 +1,134 @@
+//! What this process did to a pair a moment ago.
+//!
+//! Reads lag behind writes. A late read shows the state before the write: an attachment that has
+//! ended, or none where one has begun. Neither may end an operation that came after the write.
+
+use std::time::Duration;
+
+use ebs_csi_wire::{InstanceId, VolumeId};
+
+use crate::ec2::{AttachmentState, LookResult, Timestamp, Volume};
+use crate::operation::expiring_cache::ExpiringCache;
+
+/// About how long reads lag behind writes.
+const READ_LAG: Duration = Duration::from_secs(2);
+
+/// The pairs with a recent write. Forgetting them, as a new process does, is safe once the lag has
+/// passed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecentChanges {
+    attach_sent: ExpiringCache<()>,
+    /// The attach time of each ended attachment, which identifies the attachment in a look.
+    ended: ExpiringCache<Option<Timestamp>>,
+}
+
+/// Returns the key under which facts about the pair are remembered.
+pub(super) fn name(volume: &VolumeId, node: &InstanceId) -> String {
+    format!("{volume} {node}")
+}
+
+impl RecentChanges {
+    /// Notes that EC2 was asked to attach the volume.
+    pub(super) fn attach_sent(&self, volume: &VolumeId, node: &InstanceId) {
+        self.attach_sent.put(&name(volume, node), (), READ_LAG);
+    }
+
+    /// Notes that the attachment made at `attached` was seen to have ended.
+    pub(super) fn ended(&self, volume: &VolumeId, node: &InstanceId, attached: Option<Timestamp>) {
+        self.ended.put(&name(volume, node), attached, READ_LAG);
+    }
+
+    /// Returns whether a look that shows no attachment may be from before the attach.
+    pub(super) fn may_be_late(
+        &self,
+        seen: &LookResult<Volume>,
+        volume: &VolumeId,
+        node: &InstanceId,
+    ) -> bool {
+        let shows_none = match seen {
+            LookResult::Unknown(_) => false,
+            LookResult::Absent => true,
+            LookResult::Present(volume) => volume.attachment(node).is_none(),
+        };
+        shows_none && self.is_new(volume, node)
+    }
+
+    /// Returns whether the attach request is so recent that a look may be from before it.
+    pub(super) fn is_new(&self, volume: &VolumeId, node: &InstanceId) -> bool {
+        self.attach_sent.get(&name(volume, node)).is_some()
+    }
+
+    /// Returns the look with each attachment that has ended since shown as `detaching` instead.
+    pub(super) fn corrected(&self, seen: &LookResult<Volume>) -> LookResult<Volume> {
+        let mut seen = seen.clone();
+        if let LookResult::Present(volume) = &mut seen {
+            for attachment in &mut volume.attachments {
+                let Some(node) = &attachment.instance else {
+                    continue;
+                };
+                let ended = self.ended.get(&name(&volume.id, node));
+                let same = ended.is_some_and(|time| time.is_none() || time == attachment.attached);
+                if same && attachment.state != AttachmentState::Detached {
+                    attachment.state = AttachmentState::Detaching;
+                }
+            }
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::{attachment, node, other_node, volume};
+    use crate::ec2::Attachment;
+
+    fn time(seconds: i64) -> Option<Timestamp> {
+        Some(Timestamp {
+            seconds,
+            nanoseconds: 0,
+        })
+    }
+
+    fn attached_at(seconds: i64) -> LookResult<Volume> {
+        LookResult::Present(Volume {
+            attachments: vec![Attachment {
+                attached: time(seconds),
+                ..attachment(node(), AttachmentState::Attached)
+            }],
+            ..volume()
+        })
+    }
+
+    fn state(seen: &LookResult<Volume>) -> AttachmentState {
+        seen.present().unwrap().attachments[0].state.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_attachment_shows_detaching_during_read_lag() {
+        let lately = RecentChanges::default();
+        lately.ended(&volume().id, &node(), time(5));
+        let seen = |seconds| state(&lately.corrected(&attached_at(seconds)));
+        assert_eq!(seen(5), AttachmentState::Detaching);
+        // Another attachment of the same pair.
+        assert_eq!(seen(6), AttachmentState::Attached);
+        tokio::time::advance(READ_LAG).await;
+        assert_eq!(seen(5), AttachmentState::Attached);
+    }
+
+    /// For 2 seconds after an attach request, a read without the attachment may be older than the
+    /// request.
+    #[tokio::test(start_paused = true)]
+    async fn missing_attachment_may_be_stale_after_recent_attach() {
+        let lately = RecentChanges::default();
+        let id = volume().id;
+        lately.attach_sent(&id, &node());
+        let none = LookResult::Present(volume());
+        assert!(lately.may_be_late(&none, &id, &node()));
+        assert!(lately.may_be_late(&LookResult::Absent, &id, &node()));
+        assert!(!lately.may_be_late(&attached_at(5), &id, &node()));
+        assert!(!lately.may_be_late(&none, &id, &other_node()));
+        tokio::time::advance(READ_LAG).await;
+        assert!(!lately.may_be_late(&none, &id, &node()));
+    }
+}

@@ -1,0 +1,267 @@
+//! The CSI Controller service: parses requests, acts, and builds the responses.
+
+mod attachment;
+mod health;
+mod legacy_modify;
+mod snapshot;
+mod volume;
+mod volume_list;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_proto::Failure;
+use ebs_csi_proto::csi::{self, controller_server};
+use tonic::{Request, Response, Status};
+
+use crate::attach::Attachments;
+use crate::csi::capabilities;
+use crate::ec2::Ec2;
+use crate::metrics::Metrics;
+use crate::modify::Modifications;
+use crate::operation::operation_count::OperationCount;
+use crate::request::tags::TagSettings;
+use crate::safe_detach::{self, FenceSettings, Mode, Testimony};
+use crate::snapshot::Snapshots;
+use crate::volume::Volumes;
+use crate::volume::iops::IopsCeilings;
+use crate::volume::origin::Sources;
+
+/// Settings of the service.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What every set of tags contains.
+    pub tags: TagSettings,
+    /// How long an expansion and a modification of one volume wait for each other.
+    pub modify_window: Duration,
+    /// How long after its start this process looks for snapshots that the previous process may just
+    /// have requested.
+    pub snapshot_takeover: Duration,
+    /// Whether handles that begin with `local-ebs://` may be published.
+    pub node_local_volumes: bool,
+    /// How much must be proved before a volume leaves a node.
+    pub safe_detach: Mode,
+    /// What a fence may do.
+    pub fence: FenceSettings,
+    /// Whether the health of volumes is reported. The RPCs are alpha in the CSI specification.
+    pub volume_health: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tags: TagSettings::default(),
+            modify_window: Duration::from_secs(2),
+            snapshot_takeover: Duration::from_secs(10),
+            node_local_volumes: false,
+            safe_detach: Mode::Off,
+            fence: FenceSettings::default(),
+            volume_health: false,
+        }
+    }
+}
+
+/// The Controller service. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    ec2: Ec2,
+    volumes: Volumes,
+    attachments: Attachments,
+    modifications: Modifications,
+    snapshots: Snapshots,
+    sources: Sources,
+    tags: Arc<TagSettings>,
+    node_local_volumes: bool,
+    volume_health: bool,
+    safe_detach: safe_detach::Service,
+    tally: OperationCount,
+}
+
+impl Controller {
+    /// Creates the service with no operation under way.
+    pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
+        metrics.safe_detach_mode(settings.safe_detach);
+        let testimony = Testimony::new(settings.fence);
+        let safe_detach = safe_detach::Service {
+            ec2: ec2.clone(),
+            mode: settings.safe_detach,
+            testimony: testimony.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        let tally = OperationCount::shown_by(metrics);
+        let tags = Arc::new(settings.tags);
+        let ceilings = IopsCeilings::default();
+        Self {
+            volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone(), &tally),
+            attachments: Attachments::new(
+                ec2.clone(),
+                settings.safe_detach,
+                testimony,
+                tally.clone(),
+            ),
+            modifications: Modifications::new(
+                ec2.clone(),
+                Arc::clone(&tags),
+                ceilings,
+                settings.modify_window,
+                tally.clone(),
+            ),
+            snapshots: Snapshots::new(
+                ec2.clone(),
+                Arc::clone(&tags),
+                settings.snapshot_takeover,
+                &tally,
+            ),
+            sources: Sources::new(ec2.clone(), Arc::clone(&tags)),
+            tags,
+            node_local_volumes: settings.node_local_volumes,
+            volume_health: settings.volume_health,
+            safe_detach,
+            tally,
+            ec2,
+        }
+    }
+
+    /// Returns the service of the SafeDetach socket, which shares this service's evidence.
+    pub fn safe_detach(&self) -> safe_detach::Service {
+        self.safe_detach.clone()
+    }
+
+    /// Calls `rest` each time that no operation has been under way for `pause`.
+    pub fn at_rest(
+        &self,
+        pause: Duration,
+        rest: impl FnMut() + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        self.tally.clone().at_rest(pause, rest)
+    }
+
+    /// Returns the number of operations under way, including those whose callers have left.
+    pub fn operations(&self) -> usize {
+        self.tally.running()
+    }
+}
+
+type RpcResult<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl controller_server::Controller for Controller {
+    async fn create_volume(
+        &self,
+        request: Request<csi::CreateVolumeRequest>,
+    ) -> RpcResult<csi::CreateVolumeResponse> {
+        volume::create(self, request).await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<csi::DeleteVolumeRequest>,
+    ) -> RpcResult<csi::DeleteVolumeResponse> {
+        volume::delete(self, request).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<csi::ControllerPublishVolumeRequest>,
+    ) -> RpcResult<csi::ControllerPublishVolumeResponse> {
+        attachment::publish(self, request).await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<csi::ControllerUnpublishVolumeRequest>,
+    ) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
+        attachment::unpublish(self, request).await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<csi::ValidateVolumeCapabilitiesRequest>,
+    ) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
+        volume::validate(self, request).await
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<csi::ControllerExpandVolumeRequest>,
+    ) -> RpcResult<csi::ControllerExpandVolumeResponse> {
+        volume::expand(self, request).await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<csi::ControllerModifyVolumeRequest>,
+    ) -> RpcResult<csi::ControllerModifyVolumeResponse> {
+        volume::modify(self, request).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<csi::CreateSnapshotRequest>,
+    ) -> RpcResult<csi::CreateSnapshotResponse> {
+        snapshot::create(self, request).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<csi::DeleteSnapshotRequest>,
+    ) -> RpcResult<csi::DeleteSnapshotResponse> {
+        snapshot::delete(self, request).await
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<csi::ListSnapshotsRequest>,
+    ) -> RpcResult<csi::ListSnapshotsResponse> {
+        snapshot::list(self, request).await
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<csi::GetSnapshotRequest>,
+    ) -> RpcResult<csi::GetSnapshotResponse> {
+        snapshot::get(self, request).await
+    }
+
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<csi::ControllerGetCapabilitiesRequest>,
+    ) -> RpcResult<csi::ControllerGetCapabilitiesResponse> {
+        Ok(Response::new(capabilities::answer(self.volume_health)))
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<csi::ListVolumesRequest>,
+    ) -> RpcResult<csi::ListVolumesResponse> {
+        volume_list::list(self, request).await
+    }
+
+    async fn controller_list_volume_health(
+        &self,
+        request: Request<csi::ControllerListVolumeHealthRequest>,
+    ) -> RpcResult<csi::ControllerListVolumeHealthResponse> {
+        health::list(self, request).await
+    }
+
+    async fn controller_get_volume_health(
+        &self,
+        request: Request<csi::ControllerGetVolumeHealthRequest>,
+    ) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
+        health::get(self, request).await
+    }
+
+    async fn get_capacity(
+        &self,
+        _: Request<csi::GetCapacityRequest>,
+    ) -> RpcResult<csi::GetCapacityResponse> {
+        Err(Failure::unimplemented("GetCapacity").into())
+    }
+
+    async fn controller_get_volume(
+        &self,
+        _: Request<csi::ControllerGetVolumeRequest>,
+    ) -> RpcResult<csi::ControllerGetVolumeResponse> {
+        Err(Failure::unimplemented("ControllerGetVolume").into())
+    }
+}

@@ -1,0 +1,51 @@
+//! RPCs about a volume and a node.
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::observe::note;
+use tonic::{Request, Response};
+
+use super::{Controller, RpcResult};
+use crate::csi::node_local;
+use crate::csi::publish_context;
+use crate::operation::grpc_timeout;
+use crate::request::{self, Publish, node_local_handle};
+
+/// ControllerPublishVolume.
+pub(super) async fn publish(
+    this: &Controller,
+    request: Request<csi::ControllerPublishVolumeRequest>,
+) -> RpcResult<csi::ControllerPublishVolumeResponse> {
+    let patience = grpc_timeout::of(&request);
+    let wire = request.get_ref();
+    note("volume.id", &wire.volume_id);
+    note("node.id", &wire.node_id);
+    if node_local_handle::is_handle(&wire.volume_id) {
+        let context = node_local::publish(&this.ec2, this.node_local_volumes, wire).await?;
+        return Ok(Response::new(csi::ControllerPublishVolumeResponse {
+            publish_context: context,
+        }));
+    }
+    let attached = this
+        .attachments
+        .attach(Publish::parse(wire)?, patience)
+        .await?;
+    let origin = this.sources.of(&attached.volume).await;
+    Ok(Response::new(csi::ControllerPublishVolumeResponse {
+        publish_context: publish_context::of(&attached, origin),
+    }))
+}
+
+/// ControllerUnpublishVolume.
+pub(super) async fn unpublish(
+    this: &Controller,
+    request: Request<csi::ControllerUnpublishVolumeRequest>,
+) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
+    let patience = grpc_timeout::of(&request);
+    let wire = request.get_ref();
+    note("volume.id", &wire.volume_id);
+    note("node.id", &wire.node_id);
+    if let Some(pair) = request::unpublish(wire)? {
+        this.attachments.detach(pair, patience).await?;
+    }
+    Ok(Response::new(csi::ControllerUnpublishVolumeResponse {}))
+}

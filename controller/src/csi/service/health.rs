@@ -1,0 +1,113 @@
+//! ControllerGetVolumeHealth and ControllerListVolumeHealth (alpha in the specification).
+
+use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType, volume_health};
+use ebs_csi_proto::observe::note;
+use ebs_csi_proto::{Condition, Failure};
+use tokio::task::JoinSet;
+use tonic::{Request, Response};
+
+use super::volume::existing;
+use super::{Controller, RpcResult};
+use crate::csi::volume_health::{Harm, Trouble, troubles};
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2Error, Page, VolumeStatus};
+use crate::request;
+use crate::request::listing::PageRequest;
+
+/// ControllerGetVolumeHealth.
+pub(super) async fn get(
+    this: &Controller,
+    request: Request<csi::ControllerGetVolumeHealthRequest>,
+) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
+    offered(this, "ControllerGetVolumeHealth")?;
+    let id = request::volume_id("volume_id", &request.get_ref().volume_id)?;
+    note("volume.id", id.as_str());
+    let (volume, status) = tokio::join!(existing(this, &id), this.ec2.look_volume_status(&id));
+    let volume = volume?;
+    let status = status.known().map_err(|error| failure(&error))?;
+    Ok(Response::new(csi::ControllerGetVolumeHealthResponse {
+        volume_health: Some(to_wire(
+            volume.id.as_str(),
+            &troubles(&volume, status.as_ref()),
+        )),
+    }))
+}
+
+/// ControllerListVolumeHealth: the cluster's own volumes that have a problem.
+pub(super) async fn list(
+    this: &Controller,
+    request: Request<csi::ControllerListVolumeHealthRequest>,
+) -> RpcResult<csi::ControllerListVolumeHealthResponse> {
+    offered(this, "ControllerListVolumeHealth")?;
+    let wire = request.get_ref();
+    let (entries, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
+        .read(|max, token| async move {
+            let page = this.ec2.list_unwell_volumes(max, token).await?;
+            Ok(Page {
+                entries: own(this, page.entries).await?,
+                next: page.next,
+            })
+        })
+        .await?;
+    Ok(Response::new(csi::ControllerListVolumeHealthResponse {
+        entries,
+        next_token,
+    }))
+}
+
+/// Keeps the cluster's own volumes. DescribeVolumeStatus returns no tags, so each volume's owner is
+/// read from the volume.
+async fn own(
+    this: &Controller,
+    statuses: Vec<VolumeStatus>,
+) -> Result<Vec<VolumeHealth>, Ec2Error> {
+    let owned = this.tags.of_own_volumes();
+    // All at once, so that one call to EC2 answers them all.
+    let mut looks = JoinSet::new();
+    for status in statuses {
+        let ec2 = this.ec2.clone();
+        looks.spawn(async move { (ec2.look_volume(&status.volume).await, status) });
+    }
+    let mut seen = looks.join_all().await;
+    // A fixed order, so that a page is cut at the same place again.
+    seen.sort_by(|(_, a), (_, b)| a.volume.cmp(&b.volume));
+    let mut entries = Vec::new();
+    for (volume, status) in seen {
+        let Some(volume) = volume.known()?.filter(|volume| owned.are_on(&volume.tags)) else {
+            continue;
+        };
+        let troubles = troubles(&volume, Some(&status));
+        if !troubles.is_empty() {
+            entries.push(to_wire(volume.id.as_str(), &troubles));
+        }
+    }
+    Ok(entries)
+}
+
+fn offered(this: &Controller, rpc: &str) -> Result<(), Failure> {
+    match this.volume_health {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Condition::Unimplemented,
+            format!(
+                "{rpc} is alpha in the CSI specification and off; --enable-volume-health offers it"
+            ),
+        )),
+    }
+}
+
+fn to_wire(volume: &str, troubles: &[Trouble]) -> VolumeHealth {
+    let entry = |trouble: &Trouble| volume_health::VolumeHealthEntry {
+        status: match trouble.harm {
+            Harm::Degraded => VolumeHealthErrorType::Degraded,
+            Harm::Inaccessible => VolumeHealthErrorType::Inaccessible,
+            Harm::DataLoss => VolumeHealthErrorType::DataLoss,
+        } as i32,
+        reason: trouble.reason.to_owned(),
+        message: trouble.message.to_owned(),
+    };
+    VolumeHealth {
+        volume_id: volume.to_owned(),
+        health_statuses: troubles.iter().map(entry).collect(),
+    }
+}

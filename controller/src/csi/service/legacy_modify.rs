@@ -1,0 +1,38 @@
+//! The service of the volume modifier, the sidecar that preceded ControllerModifyVolume: the same
+//! change under other names.
+
+use ebs_csi_proto::modify::{
+    GetCsiDriverModificationCapabilityRequest, GetCsiDriverModificationCapabilityResponse,
+    ModifyVolumePropertiesRequest, ModifyVolumePropertiesResponse, modify_server,
+};
+use ebs_csi_proto::observe::note;
+use tonic::{Request, Response};
+
+use super::{Controller, RpcResult};
+use crate::operation::grpc_timeout;
+use crate::request;
+
+#[tonic::async_trait]
+impl modify_server::Modify for Controller {
+    async fn get_csi_driver_modification_capability(
+        &self,
+        _: Request<GetCsiDriverModificationCapabilityRequest>,
+    ) -> RpcResult<GetCsiDriverModificationCapabilityResponse> {
+        Ok(Response::new(GetCsiDriverModificationCapabilityResponse {}))
+    }
+
+    async fn modify_volume_properties(
+        &self,
+        request: Request<ModifyVolumePropertiesRequest>,
+    ) -> RpcResult<ModifyVolumePropertiesResponse> {
+        let patience = grpc_timeout::of(&request);
+        let wire = request.get_ref();
+        note("volume.id", &wire.name);
+        request::present("name", &wire.name)?;
+        let (volume, attributes) = request::modify(&wire.name, &wire.parameters)?;
+        self.modifications
+            .modify(&volume, attributes, patience)
+            .await?;
+        Ok(Response::new(ModifyVolumePropertiesResponse {}))
+    }
+}

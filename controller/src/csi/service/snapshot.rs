@@ -1,0 +1,110 @@
+//! RPCs about a snapshot.
+
+use ebs_csi_proto::Failure;
+use ebs_csi_proto::csi;
+use ebs_csi_proto::observe::note;
+use ebs_csi_wire::{SnapshotId, VolumeId};
+use tonic::{Request, Response};
+
+use super::{Controller, RpcResult};
+use crate::ec2::{Snapshot, SnapshotState};
+use crate::operation::grpc_timeout;
+use crate::request::listing::PageRequest;
+use crate::request::{self, CreateSnapshot};
+
+/// CreateSnapshot.
+pub(super) async fn create(
+    this: &Controller,
+    request: Request<csi::CreateSnapshotRequest>,
+) -> RpcResult<csi::CreateSnapshotResponse> {
+    let patience = grpc_timeout::of(&request);
+    let asked = CreateSnapshot::parse(request.get_ref())?;
+    note("request.name", &asked.name);
+    note("volume.id", asked.volume.as_str());
+    let snapshot = this.snapshots.create(asked, patience).await?;
+    note("snapshot.id", snapshot.id.as_str());
+    Ok(Response::new(csi::CreateSnapshotResponse {
+        snapshot: Some(to_wire(&snapshot)),
+    }))
+}
+
+/// DeleteSnapshot.
+pub(super) async fn delete(
+    this: &Controller,
+    request: Request<csi::DeleteSnapshotRequest>,
+) -> RpcResult<csi::DeleteSnapshotResponse> {
+    let patience = grpc_timeout::of(&request);
+    let id = &request.get_ref().snapshot_id;
+    note("snapshot.id", id);
+    if let Some(id) = request::delete("snapshot_id", id)? {
+        this.snapshots.delete(id, patience).await?;
+    }
+    Ok(Response::new(csi::DeleteSnapshotResponse {}))
+}
+
+/// ListSnapshots.
+pub(super) async fn list(
+    this: &Controller,
+    request: Request<csi::ListSnapshotsRequest>,
+) -> RpcResult<csi::ListSnapshotsResponse> {
+    let wire = request.get_ref();
+    let wanted = PageRequest::parse(wire.max_entries, &wire.starting_token)?;
+    // An id that EC2 cannot have issued belongs to no snapshot and to no volume.
+    let impossible = !wire.snapshot_id.is_empty() && SnapshotId::parse(&wire.snapshot_id).is_err()
+        || !wire.source_volume_id.is_empty() && VolumeId::parse(&wire.source_volume_id).is_err();
+    let volume = VolumeId::parse(&wire.source_volume_id).ok();
+    let (snapshots, next_token) = match SnapshotId::parse(&wire.snapshot_id) {
+        _ if impossible => (Vec::new(), String::new()),
+        Ok(id) => {
+            let found = this.snapshots.get(&id).await?;
+            let fitting = found.filter(|found| volume.is_none() || found.volume == volume);
+            (fitting.into_iter().collect(), String::new())
+        }
+        Err(_) => this.snapshots.list(volume, &wanted).await?,
+    };
+    Ok(Response::new(csi::ListSnapshotsResponse {
+        entries: snapshots
+            .iter()
+            .map(|snapshot| csi::list_snapshots_response::Entry {
+                snapshot: Some(to_wire(snapshot)),
+            })
+            .collect(),
+        next_token,
+    }))
+}
+
+/// GetSnapshot.
+pub(super) async fn get(
+    this: &Controller,
+    request: Request<csi::GetSnapshotRequest>,
+) -> RpcResult<csi::GetSnapshotResponse> {
+    let id = request::snapshot_id("snapshot_id", &request.get_ref().snapshot_id)?;
+    note("snapshot.id", id.as_str());
+    let snapshot = this
+        .snapshots
+        .get(&id)
+        .await?
+        .ok_or_else(|| Failure::not_found("snapshot", &id))?;
+    Ok(Response::new(csi::GetSnapshotResponse {
+        snapshot: Some(to_wire(&snapshot)),
+    }))
+}
+
+fn to_wire(snapshot: &Snapshot) -> csi::Snapshot {
+    csi::Snapshot {
+        size_bytes: i64::try_from(snapshot.size.to_bytes().0).unwrap_or(i64::MAX),
+        snapshot_id: snapshot.id.to_string(),
+        source_volume_id: snapshot
+            .volume
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        creation_time: snapshot.started.map(|started| prost_types::Timestamp {
+            seconds: started.seconds,
+            nanos: i32::try_from(started.nanoseconds).unwrap_or_default(),
+        }),
+        ready_to_use: snapshot.state == SnapshotState::Completed,
+        group_snapshot_id: String::new(),
+        accessible_topology: Vec::new(),
+    }
+}

@@ -1,0 +1,168 @@
+//! RPCs about a volume.
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::observe::note;
+use ebs_csi_proto::{Capability, Condition, Failure};
+use ebs_csi_wire::VolumeId;
+use tonic::{Request, Response};
+
+use super::{Controller, RpcResult};
+use crate::csi::node_local;
+use crate::ec2::Volume;
+use crate::ec2::csi_failure::failure;
+use crate::operation::grpc_timeout;
+use crate::request::topology;
+use crate::request::{self, CreateVolume, Expand, node_local_handle};
+
+/// CreateVolume.
+pub(super) async fn create(
+    this: &Controller,
+    request: Request<csi::CreateVolumeRequest>,
+) -> RpcResult<csi::CreateVolumeResponse> {
+    let patience = grpc_timeout::of(&request);
+    let mut request = request;
+    if let Some(requirement) = &mut request.get_mut().accessibility_requirements {
+        own_outposts(this, requirement).await?;
+    }
+    let asked = CreateVolume::parse(request.get_ref())?;
+    note("request.name", &asked.name);
+    let (context, source) = (asked.class.volume_context(), asked.source.clone());
+    let volume = this.volumes.create(asked, patience).await?;
+    note("volume.id", volume.id.as_str());
+    Ok(Response::new(csi::CreateVolumeResponse {
+        volume: Some(csi::Volume {
+            capacity_bytes: bytes(&volume),
+            volume_id: volume.id.to_string(),
+            volume_context: context,
+            content_source: source.map(|source| source.to_wire()),
+            accessible_topology: vec![topology::of_volume(
+                &volume.zone,
+                volume.outpost_arn.as_deref(),
+            )],
+        }),
+    }))
+}
+
+/// Completes an Outpost that is named by its id alone: it belongs to this account and Region.
+async fn own_outposts(
+    this: &Controller,
+    requirement: &mut csi::TopologyRequirement,
+) -> Result<(), Failure> {
+    // The common request needs no call to STS.
+    if !topology::lacks_owner(requirement) {
+        return Ok(());
+    }
+    let owner = this.ec2.caller().await.map_err(|why| {
+        Failure::new(
+            Condition::BackendDown,
+            format!(
+                "accessibility_requirements name an Outpost by its id, and sts:GetCallerIdentity, which tells its account and partition, failed: {why}; \
+                 name it by its whole ARN, or let the driver reach STS"
+            ),
+        )
+    })?;
+    topology::complete(requirement, this.ec2.region(), &owner);
+    Ok(())
+}
+
+/// DeleteVolume.
+pub(super) async fn delete(
+    this: &Controller,
+    request: Request<csi::DeleteVolumeRequest>,
+) -> RpcResult<csi::DeleteVolumeResponse> {
+    let patience = grpc_timeout::of(&request);
+    let id = &request.get_ref().volume_id;
+    note("volume.id", id);
+    if let Some(id) = request::delete("volume_id", id)? {
+        this.volumes.delete(id, patience).await?;
+    }
+    Ok(Response::new(csi::DeleteVolumeResponse {}))
+}
+
+/// ValidateVolumeCapabilities.
+pub(super) async fn validate(
+    this: &Controller,
+    request: Request<csi::ValidateVolumeCapabilitiesRequest>,
+) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
+    let wire = request.into_inner();
+    note("volume.id", &wire.volume_id);
+    request::present("volume_id", &wire.volume_id)?;
+    if node_local_handle::is_handle(&wire.volume_id) {
+        return Ok(Response::new(node_local::validate(wire)?));
+    }
+    let parsed = Capability::parse_all(&wire.volume_capabilities);
+    if let Err(failure) = &parsed
+        && failure.condition() != Condition::Unsupported
+    {
+        return Err(failure.clone().into());
+    }
+    let volume = existing(this, &request::volume_id("volume_id", &wire.volume_id)?).await?;
+    let refusal = match parsed {
+        Err(failure) => Some(failure.text().to_owned()),
+        Ok(capabilities)
+            if !volume.multi_attach && capabilities.iter().any(Capability::needs_multi_attach) =>
+        {
+            Some(format!(
+                "volume {} cannot be attached to several nodes",
+                volume.id
+            ))
+        }
+        Ok(_) => None,
+    };
+    Ok(Response::new(match refusal {
+        Some(message) => request::not_confirmed(message),
+        None => request::confirmed(wire),
+    }))
+}
+
+/// ControllerExpandVolume.
+pub(super) async fn expand(
+    this: &Controller,
+    request: Request<csi::ControllerExpandVolumeRequest>,
+) -> RpcResult<csi::ControllerExpandVolumeResponse> {
+    let patience = grpc_timeout::of(&request);
+    note("volume.id", &request.get_ref().volume_id);
+    let asked = Expand::parse(request.get_ref())?;
+    let volume = match asked.size {
+        Some(size) => {
+            this.modifications
+                .expand(&asked.volume, size, patience)
+                .await?
+        }
+        None => existing(this, &asked.volume).await?,
+    };
+    Ok(Response::new(csi::ControllerExpandVolumeResponse {
+        capacity_bytes: bytes(&volume),
+        node_expansion_required: !asked.block,
+    }))
+}
+
+/// ControllerModifyVolume.
+pub(super) async fn modify(
+    this: &Controller,
+    request: Request<csi::ControllerModifyVolumeRequest>,
+) -> RpcResult<csi::ControllerModifyVolumeResponse> {
+    let patience = grpc_timeout::of(&request);
+    let wire = request.get_ref();
+    note("volume.id", &wire.volume_id);
+    let (volume, attributes) = request::modify(&wire.volume_id, &wire.mutable_parameters)?;
+    this.modifications
+        .modify(&volume, attributes, patience)
+        .await?;
+    Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
+}
+
+/// Looks up a volume that must exist.
+pub(super) async fn existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
+    this.ec2
+        .look_volume(id)
+        .await
+        .known()
+        .map_err(|error| failure(&error))?
+        .ok_or_else(|| Failure::not_found("volume", id))
+}
+
+/// Returns a volume's size in bytes, as CSI expects it.
+pub(super) fn bytes(volume: &Volume) -> i64 {
+    i64::try_from(volume.size.to_bytes().0).unwrap_or(i64::MAX)
+}

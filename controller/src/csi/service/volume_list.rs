@@ -1,0 +1,64 @@
+//! ListVolumes.
+//!
+//! Lists the cluster's own volumes that this driver created, recognized by their tags. The response
+//! has no nodes: the attachments that EC2 shows need not be those that the caller requested.
+
+use ebs_csi_proto::csi::{self, list_volumes_response::Entry};
+use tonic::{Request, Response};
+
+use super::volume::bytes;
+use super::{Controller, RpcResult};
+use crate::ec2::{Volume, VolumeState};
+use crate::request::Source;
+use crate::request::listing::PageRequest;
+use crate::request::topology;
+
+/// ListVolumes.
+pub(super) async fn list(
+    this: &Controller,
+    request: Request<csi::ListVolumesRequest>,
+) -> RpcResult<csi::ListVolumesResponse> {
+    let wire = request.get_ref();
+    let owned = this.tags.of_own_volumes();
+    let (volumes, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
+        .read(|max, token| {
+            let owned = &owned;
+            async move {
+                let mut page = this.ec2.list_volumes(max, token, owned).await?;
+                page.entries.retain(|volume| !is_going(volume));
+                Ok(page)
+            }
+        })
+        .await?;
+    Ok(Response::new(csi::ListVolumesResponse {
+        entries: volumes.iter().map(entry).collect(),
+        next_token,
+    }))
+}
+
+/// Returns whether the volume counts as deleted for the caller.
+fn is_going(volume: &Volume) -> bool {
+    matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)
+}
+
+/// Builds an entry. The volume context is empty: EC2 does not store it.
+fn entry(volume: &Volume) -> Entry {
+    let source = volume
+        .source_volume
+        .clone()
+        .map(Source::Volume)
+        .or_else(|| volume.snapshot.clone().map(Source::Snapshot));
+    Entry {
+        volume: Some(csi::Volume {
+            capacity_bytes: bytes(volume),
+            volume_id: volume.id.to_string(),
+            volume_context: Default::default(),
+            content_source: source.map(|source| source.to_wire()),
+            accessible_topology: vec![topology::of_volume(
+                &volume.zone,
+                volume.outpost_arn.as_deref(),
+            )],
+        }),
+        status: None,
+    }
+}

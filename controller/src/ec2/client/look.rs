@@ -1,0 +1,364 @@
+//! Reads of EC2's state.
+
+pub(in crate::ec2) mod snapshot;
+
+use std::ops::ControlFlow;
+
+use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
+use tokio::time::Instant;
+
+use super::Ec2;
+use crate::ec2::action::Action;
+use crate::ec2::describe;
+use crate::ec2::describe::page::{filter, literal, read_all};
+use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
+use crate::ec2::model::instance::{Instance, InstanceType};
+use crate::ec2::model::instance_status::InstanceStatus;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::modification::Modification;
+use crate::ec2::model::snapshot::Snapshot;
+use crate::ec2::model::volume::Volume;
+use crate::ec2::model::volume_status::VolumeStatus;
+use crate::ec2::model::zone::Zone;
+use crate::ec2::pacing::duration_estimate::WatchedChange;
+use crate::ec2::sdk::call::Tries;
+use crate::metrics::LaneLevel;
+
+impl Ec2 {
+    /// Looks at the volume: one answer from a call that began after this one.
+    pub async fn look_volume(&self, id: &VolumeId) -> LookResult<Volume> {
+        let volumes = &self.pollers.volumes;
+        volumes.look(id, self.answers_by, self.until()).await
+    }
+
+    /// Looks at the instance: one answer from a call that began after this one.
+    pub async fn look_instance(&self, id: &InstanceId) -> LookResult<Instance> {
+        let instances = &self.pollers.instances;
+        instances.look(id, self.answers_by, self.until()).await
+    }
+
+    /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
+    /// `ids`. Does not ask again where EC2 fails.
+    pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<LookResult<Volume>> {
+        self.pollers.volumes.look_all(ids, self.until()).await
+    }
+
+    /// Does for instances what [`Ec2::look_volumes`] does for volumes.
+    pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<LookResult<Instance>> {
+        self.pollers.instances.look_all(ids, self.until()).await
+    }
+
+    /// Looks at the status checks of the instance; absent when the instance does not run or does
+    /// not exist.
+    pub async fn look_instance_status(&self, id: &InstanceId) -> LookResult<InstanceStatus> {
+        let statuses = &self.pollers.instance_statuses;
+        statuses.look(id, None, self.until()).await
+    }
+
+    /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
+    pub async fn look_instance_statuses(
+        &self,
+        ids: &[InstanceId],
+    ) -> Vec<LookResult<InstanceStatus>> {
+        let statuses = &self.pollers.instance_statuses;
+        statuses.look_all(ids, self.until()).await
+    }
+
+    /// Looks at the latest modification of the volume; absent when the volume was never modified or
+    /// does not exist.
+    pub async fn look_modification(&self, id: &VolumeId) -> LookResult<Modification> {
+        let modifications = &self.pollers.modifications;
+        modifications.look(id, None, self.until()).await
+    }
+
+    /// Looks at the snapshot: one of this account, or one that another account shares with it.
+    pub async fn look_snapshot(&self, id: &SnapshotId) -> LookResult<Snapshot> {
+        let snapshots = &self.pollers.snapshots;
+        snapshots.look(id, None, self.until()).await
+    }
+
+    /// Looks at the status of the volume. EC2's own data may be minutes old.
+    pub async fn look_volume_status(&self, id: &VolumeId) -> LookResult<VolumeStatus> {
+        self.pollers.statuses.look(id, None, self.until()).await
+    }
+
+    /// Passes each fresh answer about the volume to `judge` until it breaks; returns `None` when
+    /// `deadline` comes first. `watched` is the change that was just requested; the times of the
+    /// reads follow from how long such changes took before.
+    pub async fn watch_volume<R>(
+        &self,
+        id: &VolumeId,
+        watched: WatchedChange,
+        deadline: Instant,
+        judge: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        let usual = self.pollers.changes.of(watched);
+        let volumes = &self.pollers.volumes;
+        let waited = self.waited();
+        volumes
+            .watch(id, Some(usual), waited, deadline, judge)
+            .await
+    }
+
+    /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
+    pub async fn watch_instance<R>(
+        &self,
+        id: &InstanceId,
+        deadline: Instant,
+        judge: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers
+            .instances
+            .watch(id, None, self.waited(), deadline, judge)
+            .await
+    }
+
+    /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
+    pub async fn watch_modification<R>(
+        &self,
+        id: &VolumeId,
+        deadline: Instant,
+        judge: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers
+            .modifications
+            .watch(id, None, self.waited(), deadline, judge)
+            .await
+    }
+
+    /// Does for a snapshot what [`Ec2::watch_volume`] does for a volume.
+    pub async fn watch_snapshot<R>(
+        &self,
+        id: &SnapshotId,
+        deadline: Instant,
+        judge: impl FnMut(&LookResult<Snapshot>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.pollers
+            .snapshots
+            .watch(id, None, self.waited(), deadline, judge)
+            .await
+    }
+
+    /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
+    /// creation by seconds.
+    ///
+    /// # Errors
+    /// When no complete answer came.
+    pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
+        let seen = self
+            .pollers
+            .volumes_by_name
+            .look(&name.to_owned(), None, self.until())
+            .await;
+        Ok(seen.known()?.unwrap_or_default())
+    }
+
+    /// Returns this account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups
+    /// by tag lag behind creation by seconds.
+    ///
+    /// # Errors
+    /// When no complete answer came.
+    pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
+        let seen = self
+            .pollers
+            .snapshots_by_name
+            .look(&name.to_owned(), None, self.until())
+            .await;
+        Ok(seen.known()?.unwrap_or_default())
+    }
+
+    /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
+    /// names a volume.
+    ///
+    /// # Errors
+    /// [`Ec2ErrorKind::BadPageToken`] for a token that EC2 does not know, and the errors of every
+    /// call.
+    pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
+        let filters = page
+            .volume
+            .map(|volume| vec![filter("volume-id", [volume.to_string()])]);
+        let request = self
+            .core
+            .client
+            .describe_snapshots()
+            .owner_ids("self")
+            .set_filters(filters)
+            .max_results(page_size(page.max, 1000))
+            .set_next_token(page.token);
+        let (entries, next) =
+            describe::snapshot_page(&self.core, request, self.until(), Tries::Several).await?;
+        Ok(Page::new(entries, next.as_deref()))
+    }
+
+    /// Returns one page of this account's volumes that bear these tags.
+    ///
+    /// # Errors
+    /// Those of [`Ec2::list_snapshots`].
+    pub async fn list_volumes(
+        &self,
+        max: Option<u32>,
+        token: Option<String>,
+        tags: &OwnTags,
+    ) -> Result<Page<Volume>, Ec2Error> {
+        let action = Action::DescribeVolumes;
+        let (key, value) = &tags.owner;
+        let filters = vec![
+            filter("tag-key", [tags.key.to_owned()]),
+            filter(&format!("tag:{key}"), [literal(value)]),
+        ];
+        let (filters, token) = (&filters, &token);
+        self.core
+            .call(action, self.until(), Tries::Several, || async move {
+                let output = self
+                    .core
+                    .client
+                    .describe_volumes()
+                    .set_filters(Some(filters.clone()))
+                    .max_results(page_size(max, 500))
+                    .set_next_token(token.clone())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let entries = read_all(action, output.volumes(), Volume::read)?;
+                Ok(Page::new(entries, output.next_token()))
+            })
+            .await
+    }
+
+    /// Returns one page of the volumes that EC2 reports as impaired or with a warning, whoever in
+    /// this account owns them.
+    ///
+    /// # Errors
+    /// Those of [`Ec2::list_snapshots`].
+    pub async fn list_unwell_volumes(
+        &self,
+        max: Option<u32>,
+        token: Option<String>,
+    ) -> Result<Page<VolumeStatus>, Ec2Error> {
+        let action = Action::DescribeVolumeStatus;
+        let unwell = ["impaired", "warning"].map(str::to_owned);
+        let (unwell, token) = (&unwell, &token);
+        self.core
+            .call(action, self.until(), Tries::Several, || async move {
+                let output = self
+                    .core
+                    .client
+                    .describe_volume_status()
+                    .filters(filter("volume-status.status", unwell.clone()))
+                    .max_results(page_size(max, 1000))
+                    .set_next_token(token.clone())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let entries = read_all(action, output.volume_statuses(), VolumeStatus::read)?;
+                Ok(Page::new(entries, output.next_token()))
+            })
+            .await
+    }
+
+    /// Returns the zones of the Region that this account may use.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn availability_zones(&self) -> Result<Vec<Zone>, Ec2Error> {
+        let action = Action::DescribeAvailabilityZones;
+        self.core
+            .call(action, self.until(), Tries::Several, || async {
+                let output = self
+                    .core
+                    .client
+                    .describe_availability_zones()
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                read_all(action, output.availability_zones(), Zone::read)
+            })
+            .await
+    }
+
+    /// Returns the zone of an Outpost, as any instance on it shows; `None` when no instance of this
+    /// account is on it.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
+        let filters = vec![filter("outpost-arn", [literal(arn)])];
+        let instances =
+            describe::describe_instances(&self.core, filters, self.until(), Tries::Several).await?;
+        let mut zones = instances.into_iter().map(|instance| instance.zone);
+        Ok(zones.find(|zone| !zone.is_empty()))
+    }
+
+    /// Returns what an instance type can attach. Asks by name, because a page of a filtered list
+    /// may lack the type.
+    ///
+    /// # Errors
+    /// Those of every call; EC2 refuses a name that it does not know.
+    pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
+        let action = Action::DescribeInstanceTypes;
+        self.core
+            .call(action, self.until(), Tries::Several, || async {
+                let output = self
+                    .core
+                    .client
+                    .describe_instance_types()
+                    .instance_types(name.into())
+                    .send()
+                    .await
+                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+                let found = read_all(action, output.instance_types(), InstanceType::read)?;
+                Ok(found.into_iter().find(|kind| kind.name == name))
+            })
+            .await
+    }
+
+    /// Checks whether the controller may use EC2, by a dry run of DescribeAvailabilityZones. The
+    /// dry run is sent once, and once more after AWS refused the cached credentials; it changes
+    /// nothing and reads nothing.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub async fn check(&self) -> Result<(), Ec2Error> {
+        let action = Action::DescribeAvailabilityZones;
+        let send = || async {
+            self.core
+                .client
+                .describe_availability_zones()
+                .dry_run(true)
+                .send()
+                .await
+                .map_err(|e| Ec2Error::from_sdk(action, &e))
+        };
+        let mut result = self.core.send(action, send).await.0;
+        if let Err(error) = &result
+            && self.core.renew(error)
+        {
+            result = self.core.send(action, send).await.0;
+        }
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Counts a look-up of a remembered value about EC2: `cache` names the kind of value, `hit`
+    /// tells whether no call was needed.
+    pub(crate) fn remembered(&self, cache: &str, hit: bool) {
+        self.core.metrics.cache(cache, hit);
+    }
+
+    /// Returns how full each action's lane is.
+    pub fn levels(&self) -> Vec<(Action, LaneLevel)> {
+        self.core.levels()
+    }
+}
+
+/// Returns the page size for a request: EC2 takes 5 or more, up to its own maximum.
+fn page_size(asked: Option<u32>, most: i32) -> i32 {
+    asked
+        .filter(|n| *n > 0)
+        .map_or(most, |n| i32::try_from(n).unwrap_or(most).clamp(5, most))
+}

@@ -1,0 +1,361 @@
+//! Changes of volumes and tags. The SDK sends each call once; [`retry`](crate::ec2::pacing::retry)
+//! decides when it is sent again.
+
+use std::time::Duration;
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
+use tokio::time::Instant;
+
+use super::Ec2;
+use crate::ec2::action::Action;
+use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::call_input::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
+use crate::ec2::model::modification::Modification;
+use crate::ec2::model::sdk_field::Incomplete;
+use crate::ec2::model::volume::{Attachment, Volume};
+use crate::ec2::sdk::call::Tries;
+
+/// The most age that EC2's facts may have when a detach is sent on them.
+const FACTS_HOLD: Duration = Duration::from_secs(2);
+
+mod iops;
+mod power;
+mod snapshot;
+
+/// Sends one request within `Ec2::change` and converts the SDK's failure to an [`Ec2Error`].
+macro_rules! sending {
+    ($action:expr, $request:expr) => {
+        $request
+            .send()
+            .await
+            .map_err(|e| Ec2Error::from_sdk($action, &e))?
+    };
+}
+
+use sending;
+
+fn number(value: u32) -> i32 {
+    // EC2's numbers end at i32::MAX. EC2 refuses a value that high with a clear message.
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn tagged(kind: sdk::ResourceType, tags: &Tags) -> Option<Vec<sdk::TagSpecification>> {
+    (!tags.is_empty()).then(|| {
+        vec![
+            sdk::TagSpecification::builder()
+                .resource_type(kind)
+                .set_tags(Some(sdk_tags(tags)))
+                .build(),
+        ]
+    })
+}
+
+fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
+    tags.iter()
+        .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
+        .collect()
+}
+
+fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
+    move |incomplete| Ec2Error::unreadable(action, incomplete.to_string(), None)
+}
+
+impl Ec2 {
+    async fn change<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let send_if_wanted = || async {
+            match self.is_wanted() {
+                true => send().await,
+                false => Err(Ec2Error::unwanted(action)),
+            }
+        };
+        let (until, tries) = (self.until(), Tries::Several);
+        match self.place.as_ref().filter(|place| place.action() == action) {
+            Some(place) => self.core.call_at(place, until, tries, send_if_wanted).await,
+            None => self.core.call(action, until, tries, send_if_wanted).await,
+        }
+    }
+
+    /// Creates a volume. Returns as soon as EC2 accepts; the volume is then `creating`.
+    ///
+    /// # Errors
+    /// Any [`Ec2Error`]. A failed creation may also show later, as a volume in state `error` or
+    /// none at all.
+    pub async fn create_volume(&self, given: &CreateVolume) -> Result<Volume, Ec2Error> {
+        let action = Action::CreateVolume;
+        let made = self
+            .change(action, || async {
+                let output = sending!(action, self.create_volume_request(given));
+                Volume::read_created(&output).map_err(unreadable(action))
+            })
+            .await?;
+        self.pollers.made(&made);
+        Ok(made)
+    }
+
+    fn create_volume_request(
+        &self,
+        given: &CreateVolume,
+    ) -> aws_sdk_ec2::operation::create_volume::builders::CreateVolumeFluentBuilder {
+        self.core
+            .client
+            .create_volume()
+            .client_token(&given.client_token)
+            .size(number(given.size.0))
+            .volume_type(sdk::VolumeType::from(given.kind.as_str()))
+            .set_availability_zone(given.zone.clone())
+            .set_availability_zone_id(given.zone_id.clone())
+            .set_outpost_arn(given.outpost_arn.clone())
+            .set_encrypted(given.encrypted)
+            .set_kms_key_id(given.kms_key_id.clone())
+            .set_iops(given.iops.map(number))
+            .set_throughput(given.throughput.map(number))
+            .set_snapshot_id(given.snapshot.as_ref().map(ToString::to_string))
+            .set_volume_initialization_rate(given.initialization_rate.map(number))
+            .multi_attach_enabled(given.multi_attach)
+            .set_tag_specifications(tagged(sdk::ResourceType::Volume, &given.tags))
+    }
+
+    /// Copies a volume within its zone.
+    ///
+    /// # Errors
+    /// Those of [`Ec2::create_volume`].
+    pub async fn copy_volumes(&self, given: &CopyVolume) -> Result<Volume, Ec2Error> {
+        let action = Action::CopyVolumes;
+        let made = self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .copy_volumes()
+                    .client_token(&given.client_token)
+                    .source_volume_id(given.source.as_str())
+                    .size(number(given.size.0))
+                    .volume_type(sdk::VolumeType::from(given.kind.as_str()))
+                    .set_iops(given.iops.map(number))
+                    .set_throughput(given.throughput.map(number))
+                    .multi_attach_enabled(given.multi_attach)
+                    .set_tag_specifications(tagged(sdk::ResourceType::Volume, &given.tags))
+            );
+            match output.volumes() {
+                [copy] => Volume::read(copy).map_err(unreadable(action)),
+                volumes => Err(Ec2Error::unreadable(
+                    action,
+                    format!(
+                        "the answer holds {} volumes where one was asked for",
+                        volumes.len()
+                    ),
+                    None,
+                )),
+            }
+        });
+        let made = made.await?;
+        self.pollers.made(&made);
+        Ok(made)
+    }
+
+    /// Deletes a volume. Returns as soon as EC2 accepts.
+    ///
+    /// # Errors
+    /// [`VolumeNotFound`](Ec2ErrorKind::VolumeNotFound) when the volume does not exist, or
+    /// not any more; [`VolumeInUse`](Ec2ErrorKind::VolumeInUse) while it is attached; and
+    /// the errors of every call.
+    pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
+        let action = Action::DeleteVolume;
+        self.change(action, || async {
+            sending!(
+                action,
+                self.core.client.delete_volume().volume_id(id.as_str())
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Attaches a volume. Returns as soon as EC2 accepts; the attachment is then `attaching`.
+    ///
+    /// # Errors
+    /// Any [`Ec2Error`]; after one that may have happened, look at the volume.
+    pub async fn attach_volume(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        device: &DeviceName,
+        card: Option<u32>,
+    ) -> Result<Attachment, Ec2Error> {
+        let action = Action::AttachVolume;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .attach_volume()
+                    .volume_id(volume.as_str())
+                    .instance_id(instance.as_str())
+                    .device(device.as_str())
+                    .set_ebs_card_index(card.map(number))
+            );
+            Attachment::read_attached(&output).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Detaches a volume from one instance, on facts that EC2 gave at `decided`. Returns as soon as
+    /// EC2 accepts; the attachment is then `detaching`.
+    ///
+    /// # Errors
+    /// [`Stale`](Ec2ErrorKind::Stale) when the turn, or a retry, comes so late that an instance may
+    /// have been stopped and started since: decide anew. Any other [`Ec2Error`]; after one that may
+    /// have happened, look at the volume.
+    pub async fn detach_volume(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        force: Force,
+        decided: Instant,
+    ) -> Result<Attachment, Ec2Error> {
+        let action = Action::DetachVolume;
+        self.change(action, || async {
+            if decided.elapsed() > FACTS_HOLD {
+                return Err(Ec2Error::stale(action));
+            }
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .detach_volume()
+                    .volume_id(volume.as_str())
+                    .instance_id(instance.as_str())
+                    .set_force((force == Force::Yes).then_some(true))
+            );
+            Attachment::read_detached(&output).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Changes size, type or performance. EC2 counts each accepted call against the volume's daily
+    /// limit, including a call that changes nothing.
+    ///
+    /// # Errors
+    /// Any [`Ec2Error`]; after one that may have happened, look at the modification.
+    pub async fn modify_volume(&self, given: &ModifyVolume) -> Result<Modification, Ec2Error> {
+        let action = Action::ModifyVolume;
+        self.change(action, || async {
+            let output = sending!(
+                action,
+                self.core
+                    .client
+                    .modify_volume()
+                    .volume_id(given.volume.as_str())
+                    .set_size(given.size.map(|size| number(size.0)))
+                    .set_volume_type(given.kind.as_deref().map(sdk::VolumeType::from))
+                    .set_iops(given.iops.map(number))
+                    .set_throughput(given.throughput.map(number))
+            );
+            let modification = output.volume_modification().ok_or_else(|| {
+                Ec2Error::unreadable(action, "the answer has no volumeModification", None)
+            })?;
+            Modification::read(modification).map_err(unreadable(action))
+        })
+        .await
+    }
+
+    /// Checks by dry runs, which change nothing, whether tags of a volume or snapshot may be set
+    /// and deleted.
+    ///
+    /// # Errors
+    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when they may not, and the errors of every
+    /// call.
+    pub async fn may_change_tags(
+        &self,
+        resource: &str,
+        set: &Tags,
+        delete: &[String],
+    ) -> Result<(), Ec2Error> {
+        let allowed = |answer: Result<(), Ec2Error>| match answer {
+            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+            answer => answer,
+        };
+        if !delete.is_empty() {
+            allowed(self.send_delete_tags(resource, delete, true).await)?;
+        }
+        if !set.is_empty() {
+            allowed(self.send_create_tags(resource, set, true).await)?;
+        }
+        Ok(())
+    }
+
+    /// Sets tags of a volume or snapshot; other tags stay.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn create_tags(&self, resource: &str, tags: &Tags) -> Result<(), Ec2Error> {
+        match tags.is_empty() {
+            true => Ok(()),
+            false => self.send_create_tags(resource, tags, false).await,
+        }
+    }
+
+    async fn send_create_tags(
+        &self,
+        resource: &str,
+        tags: &Tags,
+        dry_run: bool,
+    ) -> Result<(), Ec2Error> {
+        let action = Action::CreateTags;
+        self.change(action, || async {
+            sending!(
+                action,
+                self.core
+                    .client
+                    .create_tags()
+                    .set_dry_run(dry_run.then_some(true))
+                    .resources(resource)
+                    .set_tags(Some(sdk_tags(tags)))
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes tags of a volume or snapshot, whatever their values; a missing tag is not an error.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn delete_tags(&self, resource: &str, keys: &[String]) -> Result<(), Ec2Error> {
+        match keys.is_empty() {
+            true => Ok(()),
+            false => self.send_delete_tags(resource, keys, false).await,
+        }
+    }
+
+    async fn send_delete_tags(
+        &self,
+        resource: &str,
+        keys: &[String],
+        dry_run: bool,
+    ) -> Result<(), Ec2Error> {
+        let action = Action::DeleteTags;
+        self.change(action, || async {
+            let tags = keys
+                .iter()
+                .map(|key| sdk::Tag::builder().key(key).build())
+                .collect();
+            sending!(
+                action,
+                self.core
+                    .client
+                    .delete_tags()
+                    .set_dry_run(dry_run.then_some(true))
+                    .resources(resource)
+                    .set_tags(Some(tags))
+            );
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,94 @@
+//! Stops and terminates instances.
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_wire::InstanceId;
+
+use super::sending;
+use crate::ec2::action::Action;
+use crate::ec2::client::Ec2;
+use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::call_input::PowerOff;
+
+impl Ec2 {
+    /// Checks by a dry run, which changes nothing, whether the instance may be stopped or
+    /// terminated.
+    ///
+    /// # Errors
+    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when it may not, and the errors of every call.
+    pub async fn may_power_off(
+        &self,
+        instance: &InstanceId,
+        how: PowerOff,
+    ) -> Result<(), Ec2Error> {
+        match self.send_power_off(instance, how, true).await {
+            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    /// Stops or terminates the instance. Returns as soon as EC2 accepts, with the state that EC2
+    /// then shows.
+    ///
+    /// A stop is forced: EC2 asks the guest to shut down, and stops the instance without the guest
+    /// when the guest does not answer (EC2 API reference, `StopInstances`, `Force`).
+    ///
+    /// # Errors
+    /// Any [`Ec2Error`]; after one that may have happened, look at the instance.
+    pub async fn power_off(
+        &self,
+        instance: &InstanceId,
+        how: PowerOff,
+    ) -> Result<String, Ec2Error> {
+        self.send_power_off(instance, how, false).await
+    }
+
+    async fn send_power_off(
+        &self,
+        instance: &InstanceId,
+        how: PowerOff,
+        dry_run: bool,
+    ) -> Result<String, Ec2Error> {
+        let dry_run = dry_run.then_some(true);
+        match how {
+            PowerOff::Stop => {
+                let action = Action::StopInstances;
+                self.change(action, || async {
+                    let output = sending!(
+                        action,
+                        self.core
+                            .client
+                            .stop_instances()
+                            .instance_ids(instance.as_str())
+                            .force(true)
+                            .set_dry_run(dry_run)
+                    );
+                    Ok(state(output.stopping_instances()))
+                })
+                .await
+            }
+            PowerOff::Terminate => {
+                let action = Action::TerminateInstances;
+                self.change(action, || async {
+                    let output = sending!(
+                        action,
+                        self.core
+                            .client
+                            .terminate_instances()
+                            .instance_ids(instance.as_str())
+                            .set_dry_run(dry_run)
+                    );
+                    Ok(state(output.terminating_instances()))
+                })
+                .await
+            }
+        }
+    }
+}
+
+fn state(changes: &[sdk::InstanceStateChange]) -> String {
+    let state = changes
+        .first()
+        .and_then(|change| change.current_state()?.name());
+    state.map_or_else(String::new, |name| name.as_str().to_owned())
+}

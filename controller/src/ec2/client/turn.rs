@@ -1,0 +1,59 @@
+//! A change that waits for its turn before it reads the facts that it depends on.
+//!
+//! While a queue is long, facts that are read on arrival are old when the change is sent, and each
+//! arrival costs a Describe call of its own. Facts that are read when the turn is near are fresh,
+//! and changes whose turns follow each other share a call.
+
+use std::sync::Arc;
+
+use ebs_csi_wire::VolumeId;
+use tokio::time::Instant;
+
+use super::Ec2;
+use crate::ec2::action::Action;
+use crate::ec2::error::Ec2Error;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::volume::Volume;
+use crate::ec2::pacing::lane::NEAR;
+
+/// The part of the expected wait within which a caller in a long queue looks once: there may be
+/// nothing to wait for.
+const EARLY_PART: f64 = 0.1;
+
+impl Ec2 {
+    /// Waits in the queue of `action` until the turn is near, and returns a clone that holds the
+    /// place. Looks through the clone are answered by the time of the turn or later, and the change
+    /// is sent from that place. Does not wait where a look on arrival is `settled`; the clone then
+    /// holds no place.
+    ///
+    /// # Errors
+    /// [`Deadline`](crate::ec2::Ec2ErrorKind::Deadline) when the turn does not come near in time.
+    pub(crate) async fn in_line(
+        &self,
+        action: Action,
+        volume: &VolumeId,
+        settled: impl Fn(&LookResult<Volume>) -> bool,
+    ) -> Result<Self, Ec2Error> {
+        let Some(place) = self.core.place(action) else {
+            return Ok(self.clone());
+        };
+        let wait = place.estimate();
+        if wait > NEAR {
+            let early = self.needing(Instant::now() + wait.mul_f64(EARLY_PART));
+            if settled(&early.look_volume(volume).await) {
+                return Ok(self.clone());
+            }
+        }
+        let turn = place.near(self.until()).await?;
+        let mut in_line = self.needing(turn);
+        in_line.place = Some(Arc::new(place));
+        Ok(in_line)
+    }
+
+    /// Returns a clone whose looks are needed only at `answers`.
+    fn needing(&self, answers: Instant) -> Self {
+        let mut needing = self.clone();
+        needing.answers_by = Some(answers);
+        needing
+    }
+}

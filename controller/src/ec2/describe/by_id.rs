@@ -1,0 +1,301 @@
+//! Reads by id where EC2 fails the whole call for one bad id. Bad ids are found in the error
+//! message or by halving; the rest is asked for again.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+
+use super::resource_zones::Zones;
+use crate::ec2::error::Ec2Error;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::model::look_result::LookResult;
+use crate::operation::expiring_cache::ExpiringCache;
+
+/// How long an id that EC2 did not know is asked for separately from the others. Meanwhile the
+/// resource is made or deleted, or nobody asks for it any more.
+const APART: Duration = Duration::from_secs(60);
+/// The most calls that one look makes, beside its first, to find the ids whose zone fails.
+const MOST_HALVES: usize = 8;
+
+/// What is known about the ids of one kind of resource: the zone of each, and which ids EC2 did not
+/// know lately.
+#[derive(Clone, Debug, Default)]
+pub(in crate::ec2) struct ById {
+    pub(in crate::ec2) zones: Zones,
+    unknown: ExpiringCache<()>,
+}
+
+impl ById {
+    /// Creates an empty table that shares `zones`, which is also filled elsewhere.
+    pub(in crate::ec2) fn new(zones: Zones) -> Self {
+        Self {
+            zones,
+            unknown: ExpiringCache::default(),
+        }
+    }
+
+    /// Asks for all keys. Returns an answer for each.
+    ///
+    /// A key is absent when a call for it alone, or an error message that names it, reports "not
+    /// found", or when the answer of a call that asked for it lacks it. Keys that were absent
+    /// lately share a separate call, so that they do not fail the call of the others again.
+    pub(in crate::ec2) async fn ask<K, V, F>(
+        &self,
+        keys: &[K],
+        ask: impl Fn(Vec<K>) -> F,
+    ) -> BTreeMap<K, LookResult<V>>
+    where
+        K: Ord + Clone + Display,
+        V: Clone,
+        F: Future<Output = Result<Vec<(K, V)>, Ec2Error>>,
+    {
+        let (apart, together): (Vec<K>, Vec<K>) = keys
+            .iter()
+            .cloned()
+            .partition(|key| self.unknown.get(&key.to_string()).is_some());
+        // Where zones are not known, ids of a failing zone may fail the call for all ids.
+        let halves = match together.iter().all(|key| self.zones.of(key).is_some()) {
+            true => 0,
+            false => MOST_HALVES,
+        };
+        let (mut answers, others) =
+            tokio::join!(split(together, halves, &ask), split(apart, 0, &ask),);
+        answers.extend(others);
+        for (key, seen) in &answers {
+            if matches!(seen, LookResult::Absent) {
+                self.unknown.put(&key.to_string(), (), APART);
+            }
+        }
+        answers
+    }
+}
+
+async fn split<K, V, F>(
+    keys: Vec<K>,
+    mut halves: usize,
+    ask: &impl Fn(Vec<K>) -> F,
+) -> BTreeMap<K, LookResult<V>>
+where
+    K: Ord + Clone + Display,
+    V: Clone,
+    F: Future<Output = Result<Vec<(K, V)>, Ec2Error>>,
+{
+    let mut answers = BTreeMap::new();
+    let mut batches = vec![keys];
+    while let Some(batch) = batches.pop() {
+        if batch.is_empty() {
+            continue;
+        }
+        match ask(batch.clone()).await {
+            Ok(found) => {
+                answers.extend(batch.into_iter().map(|key| (key, LookResult::Absent)));
+                answers.extend(
+                    found
+                        .into_iter()
+                        .map(|(key, value)| (key, LookResult::Present(value))),
+                );
+            }
+            Err(error) if is_not_found(error.kind) => {
+                let (named, rest): (Vec<K>, Vec<K>) = batch
+                    .into_iter()
+                    .partition(|key| names(&error.message, &key.to_string()));
+                if named.is_empty() {
+                    if let [only] = rest.as_slice() {
+                        answers.insert(only.clone(), LookResult::Absent);
+                    } else {
+                        batches.extend(halved(rest));
+                    }
+                } else {
+                    answers.extend(named.into_iter().map(|key| (key, LookResult::Absent)));
+                    batches.push(rest);
+                }
+            }
+            Err(error)
+                if error.kind == Ec2ErrorKind::ServerError && halves >= 2 && batch.len() > 1 =>
+            {
+                halves -= 2;
+                batches.extend(halved(batch));
+            }
+            Err(error) => {
+                answers.extend(
+                    batch
+                        .into_iter()
+                        .map(|key| (key, LookResult::Unknown(error.clone()))),
+                );
+                if error.kind != Ec2ErrorKind::ServerError {
+                    // Such an error fails the next call too, so the rest is not asked for.
+                    for key in batches.drain(..).flatten() {
+                        answers.insert(key, LookResult::Unknown(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+    answers
+}
+
+fn is_not_found(kind: Ec2ErrorKind) -> bool {
+    matches!(
+        kind,
+        Ec2ErrorKind::VolumeNotFound
+            | Ec2ErrorKind::ModificationNotFound
+            | Ec2ErrorKind::SnapshotNotFound
+            | Ec2ErrorKind::InstanceNotFound
+            | Ec2ErrorKind::MalformedId
+    )
+}
+
+fn halved<K>(mut batch: Vec<K>) -> [Vec<K>; 2] {
+    let right = batch.split_off(batch.len() / 2);
+    [right, batch]
+}
+
+/// Returns whether the message holds the id as a whole word: one id may be the beginning of another
+/// (`vol-1a2b3c4d`).
+fn names(message: &str, id: &str) -> bool {
+    message.match_indices(id).any(|(start, _)| {
+        message[start + id.len()..]
+            .chars()
+            .next()
+            .is_none_or(|next| !next.is_ascii_alphanumeric())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::ec2::action::Action;
+    use crate::ec2::error::Sent;
+
+    fn failure(kind: Ec2ErrorKind, message: String) -> Ec2Error {
+        Ec2Error {
+            kind,
+            action: Action::DescribeVolumeStatus,
+            code: None,
+            message,
+            request_id: None,
+            sent: Sent::Answered,
+        }
+    }
+
+    async fn run(bad: &[u32], total: u32, naming: bool) -> (BTreeMap<u32, LookResult<u32>>, usize) {
+        let calls = Cell::new(0);
+        let keys: Vec<u32> = (1000..1000 + total).collect();
+        let answers = ById::default()
+            .ask(&keys, |batch| {
+                calls.set(calls.get() + 1);
+                let first_bad = batch.iter().find(|key| bad.contains(key)).copied();
+                async move {
+                    match first_bad {
+                        Some(key) if naming => Err(failure(
+                            Ec2ErrorKind::VolumeNotFound,
+                            format!("The volume '{key}' does not exist."),
+                        )),
+                        Some(_) => Err(failure(Ec2ErrorKind::VolumeNotFound, "No.".to_owned())),
+                        None => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+                    }
+                }
+            })
+            .await;
+        (answers, calls.get())
+    }
+
+    /// The bad ids are absent, also when EC2's message names none of them, and 64 ids cost at most
+    /// 40 calls.
+    #[tokio::test]
+    async fn bad_ids_in_batch_leave_other_ids_answered() {
+        for naming in [true, false] {
+            let bad = [1003, 1007, 1063];
+            let (answers, calls) = run(&bad, 64, naming).await;
+            assert_eq!(answers.len(), 64);
+            for (key, seen) in answers {
+                assert_eq!(
+                    matches!(seen, LookResult::Absent),
+                    bad.contains(&key),
+                    "{key}"
+                );
+                assert_eq!(seen.present().is_some(), !bad.contains(&key));
+            }
+            assert!(calls <= 40, "{calls}");
+        }
+    }
+
+    #[tokio::test]
+    async fn throttled_call_makes_all_ids_unknown() {
+        let keys = [1, 2, 3];
+        let answers: BTreeMap<i32, LookResult<()>> = ById::default()
+            .ask(&keys, |_| async {
+                Err(failure(Ec2ErrorKind::Throttled, String::new()))
+            })
+            .await;
+        assert!(
+            answers.len() == 3
+                && answers
+                    .values()
+                    .all(|seen| matches!(seen, LookResult::Unknown(_)))
+        );
+    }
+
+    /// EC2 fails every call that names an id of a failing zone; halving the batch isolates that id.
+    #[tokio::test]
+    async fn server_error_for_1_id_leaves_others_answered() {
+        let keys: Vec<u32> = (0..16).collect();
+        let affected = 5;
+        let answers: BTreeMap<u32, LookResult<u32>> = ById::default()
+            .ask(&keys, |batch| async move {
+                match batch.contains(&affected) {
+                    true => Err(failure(Ec2ErrorKind::ServerError, String::new())),
+                    false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+                }
+            })
+            .await;
+        for (key, seen) in answers {
+            assert_eq!(seen.present().is_some(), key != affected, "{key}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_id_is_queried_apart_from_known_ids() {
+        let (calls, by_id) = (Cell::new(0), ById::default());
+        let look = async || {
+            let answers: BTreeMap<u32, LookResult<u32>> = by_id
+                .ask(&[1, 2, 3], |batch| {
+                    calls.set(calls.get() + 1);
+                    let bad = batch.contains(&2);
+                    async move {
+                        match bad {
+                            true => Err(failure(
+                                Ec2ErrorKind::VolumeNotFound,
+                                "The volume '2' does not exist.".to_owned(),
+                            )),
+                            false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+                        }
+                    }
+                })
+                .await;
+            assert!(matches!(answers[&2], LookResult::Absent));
+            assert!(answers[&3].present().is_some());
+            calls.take()
+        };
+        assert_eq!(look().await, 2);
+        // One call for the two known ids, one for the unknown id.
+        assert_eq!(look().await, 2);
+        tokio::time::advance(APART).await;
+        assert_eq!(look().await, 2);
+    }
+
+    #[test]
+    fn id_matches_only_whole_word_in_message() {
+        assert!(names(
+            "The volumes 'vol-1a2b3c4d, vol-2' do not exist.",
+            "vol-1a2b3c4d"
+        ));
+        assert!(!names(
+            "The volume 'vol-1a2b3c4d5e6f70819' does not exist.",
+            "vol-1a2b3c4d"
+        ));
+    }
+}

@@ -1,0 +1,100 @@
+//! The newest answer for one watch. An older answer that it replaces is out of date.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::ec2::model::look_result::LookResult;
+
+/// An answer, and when its call began.
+pub(super) struct DatedAnswer<V> {
+    pub(super) began: Instant,
+    pub(super) seen: LookResult<V>,
+}
+
+/// The slot from which a watch takes its newest answer.
+pub(super) struct NewestAnswer<V> {
+    newest: Mutex<Newest<V>>,
+    come: Notify,
+}
+
+struct Newest<V> {
+    call: u64,
+    answer: Option<DatedAnswer<V>>,
+}
+
+impl<V> Default for NewestAnswer<V> {
+    fn default() -> Self {
+        Self {
+            newest: Mutex::new(Newest {
+                call: 0,
+                answer: None,
+            }),
+            come: Notify::new(),
+        }
+    }
+}
+
+impl<V> NewestAnswer<V> {
+    fn newest(&self) -> MutexGuard<'_, Newest<V>> {
+        // Both fields are set in one statement, so they stay consistent when another thread panics.
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the answer of call number `call`, unless a later call has answered already.
+    pub(super) fn leave(&self, call: u64, answer: DatedAnswer<V>) {
+        let mut newest = self.newest();
+        if call < newest.call {
+            return;
+        }
+        *newest = Newest {
+            call,
+            answer: Some(answer),
+        };
+        drop(newest);
+        self.come.notify_one();
+    }
+
+    /// Waits for the next answer. Only one task may wait at a time.
+    pub(super) async fn next(&self) -> DatedAnswer<V> {
+        loop {
+            let answer = self.newest().answer.take();
+            match answer {
+                Some(answer) => return answer,
+                None => self.come.notified().await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(value: u32) -> DatedAnswer<u32> {
+        DatedAnswer {
+            began: Instant::now(),
+            seen: LookResult::Present(value),
+        }
+    }
+
+    #[tokio::test]
+    async fn newest_answer_is_taken_and_overtaken_one_dropped() {
+        let news = NewestAnswer::default();
+        news.leave(1, answer(1));
+        news.leave(3, answer(3));
+        news.leave(2, answer(2));
+        assert_eq!(news.next().await.seen.present(), Some(&3));
+        news.leave(2, answer(2));
+        let next = news.next();
+        tokio::pin!(next);
+        tokio::select! {
+            biased;
+            answer = &mut next => panic!("{:?}", answer.seen.present()),
+            () = std::future::ready(()) => {}
+        }
+        news.leave(4, answer(4));
+        assert_eq!(next.await.seen.present(), Some(&4));
+    }
+}

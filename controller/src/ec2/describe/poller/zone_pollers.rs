@@ -1,0 +1,112 @@
+//! One poller per zone, so that reads of a zone that fails or does not answer do not hold up
+//! callers that ask about another zone.
+//!
+//! EC2 fails a call that names ids of a zone with an outage (EC2 API reference, DescribeInstances).
+//! Resources whose zone is not known yet have a poller of their own; its first answer shows the
+//! zone.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Poller, Source, answers};
+use crate::ec2::describe::resource_zones::Zones;
+use crate::ec2::model::look_result::LookResult;
+use crate::ec2::pacing::duration_estimate::DurationEstimate;
+use crate::ec2::pacing::poll_budget::Budget;
+use crate::ec2::sdk::call::Core;
+
+/// The pollers of one Describe API.
+pub(in crate::ec2) struct ZonePollers<S: Source> {
+    source: S,
+    zones: Zones,
+    core: Arc<Core>,
+    budget: Arc<Budget>,
+    pollers: Mutex<BTreeMap<Option<Arc<str>>, Poller<S>>>,
+}
+
+impl<S: Source + Clone> ZonePollers<S>
+where
+    S::Key: Display,
+{
+    pub(in crate::ec2) fn new(
+        source: S,
+        zones: Zones,
+        core: Arc<Core>,
+        budget: Arc<Budget>,
+    ) -> Self {
+        Self {
+            source,
+            zones,
+            core,
+            budget,
+            pollers: Mutex::default(),
+        }
+    }
+
+    fn in_zone(&self, zone: Option<Arc<str>>) -> Poller<S> {
+        let mut pollers = self.pollers.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || {
+            Poller::new(
+                self.source.clone(),
+                Arc::clone(&self.core),
+                Arc::clone(&self.budget),
+            )
+        };
+        pollers.entry(zone).or_insert_with(made).clone()
+    }
+
+    fn of(&self, key: &S::Key) -> Poller<S> {
+        self.in_zone(self.zones.of(key))
+    }
+
+    /// Does what [`Poller::look`] does, with the poller of the key's zone.
+    pub(in crate::ec2) async fn look(
+        &self,
+        key: &S::Key,
+        needed: Option<Instant>,
+        deadline: Instant,
+    ) -> LookResult<S::Value> {
+        self.of(key).look(key, needed, deadline).await
+    }
+
+    /// Returns one answer for each key, from calls that begin after this one. The keys are queued
+    /// together, so that as many as EC2 takes share a call. Does not ask again: an answer that did
+    /// not come is unknown.
+    pub(in crate::ec2) async fn look_all(
+        &self,
+        keys: &[S::Key],
+        deadline: Instant,
+    ) -> Vec<LookResult<S::Value>> {
+        let mut by_zone: BTreeMap<_, Vec<(usize, S::Key)>> = BTreeMap::new();
+        for (place, key) in keys.iter().enumerate() {
+            let zone = by_zone.entry(self.zones.of(key)).or_default();
+            zone.push((place, key.clone()));
+        }
+        let mut asked = Vec::with_capacity(keys.len());
+        for (zone, keys) in by_zone {
+            let (places, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
+            asked.extend(places.into_iter().zip(self.in_zone(zone).line_up(&keys)));
+        }
+        asked.sort_by_key(|(place, _)| *place);
+        let asked = asked.into_iter().map(|(_, answer)| answer).collect();
+        answers::<S>(asked, deadline).await
+    }
+
+    /// Does what [`Poller::watch`] does, with the poller of the key's zone.
+    pub(in crate::ec2) async fn watch<R>(
+        &self,
+        key: &S::Key,
+        usual: Option<&Arc<DurationEstimate>>,
+        waited: Duration,
+        deadline: Instant,
+        judge: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        let poller = self.of(key);
+        poller.watch(key, usual, waited, deadline, judge).await
+    }
+}

@@ -1,0 +1,37 @@
+//! The result of one look at one resource in EC2.
+
+use crate::ec2::error::Ec2Error;
+
+/// A look has three results, never two: a failed look says nothing about the resource.
+#[derive(Clone, Debug)]
+pub enum LookResult<T> {
+    /// EC2 showed the resource.
+    Present(T),
+    /// A complete answer of EC2 did not hold the resource. A resource that was made seconds ago may
+    /// be absent for a while, because reads lag behind writes.
+    Absent,
+    /// No complete answer came.
+    Unknown(Ec2Error),
+}
+
+impl<T> LookResult<T> {
+    /// Returns the resource, when it was shown.
+    pub fn present(&self) -> Option<&T> {
+        match self {
+            Self::Present(value) => Some(value),
+            Self::Absent | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Returns `Some` when the resource was shown and `None` when it is absent.
+    ///
+    /// # Errors
+    /// The reason why nothing is known.
+    pub fn known(self) -> Result<Option<T>, Ec2Error> {
+        match self {
+            Self::Present(value) => Ok(Some(value)),
+            Self::Absent => Ok(None),
+            Self::Unknown(error) => Err(error),
+        }
+    }
+}

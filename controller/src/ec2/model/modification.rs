@@ -1,0 +1,91 @@
+//! The latest modification of a volume.
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::VolumeId;
+
+use super::sdk_field::{self, Incomplete};
+use super::timestamp::Timestamp;
+
+/// A modification (EC2 API reference, `VolumeModification`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modification {
+    /// The volume.
+    pub volume: VolumeId,
+    /// How far the modification is.
+    pub state: ModificationState,
+    /// The volume before.
+    pub original: Performance,
+    /// The volume after.
+    pub target: Performance,
+    /// Percent; 0 when EC2 does not report it.
+    pub progress: i64,
+    /// The reason of a failure, or what else EC2 reports.
+    pub message: Option<String>,
+    /// When it began.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+}
+
+/// Size and speed of a volume; `None` where EC2 does not report them (gp2 has no throughput).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Performance {
+    /// Size.
+    pub size: Option<GiB>,
+    /// The type, as EC2 writes it.
+    pub kind: Option<String>,
+    /// IOPS.
+    pub iops: Option<u32>,
+    /// MiB/s.
+    pub throughput: Option<u32>,
+}
+
+/// The states of a modification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModificationState {
+    /// Accepted; the new size is not usable yet.
+    Modifying,
+    /// The new size is usable; the performance is between old and new. The next modification must
+    /// wait.
+    Optimizing,
+    /// Done.
+    Completed,
+    /// Failed; the volume is as it was.
+    Failed,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+impl Modification {
+    pub(in crate::ec2) fn read(given: &sdk::VolumeModification) -> Result<Self, Incomplete> {
+        let kind = |kind: Option<&sdk::VolumeType>| kind.map(|t| t.as_str().to_owned());
+        let state = match sdk_field::required(given.modification_state(), "modificationState")? {
+            sdk::VolumeModificationState::Modifying => ModificationState::Modifying,
+            sdk::VolumeModificationState::Optimizing => ModificationState::Optimizing,
+            sdk::VolumeModificationState::Completed => ModificationState::Completed,
+            sdk::VolumeModificationState::Failed => ModificationState::Failed,
+            other => ModificationState::Other(other.as_str().to_owned()),
+        };
+        Ok(Self {
+            volume: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
+            state,
+            original: Performance {
+                size: sdk_field::number(given.original_size()).map(GiB),
+                kind: kind(given.original_volume_type()),
+                iops: sdk_field::number(given.original_iops()),
+                throughput: sdk_field::number(given.original_throughput()),
+            },
+            target: Performance {
+                size: sdk_field::number(given.target_size()).map(GiB),
+                kind: kind(given.target_volume_type()),
+                iops: sdk_field::number(given.target_iops()),
+                throughput: sdk_field::number(given.target_throughput()),
+            },
+            progress: given.progress().unwrap_or_default(),
+            message: sdk_field::text(given.status_message()),
+            started: given.start_time().map(Timestamp::from),
+            ended: given.end_time().map(Timestamp::from),
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Snapshots, as EC2 shows them.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::{SnapshotId, VolumeId};
+
+use super::sdk_field::{self, Incomplete};
+use super::timestamp::Timestamp;
+
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The snapshot's id, which is the CSI snapshot handle.
+    pub id: SnapshotId,
+    /// The state.
+    pub state: SnapshotState,
+    /// EC2's text about a failure.
+    pub message: Option<String>,
+    /// The volume that the snapshot was taken of; `None` for copied snapshots, whose answer names a
+    /// volume that never existed.
+    pub volume: Option<VolumeId>,
+    /// The size of that volume, and the least size of a volume made from it.
+    pub size: GiB,
+    /// When the snapshot was started: the point in time of its content.
+    pub started: Option<Timestamp>,
+    /// Progress as EC2 writes it (`99%`); empty at first.
+    pub progress: String,
+    /// Whether the snapshot is encrypted.
+    pub encrypted: bool,
+    /// The ARN of the Outpost that the snapshot is on.
+    pub outpost_arn: Option<String>,
+    /// The snapshot's tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The states of a snapshot (EC2 API reference, `Snapshot`, `status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotState {
+    /// Being written; no volume can be restored from it yet.
+    Pending,
+    /// Ready.
+    Completed,
+    /// Failed permanently.
+    Error,
+    /// In the Recycle Bin.
+    Recoverable,
+    /// Being restored from the archive.
+    Recovering,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+macro_rules! read_snapshot {
+    ($given:expr) => {{
+        let given = $given;
+        Ok(Snapshot {
+            id: sdk_field::id(given.snapshot_id(), "snapshotId", SnapshotId::parse)?,
+            state: SnapshotState::read(sdk_field::required(given.state(), "status")?),
+            message: sdk_field::text(given.state_message()),
+            volume: given.volume_id().and_then(|id| VolumeId::parse(id).ok()),
+            size: GiB(sdk_field::required(
+                sdk_field::number(given.volume_size()),
+                "volumeSize",
+            )?),
+            started: given.start_time().map(Timestamp::from),
+            progress: given.progress().unwrap_or_default().to_owned(),
+            encrypted: given.encrypted().unwrap_or_default(),
+            outpost_arn: sdk_field::text(given.outpost_arn()),
+            tags: sdk_field::tags(given.tags()),
+        })
+    }};
+}
+
+impl SnapshotState {
+    fn read(state: &sdk::SnapshotState) -> Self {
+        match state {
+            sdk::SnapshotState::Pending => Self::Pending,
+            sdk::SnapshotState::Completed => Self::Completed,
+            sdk::SnapshotState::Error => Self::Error,
+            sdk::SnapshotState::Recoverable => Self::Recoverable,
+            sdk::SnapshotState::Recovering => Self::Recovering,
+            other => Self::Other(other.as_str().to_owned()),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(in crate::ec2) fn read(given: &sdk::Snapshot) -> Result<Self, Incomplete> {
+        read_snapshot!(given)
+    }
+
+    pub(in crate::ec2) fn read_created(
+        given: &aws_sdk_ec2::operation::create_snapshot::CreateSnapshotOutput,
+    ) -> Result<Self, Incomplete> {
+        read_snapshot!(given)
+    }
+}

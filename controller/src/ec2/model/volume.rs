@@ -1,0 +1,231 @@
+//! Volumes and their attachments, as EC2 shows them.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::types as sdk;
+use ebs_csi_proto::GiB;
+use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
+
+use super::sdk_field::{self, Incomplete};
+use super::timestamp::Timestamp;
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// The volume's id, which is the CSI volume handle.
+    pub id: VolumeId,
+    /// The state.
+    pub state: VolumeState,
+    /// The size.
+    pub size: GiB,
+    /// The type as EC2 writes it (`gp3`); empty when EC2 did not report it.
+    pub kind: String,
+    /// The name of the volume's zone; empty when EC2 did not report it.
+    pub zone: String,
+    /// The id of the volume's zone (`use1-az6`).
+    pub zone_id: Option<String>,
+    /// The ARN of the volume's Outpost.
+    pub outpost_arn: Option<String>,
+    /// Provisioned or baseline IOPS, for types that have them.
+    pub iops: Option<u32>,
+    /// Provisioned throughput in MiB/s, for types that have it.
+    pub throughput: Option<u32>,
+    /// Whether the volume is encrypted.
+    pub encrypted: bool,
+    /// The ARN of the encryption key.
+    pub kms_key_id: Option<String>,
+    /// The snapshot that the volume was made from.
+    pub snapshot: Option<SnapshotId>,
+    /// The volume that this one was copied from.
+    pub source_volume: Option<VolumeId>,
+    /// Whether several instances may attach the volume.
+    pub multi_attach: bool,
+    /// When the volume was made.
+    pub created: Option<Timestamp>,
+    /// The attachments: usually none or one, up to 16 with multi-attach.
+    pub attachments: Vec<Attachment>,
+    /// The tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Volume {
+    /// Returns the attachment to this instance.
+    pub fn attachment(&self, instance: &InstanceId) -> Option<&Attachment> {
+        self.attachments
+            .iter()
+            .find(|a| a.instance.as_ref() == Some(instance))
+    }
+}
+
+/// The states of a volume (EC2 API reference, `Volume`, `status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeState {
+    /// Being made.
+    Creating,
+    /// Ready, attached to nothing.
+    Available,
+    /// Attached, attaching or detaching.
+    InUse,
+    /// Being deleted.
+    Deleting,
+    /// Deleted.
+    Deleted,
+    /// The creation failed.
+    Error,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+/// The states of an attachment (EC2 API reference, `VolumeAttachment`, `status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachmentState {
+    /// Being attached.
+    Attaching,
+    /// Attached.
+    Attached,
+    /// Being detached.
+    Detaching,
+    /// Detached; shown only briefly, then the attachment is absent.
+    Detached,
+    /// A detach was requested and the guest still holds the device.
+    Busy,
+    /// A state that this version does not know.
+    Other(String),
+}
+
+/// One attachment of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The instance; `None` for attachments to other AWS resources.
+    pub instance: Option<InstanceId>,
+    /// The holder as EC2 writes it: the instance id or the ARN of another resource.
+    pub holder: String,
+    /// The state.
+    pub state: AttachmentState,
+    /// The device name that EC2 was given (`/dev/xvdba`); empty when EC2 did not report it.
+    pub device: String,
+    /// When the attach was accepted.
+    pub attached: Option<Timestamp>,
+    /// The EBS card, on instances with several.
+    pub card: Option<u32>,
+}
+
+impl VolumeState {
+    fn read(state: &sdk::VolumeState) -> Self {
+        match state {
+            sdk::VolumeState::Creating => Self::Creating,
+            sdk::VolumeState::Available => Self::Available,
+            sdk::VolumeState::InUse => Self::InUse,
+            sdk::VolumeState::Deleting => Self::Deleting,
+            sdk::VolumeState::Deleted => Self::Deleted,
+            sdk::VolumeState::Error => Self::Error,
+            other => Self::Other(other.as_str().to_owned()),
+        }
+    }
+}
+
+impl AttachmentState {
+    pub(in crate::ec2) fn read(state: &str) -> Self {
+        match state {
+            "attaching" => Self::Attaching,
+            "attached" => Self::Attached,
+            "detaching" => Self::Detaching,
+            "detached" => Self::Detached,
+            "busy" => Self::Busy,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+/// The fields of `Volume` and of CreateVolume's answer have the same names, but the types have no
+/// trait in common.
+macro_rules! read_volume {
+    ($given:expr) => {{
+        let given = $given;
+        Ok(Volume {
+            id: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
+            state: VolumeState::read(sdk_field::required(given.state(), "status")?),
+            size: GiB(sdk_field::required(
+                sdk_field::number(given.size()),
+                "size",
+            )?),
+            kind: given
+                .volume_type()
+                .map(|t| t.as_str().to_owned())
+                .unwrap_or_default(),
+            zone: given.availability_zone().unwrap_or_default().to_owned(),
+            zone_id: sdk_field::text(given.availability_zone_id()),
+            outpost_arn: sdk_field::text(given.outpost_arn()),
+            iops: sdk_field::number(given.iops()),
+            throughput: sdk_field::number(given.throughput()),
+            encrypted: given.encrypted().unwrap_or_default(),
+            kms_key_id: sdk_field::text(given.kms_key_id()),
+            snapshot: given
+                .snapshot_id()
+                .and_then(|id| SnapshotId::parse(id).ok()),
+            source_volume: given
+                .source_volume_id()
+                .and_then(|id| VolumeId::parse(id).ok()),
+            multi_attach: given.multi_attach_enabled().unwrap_or_default(),
+            created: given.create_time().map(Timestamp::from),
+            attachments: given
+                .attachments()
+                .iter()
+                .map(Attachment::read)
+                .collect::<Result<_, Incomplete>>()?,
+            tags: sdk_field::tags(given.tags()),
+        })
+    }};
+}
+
+impl Volume {
+    pub(in crate::ec2) fn read(given: &sdk::Volume) -> Result<Self, Incomplete> {
+        read_volume!(given)
+    }
+
+    pub(in crate::ec2) fn read_created(
+        given: &aws_sdk_ec2::operation::create_volume::CreateVolumeOutput,
+    ) -> Result<Self, Incomplete> {
+        read_volume!(given)
+    }
+}
+
+macro_rules! read_attachment {
+    ($given:expr) => {{
+        let given = $given;
+        let state = AttachmentState::read(
+            sdk_field::required(given.state(), "attachment status")?.as_str(),
+        );
+        let instance = given.instance_id().unwrap_or_default();
+        Ok(Attachment {
+            instance: InstanceId::parse(instance).ok(),
+            holder: if instance.is_empty() {
+                given.associated_resource().unwrap_or_default().to_owned()
+            } else {
+                instance.to_owned()
+            },
+            state,
+            device: given.device().unwrap_or_default().to_owned(),
+            attached: given.attach_time().map(Timestamp::from),
+            card: sdk_field::number(given.ebs_card_index()),
+        })
+    }};
+}
+
+impl Attachment {
+    fn read(given: &sdk::VolumeAttachment) -> Result<Self, Incomplete> {
+        read_attachment!(given)
+    }
+
+    pub(in crate::ec2) fn read_attached(
+        given: &aws_sdk_ec2::operation::attach_volume::AttachVolumeOutput,
+    ) -> Result<Self, Incomplete> {
+        read_attachment!(given)
+    }
+
+    pub(in crate::ec2) fn read_detached(
+        given: &aws_sdk_ec2::operation::detach_volume::DetachVolumeOutput,
+    ) -> Result<Self, Incomplete> {
+        read_attachment!(given)
+    }
+}

@@ -1,0 +1,50 @@
+//! Availability zones of the Region.
+
+use aws_sdk_ec2::types as sdk;
+
+use super::sdk_field::{self, Incomplete};
+
+/// A zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// The zone's name in this account (`us-east-1a`).
+    pub name: String,
+    /// The zone's id, the same in all accounts (`use1-az6`).
+    pub id: String,
+    /// The kind.
+    pub kind: ZoneKind,
+    /// Whether EC2 reports that the zone works normally.
+    pub available: bool,
+}
+
+/// The kind of a zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ZoneKind {
+    /// An availability zone.
+    AvailabilityZone,
+    /// A local zone.
+    LocalZone,
+    /// A Wavelength zone.
+    WavelengthZone,
+    /// A kind that this version does not know.
+    Other(String),
+}
+
+impl Zone {
+    pub(in crate::ec2) fn read(given: &sdk::AvailabilityZone) -> Result<Self, Incomplete> {
+        Ok(Self {
+            name: sdk_field::required(given.zone_name(), "zoneName")?.to_owned(),
+            id: given.zone_id().unwrap_or_default().to_owned(),
+            kind: match given.zone_type().unwrap_or("availability-zone") {
+                "availability-zone" => ZoneKind::AvailabilityZone,
+                "local-zone" => ZoneKind::LocalZone,
+                "wavelength-zone" => ZoneKind::WavelengthZone,
+                other => ZoneKind::Other(other.to_owned()),
+            },
+            available: matches!(
+                given.state(),
+                Some(sdk::AvailabilityZoneState::Available) | None
+            ),
+        })
+    }
+}

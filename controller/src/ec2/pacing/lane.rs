@@ -1,0 +1,356 @@
+//! The queue of one action: first come, first served, behind the action's bucket.
+//!
+//! Each action has its own lane, with its own tokens and its own limit of calls under way, so that
+//! five hundred waiting detaches do not hold up one attach. A call that EC2 throttled returns to
+//! its former place. [`Line`] is the pure rule; [`Lane`] lets tasks wait for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::bucket::{Bucket, Ceiling, Ended, Token};
+use crate::ec2::action::{Action, Rate};
+use crate::ec2::error::Ec2Error;
+use crate::metrics::LaneLevel;
+
+/// How near a turn must be before the caller reads the facts for its change: the facts are then
+/// fresh when the change is sent, and callers whose turns follow each other share one read.
+pub(in crate::ec2) const NEAR: Duration = Duration::from_secs(2);
+
+/// The result of asking for the turn.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    /// Send now, with this token.
+    Go(Token),
+    /// At the head, but the bucket is empty until this time.
+    At(Instant),
+    /// Other callers are before this one, or too many calls are under way.
+    Behind,
+}
+
+/// A caller that waits for its turn.
+#[derive(Debug)]
+struct Waiter {
+    wake: Arc<Notify>,
+    since: Instant,
+}
+
+/// The rule that decides who may send, and when.
+#[derive(Debug)]
+struct Line {
+    bucket: Bucket,
+    waiting: BTreeMap<u64, Waiter>,
+    /// Places whose turn is not near yet.
+    coming: BTreeMap<u64, Arc<Notify>>,
+    /// Places whose turn is near and has not come.
+    near: BTreeSet<u64>,
+    under_way: usize,
+    most_under_way: usize,
+    next_ticket: u64,
+}
+
+impl Line {
+    fn join(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
+    }
+
+    fn turn(&mut self, now: Instant, ticket: u64) -> Turn {
+        let first = self
+            .waiting
+            .first_key_value()
+            .is_none_or(|(head, _)| ticket <= *head);
+        if !first || self.under_way >= self.most_under_way {
+            return Turn::Behind;
+        }
+        match self.bucket.take(now) {
+            Ok(token) => {
+                self.under_way += 1;
+                Turn::Go(token)
+            }
+            Err(at) => Turn::At(at),
+        }
+    }
+
+    /// Returns when the turn will come, if that is near. Otherwise returns when to ask again, if
+    /// nothing else happens before; `None` while another place is ahead.
+    fn near(&mut self, now: Instant, ticket: u64) -> Result<Instant, Option<Instant>> {
+        let head = self.coming.first_key_value();
+        if head.is_some_and(|(head, _)| *head < ticket) {
+            return Err(None);
+        }
+        let before = self.near.len().max(self.waiting.len());
+        let wait = self.bucket.until(before + 1, now);
+        if wait > NEAR {
+            return Err(Some(now + (wait - NEAR)));
+        }
+        self.coming.remove(&ticket);
+        self.near.insert(ticket);
+        self.wake_coming();
+        Ok(now + wait)
+    }
+
+    /// Returns how long a caller that joins now waits for its turn, if nobody leaves the queue.
+    fn estimate(&mut self, now: Instant) -> Duration {
+        let before = self.coming.len() + self.near.len().max(self.waiting.len());
+        self.bucket.until(before + 1, now)
+    }
+
+    fn wake_head(&self) {
+        if let Some((_, head)) = self.waiting.first_key_value() {
+            head.wake.notify_one();
+        }
+    }
+
+    fn wake_coming(&self) {
+        if let Some((_, head)) = self.coming.first_key_value() {
+            head.notify_one();
+        }
+    }
+
+    /// Removes a place whose turn has come or is not waited for any more.
+    fn leave(&mut self, ticket: u64) {
+        let was_coming = self.coming.remove(&ticket).is_some();
+        if self.near.remove(&ticket) || was_coming {
+            self.wake_coming();
+        }
+    }
+}
+
+/// The lane of one action.
+#[derive(Debug)]
+pub(in crate::ec2) struct Lane {
+    action: Action,
+    line: Mutex<Line>,
+}
+
+impl Lane {
+    pub(in crate::ec2) fn new(
+        action: Action,
+        rate: Rate,
+        ceiling: Ceiling,
+        most_under_way: usize,
+        now: Instant,
+    ) -> Self {
+        Self {
+            action,
+            line: Mutex::new(Line {
+                bucket: Bucket::new(rate, ceiling, now),
+                waiting: BTreeMap::new(),
+                coming: BTreeMap::new(),
+                near: BTreeSet::new(),
+                under_way: 0,
+                most_under_way: most_under_way.max(1),
+                next_ticket: 0,
+            }),
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        // Nothing panics while it holds the lock; if something did, the numbers would still be
+        // good.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place in the queue, which is kept until the place is dropped.
+    pub(in crate::ec2) fn place(self: &Arc<Self>) -> QueuePlace {
+        let ticket = self.line().join();
+        QueuePlace {
+            lane: Arc::clone(self),
+            ticket,
+            since: Instant::now(),
+        }
+    }
+
+    pub(in crate::ec2) fn level(&self, now: Instant) -> LaneLevel {
+        let mut line = self.line();
+        LaneLevel {
+            tokens: line.bucket.level(now),
+            refill: line.bucket.refill(),
+            waiting: line.waiting.len() + line.coming.len(),
+            oldest: line
+                .waiting
+                .first_key_value()
+                .map_or(Duration::ZERO, |(_, head)| now.duration_since(head.since)),
+            under_way: line.under_way,
+        }
+    }
+}
+
+/// A place in a lane's queue.
+#[derive(Debug)]
+pub(in crate::ec2) struct QueuePlace {
+    lane: Arc<Lane>,
+    ticket: u64,
+    since: Instant,
+}
+
+impl QueuePlace {
+    /// Returns the action whose queue this is.
+    pub(in crate::ec2) fn action(&self) -> Action {
+        self.lane.action
+    }
+
+    /// Returns how long the turn is away for a caller that has just joined.
+    pub(in crate::ec2) fn estimate(&self) -> Duration {
+        self.lane.line().estimate(Instant::now())
+    }
+
+    /// Waits until the turn is near. Returns when the turn will come.
+    ///
+    /// # Errors
+    /// As [`QueuePlace::turn`].
+    pub(in crate::ec2) async fn near(&self, deadline: Instant) -> Result<Instant, Ec2Error> {
+        let wake = Arc::new(Notify::new());
+        loop {
+            let now = Instant::now();
+            let until = {
+                let mut line = self.lane.line();
+                match line.near(now, self.ticket) {
+                    Ok(at) => return Ok(at),
+                    Err(until) => {
+                        line.coming
+                            .entry(self.ticket)
+                            .or_insert_with(|| Arc::clone(&wake));
+                        until.map_or(deadline, |until| until.min(deadline))
+                    }
+                }
+            };
+            self.rest(&wake, now, until, deadline).await?;
+        }
+    }
+
+    /// Sleeps until a wake-up or the time `until`.
+    ///
+    /// # Errors
+    /// As [`QueuePlace::turn`].
+    async fn rest(
+        &self,
+        wake: &Notify,
+        now: Instant,
+        until: Instant,
+        deadline: Instant,
+    ) -> Result<(), Ec2Error> {
+        if now >= deadline {
+            let what = "its turn within EC2's request rate";
+            return Err(Ec2Error::deadline(self.lane.action, what));
+        }
+        tokio::select! {
+            // A fixed order instead of a random one, so that a seeded history replays exactly.
+            biased;
+            () = wake.notified() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// [`Ec2ErrorKind::Deadline`](crate::ec2::Ec2ErrorKind::Deadline) when the turn does not come
+    /// before the deadline.
+    pub(in crate::ec2) async fn turn(&self, deadline: Instant) -> Result<Pass, Ec2Error> {
+        let wake = Arc::new(Notify::new());
+        let mut waiting = Waiting {
+            place: self,
+            listed: false,
+        };
+        loop {
+            let now = Instant::now();
+            let turn = {
+                let mut line = self.lane.line();
+                let turn = line.turn(now, self.ticket);
+                match turn {
+                    Turn::Go(_) => {
+                        if waiting.listed {
+                            line.waiting.remove(&self.ticket);
+                            waiting.listed = false;
+                        }
+                        line.leave(self.ticket);
+                        line.wake_head();
+                    }
+                    _ if !waiting.listed => {
+                        line.waiting.insert(
+                            self.ticket,
+                            Waiter {
+                                wake: Arc::clone(&wake),
+                                since: self.since,
+                            },
+                        );
+                        waiting.listed = true;
+                    }
+                    _ => {}
+                }
+                turn
+            };
+            let until = match turn {
+                Turn::Go(token) => {
+                    return Ok(Pass {
+                        lane: Arc::clone(&self.lane),
+                        sent: now,
+                        token,
+                        ended: Ended::Unknown,
+                    });
+                }
+                Turn::At(at) => at.min(deadline),
+                Turn::Behind => deadline,
+            };
+            self.rest(&wake, now, until, deadline).await?;
+        }
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        self.lane.line().leave(self.ticket);
+    }
+}
+
+/// Removes the waiter from the queue when the waiting task gives up.
+struct Waiting<'p> {
+    place: &'p QueuePlace,
+    listed: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.listed {
+            let mut line = self.place.lane.line();
+            line.waiting.remove(&self.place.ticket);
+            line.wake_head();
+        }
+    }
+}
+
+/// The right to have one call under way. Drop it when the call has ended.
+#[derive(Debug)]
+pub(in crate::ec2) struct Pass {
+    lane: Arc<Lane>,
+    sent: Instant,
+    token: Token,
+    ended: Ended,
+}
+
+impl Pass {
+    /// Notes how the call ended. A pass that is only dropped counts as a call without an answer.
+    pub(in crate::ec2) fn end(mut self, ended: Ended) {
+        self.ended = ended;
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut line = self.lane.line();
+        line.under_way -= 1;
+        let (sent, token) = (self.sent, self.token);
+        line.bucket.ended(Instant::now(), sent, token, self.ended);
+        line.wake_head();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! One call of an action: the wait for its turn, the sending, the retries, and the metrics.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use ebs_csi_proto::observe::note;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use tracing::{Instrument, field};
+
+use super::credentials::RenewingCredentials;
+use super::http_exchange;
+use super::settings::Settings;
+use crate::ec2::action::Action;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::error::{Ec2Error, Sent};
+use crate::ec2::model::caller_identity::CallerIdentity;
+use crate::ec2::pacing::bucket::Ended;
+use crate::ec2::pacing::lane::{Lane, QueuePlace};
+use crate::ec2::pacing::random::Random;
+use crate::ec2::pacing::retry;
+use crate::metrics::{LaneLevel, Metrics};
+
+/// Whether a failed call is sent again here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ec2) enum Tries {
+    /// As often as [`retry`] allows.
+    Several,
+    /// Not at all; the caller repeats in its own way.
+    One,
+}
+
+/// The state that all calls share.
+#[derive(Debug)]
+pub(in crate::ec2) struct Core {
+    pub(in crate::ec2) client: aws_sdk_ec2::Client,
+    pub(in crate::ec2) random: Random,
+    pub(in crate::ec2) settings: Settings,
+    pub(in crate::ec2) metrics: Arc<Metrics>,
+    /// The identity that AWS sees, once AWS has told it.
+    pub(in crate::ec2) caller: OnceCell<CallerIdentity>,
+    credentials: Option<RenewingCredentials>,
+    lanes: BTreeMap<Action, Arc<Lane>>,
+}
+
+impl Core {
+    pub(in crate::ec2) fn new(
+        client: aws_sdk_ec2::Client,
+        credentials: Option<RenewingCredentials>,
+        settings: Settings,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let now = Instant::now();
+        let lanes = Action::ALL
+            .into_iter()
+            .map(|action| {
+                let (rate, ceiling) = (settings.rate(action), settings.ceiling(action));
+                let most = settings.calls_in_flight;
+                (
+                    action,
+                    Arc::new(Lane::new(action, rate, ceiling, most, now)),
+                )
+            })
+            .collect();
+        for action in Action::ALL {
+            metrics.expect_api_call(action.name());
+        }
+        Self {
+            client,
+            random: Random::new(settings.seed),
+            settings,
+            metrics,
+            caller: OnceCell::new(),
+            credentials,
+            lanes,
+        }
+    }
+
+    pub(in crate::ec2) fn levels(&self) -> Vec<(Action, LaneLevel)> {
+        let now = Instant::now();
+        self.lanes
+            .iter()
+            .map(|(action, lane)| (*action, lane.level(now)))
+            .collect()
+    }
+
+    /// Returns a place in the queue of the action.
+    pub(in crate::ec2) fn place(&self, action: Action) -> Option<QueuePlace> {
+        // Never `None`: the lanes were made from `Action::ALL`.
+        self.lanes.get(&action).map(Lane::place)
+    }
+
+    /// Makes a call. `send` sends it once.
+    ///
+    /// A call that was sent is awaited beyond the deadline, up to the call timeout: knowing the
+    /// outcome is worth more than the time.
+    ///
+    /// # Errors
+    /// The last failure. It counts as one that may have happened when an earlier attempt may have
+    /// happened.
+    pub(in crate::ec2) async fn call<T, F>(
+        &self,
+        action: Action,
+        deadline: Instant,
+        tries: Tries,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        match self.place(action) {
+            Some(place) => self.call_at(&place, deadline, tries, send).await,
+            None => send().await,
+        }
+    }
+
+    /// Makes a call as [`Core::call`] does, from a place that was taken before.
+    ///
+    /// # Errors
+    /// As [`Core::call`].
+    pub(in crate::ec2) async fn call_at<T, F>(
+        &self,
+        place: &QueuePlace,
+        deadline: Instant,
+        tries: Tries,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let action = place.action();
+        let mut made = 0;
+        let mut renewed = false;
+        // Whether an earlier attempt had no clear answer; a later error does not show that the
+        // earlier attempt had no effect.
+        let mut unclear = false;
+        loop {
+            let turn = place.turn(deadline).await;
+            let pass = turn.map_err(|error| error.after(unclear))?;
+            let started = Instant::now();
+            let (result, request_id) = self.send(action, &send).await;
+            made += 1;
+            let seconds = started.elapsed().as_secs_f64();
+            let error = match result {
+                Ok(value) => {
+                    pass.end(Ended::Accepted);
+                    self.metrics.api_call(action.name(), seconds);
+                    tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, "ec2 call");
+                    return Ok(value);
+                }
+                Err(error) => error.after(unclear),
+            };
+            if error.kind == Ec2ErrorKind::Stale {
+                pass.end(Ended::NotSent);
+                return Err(error);
+            }
+            unclear = error.may_have_happened();
+            self.count(&error);
+            tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, attempt = made, %error, "ec2 call failed");
+            pass.end(match (error.kind, error.sent) {
+                (Ec2ErrorKind::Throttled, _) => Ended::Throttled,
+                (_, Sent::Answered) => Ended::Accepted,
+                (Ec2ErrorKind::Unwanted, _) => Ended::NotSent,
+                _ => Ended::Unknown,
+            });
+            // AWS refused the credential and did nothing, so the call may be made once more with a
+            // new one.
+            if !renewed && self.renew(&error) {
+                renewed = true;
+                continue;
+            }
+            let pause = match tries {
+                Tries::One => None,
+                Tries::Several => retry::pause(&error, made, self.random.fraction()),
+            };
+            let Some(pause) = pause.filter(|pause| Instant::now() + *pause < deadline) else {
+                return Err(error);
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends once, outside any lane. Returns the outcome and EC2's id of the request.
+    pub(in crate::ec2) async fn send<T, F>(
+        &self,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> (Result<T, Ec2Error>, Option<String>)
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let span = tracing::debug_span!(
+            "ec2",
+            %action,
+            request_id = field::Empty,
+            error = field::Empty
+        );
+        let (result, seen) = http_exchange::follow(send()).instrument(span.clone()).await;
+        if let Some(id) = &seen.request_id {
+            span.record("request_id", id);
+            if result.is_err() || !action.is_read() {
+                note("ec2.request_id", id);
+            }
+        }
+        let result = result.map_err(|error| match seen.endpoint {
+            Some(endpoint) => error.at(&endpoint),
+            None => error,
+        });
+        if let Err(error) = &result {
+            span.record("error", field::display(error));
+        }
+        (result, seen.request_id)
+    }
+
+    /// Forgets credentials that AWS refused. Returns whether others may come.
+    pub(in crate::ec2) fn renew(&self, error: &Ec2Error) -> bool {
+        error.refuses_the_session()
+            && self
+                .credentials
+                .as_ref()
+                .is_some_and(|credentials| credentials.forget())
+    }
+
+    fn count(&self, error: &Ec2Error) {
+        // EC2 reports a dry run that would have succeeded as this error.
+        if error.kind == Ec2ErrorKind::DryRun {
+            return;
+        }
+        let action = error.action.name();
+        match (&error.code, error.kind) {
+            (_, Ec2ErrorKind::Throttled) => self.metrics.api_throttle(action),
+            (Some(code), _) => self.metrics.api_error(action, code),
+            // The Go driver counts only failures that have an EC2 error code; the other failures
+            // get a name of their own here.
+            (None, kind) => self.metrics.api_error(action, &format!("{kind:?}")),
+        }
+    }
+}

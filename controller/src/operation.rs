@@ -1,0 +1,282 @@
+//! Work that outlives the call that began it.
+//!
+//! A sidecar gives a call a deadline and asks again when it has passed; the work of the first call
+//! goes on meanwhile. Each operation is a task of its own under a key. A call with the same key and
+//! the same intent joins the operation and gets its result. A call with another intent is refused,
+//! or its operation replaces the running one, as the table's [`Conflict`] says.
+
+pub(crate) mod callers;
+pub(crate) mod expiring_cache;
+pub(crate) mod grpc_timeout;
+pub(crate) mod operation_count;
+pub mod ordered_watch;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
+use tracing::Instrument;
+
+use callers::{Caller, Callers, Wanted};
+use operation_count::{Counted, OperationCount};
+use ordered_watch::{OrderedWatch, Outcome, outcome};
+
+/// What happens to a call whose key is held by an operation with another intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    /// The call is refused.
+    Refuse,
+    /// The running operation is told to end; the operation of the call begins after that. The
+    /// latest intent wins.
+    Supersede,
+}
+
+/// Operations of one kind, by key.
+#[derive(Debug)]
+pub(crate) struct Operations<K, I, T> {
+    conflict: Conflict,
+    tally: OperationCount,
+    table: Arc<Mutex<Table<K, I, T>>>,
+}
+
+impl<K, I, T> Clone for Operations<K, I, T> {
+    fn clone(&self) -> Self {
+        Self {
+            conflict: self.conflict,
+            tally: self.tally.clone(),
+            table: Arc::clone(&self.table),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Table<K, I, T> {
+    running: HashMap<K, Running<I, T>>,
+    started: u64,
+}
+
+#[derive(Debug)]
+struct Running<I, T> {
+    number: u64,
+    intent: I,
+    result: Outcome<Result<T, Failure>>,
+    mandate: Mandate,
+}
+
+/// What an operation's callers still want of the operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Mandate {
+    superseded: Arc<OrderedWatch<bool>>,
+    callers: Callers,
+}
+
+impl Mandate {
+    /// Returns whether a later intent has replaced this one; the operation must then begin nothing
+    /// more and end.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.get()
+    }
+
+    /// Checks that somebody waits for the result. Call this before anything is begun.
+    ///
+    /// # Errors
+    /// The failure with which the operation ends when nobody waits.
+    pub(crate) fn check_wanted(&self) -> Result<(), Failure> {
+        self.callers.check()
+    }
+
+    /// Returns the same check for a call that is still to be sent: whether somebody waits and no
+    /// later intent has replaced this one.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let this = self.clone();
+        Arc::new(move || !this.is_superseded() && this.callers.any())
+    }
+
+    /// Waits until a later intent replaces this one; never returns when none does.
+    pub(crate) async fn superseded(&self) {
+        self.superseded.until(|superseded| *superseded).await;
+    }
+
+    /// Returns the failure of a superseded operation.
+    pub(crate) fn superseded_failure() -> Failure {
+        Failure::new(
+            Condition::OperationPending,
+            "a later request asked for the opposite and takes its place; ask again if this is still wanted",
+        )
+    }
+}
+
+/// Removes the operation from the table when it is dropped, also after a panic.
+struct Leave<K: Eq + Hash, I, T> {
+    table: Arc<Mutex<Table<K, I, T>>>,
+    key: K,
+    number: u64,
+    _counted: Counted,
+}
+
+impl<K: Eq + Hash, I, T> Drop for Leave<K, I, T> {
+    fn drop(&mut self) {
+        let mut table = lock(&self.table);
+        if table
+            .running
+            .get(&self.key)
+            .is_some_and(|running| running.number == self.number)
+        {
+            table.running.remove(&self.key);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every statement under the lock leaves the table consistent, so a panic elsewhere does not
+    // spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K, I, T> Operations<K, I, T>
+where
+    K: Clone + Eq + Hash + Display + Send + 'static,
+    I: Clone + PartialEq + Send + 'static,
+    T: Clone + Send + Sync + 'static,
+{
+    /// Creates an empty table.
+    pub(crate) fn new(conflict: Conflict, tally: OperationCount) -> Self {
+        Self {
+            conflict,
+            tally,
+            table: Arc::new(Mutex::new(Table {
+                running: HashMap::new(),
+                started: 0,
+            })),
+        }
+    }
+
+    /// Joins the operation under `key`, or begins `work`, and waits for the result for at most
+    /// `patience`.
+    ///
+    /// The work goes on when the caller is dropped or its patience ends. Must run inside a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// The failure of the work; [`Condition::OperationPending`] when another intent holds the key
+    /// or took it, and when the work panicked, because its effects until then are unknown;
+    /// [`Condition::DeadlinePassed`] when `patience` ends first.
+    pub(crate) async fn run<W, F>(
+        &self,
+        key: K,
+        intent: I,
+        patience: Option<Duration>,
+        work: W,
+    ) -> Result<T, Failure>
+    where
+        W: FnOnce(Mandate) -> F + Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let (result, mandate, _caller) = self.join(key.clone(), intent, work)?;
+        let ended = match patience {
+            Some(patience) => tokio::time::timeout(patience, result.wait()).await.map_err(|_| {
+                Failure::new(
+                    Condition::DeadlinePassed,
+                    format!("{key}: the time for this call has passed; the work goes on and a repeated call joins it"),
+                )
+            })?,
+            None => result.wait().await,
+        };
+        // The operation may have succeeded before it noticed; its result is out of date
+        // nevertheless.
+        if mandate.is_superseded() {
+            return Err(Mandate::superseded_failure());
+        }
+        ended.unwrap_or_else(|| {
+            Err(Failure::new(
+                Condition::OperationPending,
+                format!("{key}: the operation ended by a fault of the driver; the log has it, and the call can be repeated"),
+            ))
+        })
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn join<W, F>(
+        &self,
+        key: K,
+        intent: I,
+        work: W,
+    ) -> Result<(Outcome<Result<T, Failure>>, Mandate, Caller), Failure>
+    where
+        W: FnOnce(Mandate) -> F + Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let mut table = lock(&self.table);
+        table.started += 1;
+        let number = table.started;
+        let (ended, result) = outcome();
+        let mandate = Mandate {
+            superseded: Arc::default(),
+            callers: Callers::default(),
+        };
+        let begun = Running {
+            number,
+            intent: intent.clone(),
+            result: result.clone(),
+            mandate: mandate.clone(),
+        };
+        let before = match table.running.entry(key.clone()) {
+            Entry::Vacant(free) => {
+                free.insert(begun);
+                None
+            }
+            Entry::Occupied(taken) if taken.get().intent == intent => {
+                let running = taken.get();
+                let mandate = running.mandate.clone();
+                let caller = mandate.callers.join();
+                return Ok((running.result.clone(), mandate, caller));
+            }
+            Entry::Occupied(_) if self.conflict == Conflict::Refuse => {
+                return Err(Failure::new(
+                    Condition::OperationPending,
+                    format!(
+                        "{key}: another request for it, with other properties, is still being worked on; ask again later"
+                    ),
+                ));
+            }
+            Entry::Occupied(mut taken) => {
+                let running = taken.insert(begun);
+                running.mandate.superseded.set(true);
+                Some(running.result)
+            }
+        };
+        let leave = Leave {
+            table: Arc::clone(&self.table),
+            key,
+            number,
+            _counted: self.tally.count(),
+        };
+        let caller = mandate.callers.join();
+        let noticed = mandate.clone();
+        let task = async move {
+            let leave = leave;
+            if let Some(before) = before {
+                // A result, or none when the task panicked, both mean that the former operation has
+                // ended.
+                let _ = before.wait().await;
+            }
+            let value = if noticed.is_superseded() {
+                Err(Mandate::superseded_failure())
+            } else {
+                work(noticed).await
+            };
+            drop(leave);
+            ended.tell(value);
+        };
+        tokio::spawn(task.instrument(tracing::Span::current()));
+        Ok((result, mandate, caller))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! A value that tasks wait for, and the outcome of work that several tasks wait for.
+//!
+//! Waiting tasks are woken in the order in which they began to wait. tokio's `watch` wakes them in
+//! random order, but a seeded history must replay exactly.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A value that tasks can wait for.
+#[derive(Debug, Default)]
+pub struct OrderedWatch<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Clone> OrderedWatch<T> {
+    /// Creates a signal with its first value.
+    pub fn new(value: T) -> Self {
+        Self {
+            value: Mutex::new(value),
+            changed: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        // The value is only replaced as a whole, so a panic elsewhere does not spoil it.
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the current value.
+    pub fn get(&self) -> T {
+        self.lock().clone()
+    }
+
+    /// Changes the value and wakes all waiting tasks.
+    pub fn set(&self, value: T) {
+        *self.lock() = value;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the predicate holds, and returns the value.
+    pub async fn until(&self, so: impl Fn(&T) -> bool) -> T {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let value = self.get();
+            if so(&value) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Course<T> {
+    UnderWay,
+    Ended(T),
+    Lost,
+}
+
+/// The outcome of work, for all tasks that wait for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome<T>(Arc<OrderedWatch<Course<T>>>);
+
+/// Sets the outcome of the work. When it is dropped before, the outcome is lost and the waiting
+/// tasks learn that.
+#[derive(Debug)]
+pub(crate) struct Teller<T: Clone>(Arc<OrderedWatch<Course<T>>>);
+
+/// Creates the two ends for work that begins.
+pub(crate) fn outcome<T: Clone>() -> (Teller<T>, Outcome<T>) {
+    let course = Arc::new(OrderedWatch::new(Course::UnderWay));
+    (Teller(Arc::clone(&course)), Outcome(course))
+}
+
+impl<T: Clone> Outcome<T> {
+    /// Waits until the work has ended; returns `None` when it panicked and left no result.
+    pub(crate) async fn wait(&self) -> Option<T> {
+        match self
+            .0
+            .until(|course| !matches!(course, Course::UnderWay))
+            .await
+        {
+            Course::Ended(value) => Some(value),
+            Course::UnderWay | Course::Lost => None,
+        }
+    }
+}
+
+impl<T: Clone> Teller<T> {
+    /// Sets the result and ends the work.
+    pub(crate) fn tell(self, value: T) {
+        self.0.set(Course::Ended(value));
+    }
+}
+
+impl<T: Clone> Drop for Teller<T> {
+    fn drop(&mut self) {
+        let under_way = matches!(*self.0.lock(), Course::UnderWay);
+        if under_way {
+            self.0.set(Course::Lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn waiting_tasks_wake_in_arrival_order() {
+        let signal = Arc::new(OrderedWatch::new(false));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let waiting: Vec<_> = (0..32)
+            .map(|n| {
+                let (signal, order) = (Arc::clone(&signal), Arc::clone(&order));
+                tokio::spawn(async move {
+                    signal.until(|set| *set).await;
+                    order.lock().unwrap().push(n);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        signal.set(true);
+        for one in waiting {
+            one.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), (0..32).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn early_and_late_waiters_learn_outcome_or_loss() {
+        let (teller, outcome) = outcome();
+        let early = tokio::spawn({
+            let outcome = outcome.clone();
+            async move { outcome.wait().await }
+        });
+        tokio::task::yield_now().await;
+        teller.tell(7);
+        assert_eq!(early.await.unwrap(), Some(7));
+        assert_eq!(outcome.wait().await, Some(7));
+
+        let (teller, lost) = super::outcome::<u8>();
+        let early = tokio::spawn({
+            let lost = lost.clone();
+            async move { lost.wait().await }
+        });
+        tokio::task::yield_now().await;
+        drop(teller);
+        assert_eq!(early.await.unwrap(), None);
+        assert_eq!(lost.wait().await, None);
+    }
+}

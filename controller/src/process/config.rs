@@ -1,0 +1,374 @@
+//! The command line and the environment, checked.
+
+mod flag_syntax;
+mod flags;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::observe::LogFormat;
+
+pub(crate) use flag_syntax::duration;
+use flag_syntax::socket_address;
+use flags::{Failover, Flags, Format};
+
+use crate::VERSION;
+use crate::ec2::{Action, Rate};
+use crate::process::http::CertificateFiles;
+use crate::process::probe::ProbeAws;
+use crate::process::traces;
+use crate::safe_detach::{FenceLeave, FenceSettings, Mode};
+
+/// The checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where CSI is served.
+    pub endpoint: Endpoint,
+    /// Where metrics and health are served.
+    pub http: Option<SocketAddr>,
+    /// The certificate and key of the HTTP endpoint, when it is served over TLS.
+    pub certificate: Option<CertificateFiles>,
+    /// Whether metrics are served under their older names, too.
+    pub deprecated_metrics: bool,
+    /// Where traces go, if anywhere.
+    pub traces: Option<traces::Settings>,
+    /// Where the AWS credentials come from, as text for messages.
+    pub credentials_from: String,
+    /// What Probe says about AWS.
+    pub probe_aws: ProbeAws,
+    /// How long calls may go on after SIGTERM.
+    pub drain: Duration,
+    /// `--extra-tags`, not checked yet.
+    pub extra_tags: String,
+    /// `--extra-volume-tags`, not checked yet.
+    pub extra_volume_tags: String,
+    /// `--k8s-tag-cluster-id`.
+    pub cluster_id: Option<String>,
+    /// `--warn-on-invalid-tag`.
+    pub warn_on_invalid_tag: bool,
+    /// `--modify-volume-request-handler-timeout`.
+    pub modify_window: Duration,
+    /// How long after its start the process looks again for a snapshot that the process before it
+    /// may have asked EC2 for.
+    pub snapshot_takeover: Duration,
+    /// `--enable-node-local-volumes`.
+    pub node_local_volumes: bool,
+    /// `--safe-detach`.
+    pub safe_detach: Mode,
+    /// Where SafeDetach is served, and to whom.
+    pub safe_detach_socket: Option<SafeDetachSocket>,
+    /// What a fence may do.
+    pub fence: FenceSettings,
+    /// Whether the volume health calls are offered.
+    pub volume_health: bool,
+    /// Name in the user agent.
+    pub execution_environment: String,
+    /// Log levels of the AWS SDK's own events; empty when they are not wanted.
+    pub sdk_levels: &'static str,
+    /// Log level.
+    pub verbosity: u8,
+    /// Log format.
+    pub log_format: LogFormat,
+    /// `--ec2-request-rates`.
+    pub rates: BTreeMap<Action, Rate>,
+    /// `--ec2-max-request-rates`.
+    pub max_rates: BTreeMap<Action, Rate>,
+    /// `AWS_REGION`.
+    pub region: Option<String>,
+    /// `NODE_REGION`: the node's Region label, from the downward API, unless `--metadata-sources`
+    /// leaves Kubernetes out.
+    pub region_of_node: Option<String>,
+    /// `AWS_CA_BUNDLE`.
+    pub ca_bundle: Option<PathBuf>,
+    /// `AWS_EC2_ENDPOINT`, else the endpoint that the SDK would read from the environment for EC2.
+    pub ec2_endpoint: Option<String>,
+    /// The endpoint that the SDK would read from the environment for STS.
+    pub sts_endpoint: Option<String>,
+    /// Whether there are AWS profile files.
+    pub profile_files: bool,
+    /// Flags that were given and have no effect, each with what replaces it.
+    pub without_meaning: Vec<(&'static str, &'static str)>,
+    /// Variables that are set and have no effect, each with what replaces it.
+    pub variables_without_meaning: Vec<(&'static str, &'static str)>,
+}
+
+/// The socket of SafeDetach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SafeDetachSocket {
+    /// A unix socket.
+    pub endpoint: Endpoint,
+    /// The user ids that may call.
+    pub peers: Vec<u32>,
+}
+
+/// Why the process ends before it serves.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Print this on standard output and exit with success.
+    Say(String),
+    /// The command line is wrong: print this one line and exit with status 64.
+    Usage(String),
+}
+
+/// The levels that `--aws-sdk-debug-log` sets. The SDK keeps secrets out of these events, but not
+/// the ids of access keys.
+const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=debug,aws_sdk_ec2=debug,aws_sdk_sts=debug";
+
+/// Variables that the Go driver or the SDK reads and that have no effect here, each with the
+/// reason.
+const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
+    (
+        "AWS_SAGEMAKER_ENDPOINT",
+        "HyperPod nodes, which it is for, are refused",
+    ),
+    (
+        "AWS_RETRY_MODE",
+        "the driver itself decides which calls are sent again, and when",
+    ),
+    (
+        "AWS_MAX_ATTEMPTS",
+        "the driver itself decides which calls are sent again, and when",
+    ),
+];
+
+/// Removes the word `true` after a switch: Go reads `--batching true` as the switch and an
+/// argument, and the Go driver ignores arguments.
+fn without_true(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let is_switch = |word: &OsString| {
+        let name = word.to_str().and_then(|word| word.strip_prefix("--"));
+        name.is_some_and(|name| {
+            let command = Flags::command();
+            let mut flags = command.get_arguments();
+            flags.any(|flag| flag.get_long() == Some(name) && flag.is_require_equals_set())
+        })
+    };
+    let mut kept: Vec<OsString> = Vec::new();
+    for word in words {
+        if !(word == "true" && kept.last().is_some_and(is_switch)) {
+            kept.push(word);
+        }
+    }
+    kept
+}
+
+impl Config {
+    /// Reads the command line (without the program's name) and the environment.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn read(
+        arguments: impl IntoIterator<Item = OsString>,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Self, Stop> {
+        let named = std::iter::once(OsString::from("ebs-csi-controller")).chain(arguments);
+        let flags = Flags::try_parse_from(without_true(named)).map_err(|error| stop(&error))?;
+        if flags.version {
+            return Err(Stop::Say(version()));
+        }
+        let usage = |flag: &str, why: &str| Stop::Usage(format!("--{flag}: {why}"));
+        if flags.modify_volume_request_handler_timeout.is_zero() {
+            return Err(usage(
+                "modify-volume-request-handler-timeout",
+                "must be longer than 0",
+            ));
+        }
+        if flags.safe_detach != Mode::Off && !flags.feature_gates.non_graceful_failover {
+            return Err(usage(
+                "safe-detach",
+                "modes other than off are alpha: add --feature-gates=NonGracefulFailover=true",
+            ));
+        }
+        if flags.safe_detach_failover == Failover::Kep && flags.safe_detach != Mode::Enforce {
+            return Err(usage(
+                "safe-detach-failover",
+                "kep needs --safe-detach=enforce: otherwise a node that runs and is cut off loses its volumes while it writes to them",
+            ));
+        }
+        if flags.safe_detach == Mode::Off && flags.safe_detach_fence != FenceLeave::Off {
+            return Err(usage("safe-detach-fence", "needs --safe-detach"));
+        }
+        let safe_detach_socket = match flags.safe_detach_endpoint {
+            Some(Endpoint::Tcp(_)) => {
+                return Err(usage(
+                    "safe-detach-endpoint",
+                    "give unix:///path/safe-detach.sock",
+                ));
+            }
+            Some(_) if flags.safe_detach_peers.is_empty() => {
+                return Err(usage("safe-detach-endpoint", "needs --safe-detach-peers"));
+            }
+            Some(endpoint) if endpoint == flags.endpoint => {
+                return Err(usage("safe-detach-endpoint", "must not be the CSI socket"));
+            }
+            endpoint => endpoint.map(|endpoint| SafeDetachSocket {
+                endpoint,
+                peers: flags.safe_detach_peers,
+            }),
+        };
+        let http = match flags.http_endpoint.as_str() {
+            "" => None,
+            address => Some(socket_address(address).map_err(|why| usage("http-endpoint", &why))?),
+        };
+        let certificate = match (
+            flags.metrics_cert_file.as_str(),
+            flags.metrics_key_file.as_str(),
+        ) {
+            ("", "") => None,
+            (_, "") => return Err(usage("metrics-cert-file", "needs --metrics-key-file")),
+            ("", _) => return Err(usage("metrics-key-file", "needs --metrics-cert-file")),
+            _ if http.is_none() => {
+                return Err(usage("metrics-cert-file", "needs --http-endpoint"));
+            }
+            (chain, key) => Some(CertificateFiles {
+                chain: chain.into(),
+                key: key.into(),
+            }),
+        };
+        let traces =
+            traces::Settings::read(flags.enable_otel_tracing, environment).map_err(Stop::Usage)?;
+        let text = |value: String| (!value.is_empty()).then_some(value);
+        let variable = |name: &str| environment.get(name).cloned().and_then(text);
+        // The SDK's rules (AWS SDKs reference, "Service-specific endpoints").
+        let ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+            .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let sdk_endpoint = |name: &str| {
+            variable(name)
+                .or_else(|| variable("AWS_ENDPOINT_URL"))
+                .filter(|_| !ignored)
+        };
+        let mut execution_environment = format!("aws-ebs-csi-driver-{VERSION}");
+        if !flags.user_agent_extra.is_empty() {
+            execution_environment = format!("{execution_environment}-{}", flags.user_agent_extra);
+        }
+        Ok(Self {
+            endpoint: flags.endpoint,
+            http,
+            certificate,
+            deprecated_metrics: flags.deprecated_metrics,
+            traces,
+            credentials_from: credentials_from(environment),
+            probe_aws: flags.probe_aws,
+            drain: flags.drain_timeout,
+            extra_tags: flags.extra_tags.join(","),
+            extra_volume_tags: flags.extra_volume_tags.join(","),
+            cluster_id: text(flags.k8s_tag_cluster_id),
+            warn_on_invalid_tag: flags.warn_on_invalid_tag,
+            modify_window: flags.modify_volume_request_handler_timeout,
+            snapshot_takeover: flags.snapshot_takeover_wait,
+            safe_detach: flags.safe_detach,
+            // Not an error: a user who sets the mode back to off need not change the other flags.
+            safe_detach_socket: safe_detach_socket.filter(|_| flags.safe_detach != Mode::Off),
+            fence: FenceSettings {
+                leave: flags.safe_detach_fence,
+                limit: flags.safe_detach_fence_limit,
+            },
+            node_local_volumes: flags.enable_node_local_volumes,
+            volume_health: flags.enable_volume_health,
+            execution_environment,
+            sdk_levels: if flags.aws_sdk_debug_log {
+                SDK_DEBUG
+            } else {
+                ""
+            },
+            verbosity: flags.verbosity,
+            log_format: match flags.logging_format {
+                Format::Text => LogFormat::Text,
+                Format::Json => LogFormat::Json,
+            },
+            rates: flags.ec2_request_rates,
+            max_rates: flags.ec2_max_request_rates,
+            region: variable("AWS_REGION"),
+            // The Go driver's metadata-labeler reads the same labels.
+            region_of_node: variable("NODE_REGION").filter(|_| {
+                let sources = &flags.metadata_sources;
+                sources.contains("kubernetes") || sources.contains("metadata-labeler")
+            }),
+            ca_bundle: variable("AWS_CA_BUNDLE").map(PathBuf::from),
+            ec2_endpoint: variable("AWS_EC2_ENDPOINT")
+                .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),
+            sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),
+            profile_files: profile_files(environment),
+            without_meaning: flags.without_meaning.given(),
+            variables_without_meaning: VARIABLES_WITHOUT_MEANING
+                .into_iter()
+                .filter(|(name, _)| variable(name).is_some())
+                .collect(),
+        })
+    }
+}
+
+impl Config {
+    /// Returns every socket that the process serves and removes when it ends.
+    pub fn sockets(&self) -> Vec<&Endpoint> {
+        let safe_detach = self.safe_detach_socket.as_ref();
+        let safe_detach = safe_detach.map(|socket| &socket.endpoint);
+        std::iter::once(&self.endpoint).chain(safe_detach).collect()
+    }
+}
+
+/// Returns whether a variable names a profile file, or the home directory has an `.aws` directory.
+fn profile_files(environment: &BTreeMap<String, String>) -> bool {
+    ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"]
+        .iter()
+        .any(|name| environment.contains_key(*name))
+        || environment
+            .get("HOME")
+            .is_some_and(|home| Path::new(home).join(".aws").is_dir())
+}
+
+/// Names the first source of the SDK's credential chain that the environment configures. The SDK's
+/// chain itself decides; the text is for the reader of an error.
+fn credentials_from(environment: &BTreeMap<String, String>) -> String {
+    let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+    if variable("AWS_ACCESS_KEY_ID").is_some() {
+        return "the environment (AWS_ACCESS_KEY_ID)".to_owned();
+    }
+    if let Some(profile) = variable("AWS_PROFILE") {
+        return format!("the AWS profile {profile}");
+    }
+    if let Some(file) = variable("AWS_WEB_IDENTITY_TOKEN_FILE") {
+        let role = variable("AWS_ROLE_ARN").map_or("that AWS_ROLE_ARN should name", String::as_str);
+        return format!("the web identity token {file} for the role {role}");
+    }
+    for name in [
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    ] {
+        if let Some(uri) = variable(name) {
+            return format!("the container credentials at {uri}");
+        }
+    }
+    "the AWS profile or instance metadata".to_owned()
+}
+
+/// Converts an error of clap. Help is printed whole; an error is cut to its first line.
+pub(crate) fn stop(error: &clap::Error) -> Stop {
+    if !error.use_stderr() {
+        return Stop::Say(error.to_string());
+    }
+    let text = error.to_string();
+    let line = text
+        .lines()
+        .next()
+        .unwrap_or("bad command line")
+        .trim_start_matches("error: ");
+    Stop::Usage(line.to_owned())
+}
+
+fn version() -> String {
+    format!(
+        "{{\n  \"driverVersion\": \"{VERSION}\",\n  \"gitCommit\": \"{}\",\n  \"buildDate\": \"{}\",\n  \"compiler\": \"rustc\",\n  \"platform\": \"{}/{}\"\n}}\n",
+        option_env!("EBS_CSI_GIT_COMMIT").unwrap_or("unknown"),
+        option_env!("EBS_CSI_BUILD_DATE").unwrap_or("unknown"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    )
+}
+
+#[cfg(test)]
+mod tests;

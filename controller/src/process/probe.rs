@@ -1,0 +1,234 @@
+//! Checks at the start and once an hour whether AWS lets the controller work, and serves the result
+//! to Probe and /readyz.
+//!
+//! An outage of AWS must not restart the process. A liveness probe reads Probe, so after the first
+//! success Probe stays good, and later failures show in /readyz, in a metric and in the log
+//! (`--probe-aws` changes that).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use ebs_csi_proto::identity::Readiness;
+use ebs_csi_proto::{Condition, Failure};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::ec2::{Ec2, Ec2Error};
+use crate::metrics::Metrics;
+
+/// What Probe says about AWS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProbeAws {
+    /// Not ready until the first successful check; later failures show in /readyz, metric and log.
+    Startup,
+    /// Not ready whenever the last check failed.
+    Always,
+    /// Ready as soon as the process serves.
+    Never,
+}
+
+/// How long the result of a successful check stays valid.
+const INTERVAL: Duration = Duration::from_secs(3600);
+/// How long Probe waits for the first check, which is under way.
+const FIRST: Duration = Duration::from_secs(10);
+/// The longest pause after a failed check; the pause begins at one second and doubles.
+const RETRY_MOST: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug)]
+struct Outcome {
+    /// Whether a check ever succeeded.
+    ever: bool,
+    /// Why the last check failed.
+    failure: Option<String>,
+}
+
+/// The check of AWS and its last outcome.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    mode: ProbeAws,
+    outcome: watch::Sender<Option<Outcome>>,
+    asked: Notify,
+}
+
+impl Probe {
+    /// Creates a probe before its first check.
+    pub(crate) fn new(mode: ProbeAws) -> Arc<Self> {
+        Arc::new(Self {
+            mode,
+            outcome: watch::Sender::new(None),
+            asked: Notify::new(),
+        })
+    }
+
+    /// Returns the function that answers CSI Probe.
+    pub(crate) fn readiness(self: &Arc<Self>) -> Readiness {
+        let probe = Arc::clone(self);
+        Arc::new(move || {
+            let probe = Arc::clone(&probe);
+            Box::pin(async move { probe.answer().await })
+        })
+    }
+
+    async fn answer(&self) -> Result<bool, Failure> {
+        if self.mode == ProbeAws::Never {
+            return Ok(true);
+        }
+        let mut outcomes = self.outcome.subscribe();
+        let known = timeout(FIRST, outcomes.wait_for(Option::is_some)).await;
+        let outcome = match known {
+            Ok(Ok(outcome)) => outcome.clone(),
+            _ => None,
+        };
+        match outcome {
+            Some(Outcome { failure: None, .. }) => Ok(true),
+            Some(Outcome { ever: true, .. }) if self.mode == ProbeAws::Startup => Ok(true),
+            Some(Outcome {
+                failure: Some(why), ..
+            }) => {
+                self.asked.notify_one();
+                Err(Failure::new(
+                    Condition::NotReady,
+                    format!("the check of AWS failed: {why}"),
+                ))
+            }
+            None => Err(Failure::new(
+                Condition::NotReady,
+                "the first check of AWS has not ended: EC2 does not answer; check the network path to the EC2 endpoint",
+            )),
+        }
+    }
+
+    /// Returns why the controller is not ready now, if it is not; for /readyz.
+    pub(crate) fn unready(&self) -> Option<String> {
+        if self.mode == ProbeAws::Never {
+            return None;
+        }
+        match &*self.outcome.borrow() {
+            None => Some("the first check of AWS has not ended".to_owned()),
+            Some(outcome) => outcome.failure.clone(),
+        }
+    }
+
+    /// Repeats the check for ever.
+    pub(crate) async fn run(self: Arc<Self>, ec2: Ec2, metrics: Arc<Metrics>) {
+        let mut failures = 0u32;
+        loop {
+            let result = ec2.check().await;
+            metrics.usable(result.is_ok());
+            let first_success = self.note(&result);
+            if first_success {
+                tokio::spawn(say_who_we_are(ec2.clone()));
+            }
+            match result {
+                Ok(()) => {
+                    failures = 0;
+                    sleep(INTERVAL).await;
+                }
+                Err(_) => {
+                    let pause = Duration::from_secs(1 << failures.min(6)).min(RETRY_MOST);
+                    failures = failures.saturating_add(1);
+                    tokio::select! {
+                        // A fixed order instead of a random one, so that a seeded history replays
+                        // exactly.
+                        biased;
+                        () = sleep(pause) => {}
+                        // A caller of Probe asks: check again, but at most once a second.
+                        () = self.asked.notified() => sleep(Duration::from_secs(1)).await,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records an outcome. Returns whether it is the first success.
+    fn note(&self, result: &Result<(), Ec2Error>) -> bool {
+        let failure = result.as_ref().err().map(ToString::to_string);
+        let mut first = false;
+        self.outcome.send_modify(|outcome| {
+            let before = outcome.take();
+            let ever = before.as_ref().is_some_and(|o| o.ever);
+            let failing = before.as_ref().is_some_and(|o| o.failure.is_some());
+            first = failure.is_none() && !ever;
+            match &failure {
+                Some(why) if !failing => tracing::warn!(%why, "the check of AWS failed"),
+                Some(why) => tracing::debug!(%why, "the check of AWS failed again"),
+                None if failing || first => tracing::info!("the check of AWS succeeded"),
+                None => {}
+            }
+            *outcome = Some(Outcome {
+                ever: ever || failure.is_none(),
+                failure,
+            });
+        });
+        first
+    }
+}
+
+/// Asks for the identity that AWS sees, which logs it.
+async fn say_who_we_are(ec2: Ec2) {
+    if let Err(why) = ec2.caller().await {
+        tracing::warn!(
+            why,
+            "sts:GetCallerIdentity failed; it is asked again when the account is needed for the ARN of an Outpost"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ec2::{Action, Ec2ErrorKind, Sent};
+
+    fn down() -> Result<(), Ec2Error> {
+        Err(Ec2Error {
+            kind: Ec2ErrorKind::Unreachable,
+            action: Action::DescribeAvailabilityZones,
+            code: None,
+            message: "connection refused".to_owned(),
+            request_id: None,
+            sent: Sent::Not,
+        })
+    }
+
+    /// A later failure of the check shows in `unready`, not in the probe's answer.
+    #[tokio::test(start_paused = true)]
+    async fn probe_fails_until_first_success_then_always_succeeds() {
+        let probe = Probe::new(ProbeAws::Startup);
+        assert!(
+            probe
+                .answer()
+                .await
+                .unwrap_err()
+                .text()
+                .contains("first check")
+        );
+        assert!(!probe.note(&down()));
+        let failure = probe.answer().await.unwrap_err();
+        assert_eq!(failure.condition(), Condition::NotReady);
+        assert!(failure.text().contains("connection refused"));
+        assert!(probe.note(&Ok(())));
+        assert_eq!(probe.answer().await, Ok(true));
+        assert_eq!(probe.unready(), None);
+        assert!(!probe.note(&down()));
+        assert_eq!(probe.answer().await, Ok(true));
+        assert!(
+            probe
+                .unready()
+                .is_some_and(|why| why.contains("connection refused"))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn always_mode_reports_failure_never_mode_stays_ready() {
+        let always = Probe::new(ProbeAws::Always);
+        always.note(&Ok(()));
+        assert_eq!(always.answer().await, Ok(true));
+        always.note(&down());
+        assert!(always.answer().await.is_err());
+        let never = Probe::new(ProbeAws::Never);
+        assert_eq!(never.answer().await, Ok(true));
+        never.note(&down());
+        assert_eq!((never.answer().await, never.unready()), (Ok(true), None));
+    }
+}

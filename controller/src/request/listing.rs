@@ -1,0 +1,181 @@
+//! Listings in pages of any size. Any replica can continue a listing.
+
+mod page_token;
+
+use std::future::Future;
+
+use ebs_csi_proto::Failure;
+
+use crate::ec2::csi_failure::failure;
+use crate::ec2::{Ec2Error, Ec2ErrorKind, Page};
+
+use page_token::PageToken;
+
+/// The fewest entries that EC2 takes as a page size.
+const LEAST_PAGE: usize = 5;
+/// The most pages that one call reads while they are empty: EC2 filters after it has cut the pages.
+const EMPTY_PAGES: usize = 20;
+
+/// The parameters of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PageRequest {
+    /// The most entries; 0 for as many as EC2 returns at once.
+    most: usize,
+    start: String,
+}
+
+impl PageRequest {
+    /// Parses `max_entries` and `starting_token`.
+    ///
+    /// # Errors
+    /// A failure of `max_entries` when it is negative.
+    pub(crate) fn parse(max_entries: i32, starting_token: &str) -> Result<Self, Failure> {
+        Ok(Self {
+            most: usize::try_from(max_entries)
+                .map_err(|_| Failure::invalid("max_entries", "is negative; give 0 for no limit"))?,
+            start: starting_token.to_owned(),
+        })
+    }
+
+    /// Reads pages of EC2 until one has entries or the list ends. `fetch` gets the size to ask for
+    /// and EC2's token.
+    ///
+    /// # Errors
+    /// [`BadStartingToken`](ebs_csi_proto::Condition::BadStartingToken), and the failures of EC2.
+    pub(crate) async fn read<T, F>(
+        &self,
+        mut fetch: impl FnMut(Option<u32>, Option<String>) -> F,
+    ) -> Result<(Vec<T>, String), Failure>
+    where
+        F: Future<Output = Result<Page<T>, Ec2Error>>,
+    {
+        let PageToken { mut skip, mut page } = PageToken::parse(&self.start)?;
+        let size = u32::try_from(self.most.max(LEAST_PAGE)).ok();
+        for _ in 0..EMPTY_PAGES {
+            let answer = fetch(size.filter(|_| self.most > 0), page.clone())
+                .await
+                .map_err(|error| self.refused(&error))?;
+            let whole = answer.entries.len();
+            let taken = if self.most == 0 { whole } else { self.most };
+            let entries: Vec<_> = answer.entries.into_iter().skip(skip).take(taken).collect();
+            let next = if skip + entries.len() < whole {
+                Some(PageToken {
+                    skip: skip + entries.len(),
+                    page: page.clone(),
+                })
+            } else {
+                answer.next.clone().map(|page| PageToken {
+                    skip: 0,
+                    page: Some(page),
+                })
+            };
+            match (&next, entries.is_empty()) {
+                (Some(_), true) => (skip, page) = (0, answer.next),
+                _ => {
+                    return Ok((
+                        entries,
+                        next.map_or(String::new(), |token| token.to_string()),
+                    ));
+                }
+            }
+        }
+        Ok((Vec::new(), PageToken { skip, page }.to_string()))
+    }
+
+    /// Converts an error of EC2. The token is the only part of a listing's request that the driver
+    /// does not choose, so a value that EC2 refuses is the token.
+    fn refused(&self, error: &Ec2Error) -> Failure {
+        let of_the_token = matches!(
+            error.kind,
+            Ec2ErrorKind::BadPageToken | Ec2ErrorKind::InvalidParameter
+        );
+        match of_the_token && !self.start.is_empty() {
+            true => page_token::bad(&self.start, &error.to_string()),
+            false => failure(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ec2::{Action, Sent};
+    use ebs_csi_proto::Condition;
+    use std::collections::VecDeque;
+
+    async fn read(
+        most: i32,
+        start: &str,
+        pages: Vec<Result<Page<u32>, Ec2Error>>,
+    ) -> Result<(Vec<u32>, String), Failure> {
+        let mut pages = VecDeque::from(pages);
+        PageRequest::parse(most, start)?
+            .read(|_, _| {
+                let page = pages.pop_front().expect("not asked for more");
+                async move { page }
+            })
+            .await
+    }
+
+    fn page(entries: &[u32], next: Option<&str>) -> Result<Page<u32>, Ec2Error> {
+        Ok(Page {
+            entries: entries.to_vec(),
+            next: next.map(str::to_owned),
+        })
+    }
+
+    #[tokio::test]
+    async fn pages_are_cut_and_empty_pages_skipped() {
+        let five = || vec![page(&[1, 2, 3, 4, 5], Some("n"))];
+        assert_eq!(
+            read(0, "", five()).await,
+            Ok((vec![1, 2, 3, 4, 5], "n".to_owned()))
+        );
+        assert_eq!(
+            read(2, "", five()).await,
+            Ok((vec![1, 2], "skip:2:".to_owned()))
+        );
+        assert_eq!(
+            read(2, "skip:4:t", five()).await,
+            Ok((vec![5], "n".to_owned()))
+        );
+        let passed = vec![page(&[], Some("a")), page(&[], Some("b")), page(&[7], None)];
+        assert_eq!(read(3, "", passed).await, Ok((vec![7], String::new())));
+        // The entries to skip no longer exist; the next page follows.
+        let shorter = vec![page(&[1], Some("a")), page(&[2], None)];
+        assert_eq!(
+            read(2, "skip:3:t", shorter).await,
+            Ok((vec![2], String::new()))
+        );
+        // An answer in time matters more than the end of many empty pages; the caller continues.
+        let long = (0..EMPTY_PAGES).map(|_| page(&[], Some("z"))).collect();
+        assert_eq!(read(0, "", long).await, Ok((Vec::new(), "z".to_owned())));
+        assert_eq!(
+            read(-1, "", Vec::new()).await.unwrap_err().condition(),
+            Condition::InvalidField
+        );
+    }
+
+    #[tokio::test]
+    async fn refused_starting_token_is_named_with_next_step() {
+        let refusal = |kind| {
+            vec![Err(Ec2Error {
+                kind,
+                action: Action::DescribeSnapshots,
+                code: Some("InvalidParameterValue".to_owned()),
+                message: "Unable to parse pagination token".to_owned(),
+                request_id: Some("r-1".to_owned()),
+                sent: Sent::Answered,
+            })]
+        };
+        for kind in [Ec2ErrorKind::BadPageToken, Ec2ErrorKind::InvalidParameter] {
+            let bad = read(3, "AbC", refusal(kind)).await.unwrap_err();
+            assert_eq!(bad.condition(), Condition::BadStartingToken);
+            for word in ["starting_token", "\"AbC\"", "empty starting_token", "r-1"] {
+                assert!(bad.text().contains(word), "{bad}");
+            }
+        }
+        let other = read(3, "", refusal(Ec2ErrorKind::InvalidParameter)).await;
+        assert_eq!(other.unwrap_err().condition(), Condition::InvalidField);
+    }
+}

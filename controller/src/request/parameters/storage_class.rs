@@ -1,0 +1,231 @@
+//! A StorageClass's parameters: CreateVolume's `parameters`.
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::Failure;
+
+use super::{
+    Claim, FormatKeys, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, tag, unknown,
+};
+
+const LIST: &str = "parameters";
+/// The key of the volume context that makes a publish wait for a restored volume's blocks.
+pub(crate) const WAIT_UNTIL_INITIALIZED: &str = "blockattachuntilinitialized";
+const KNOWN: &str = "type, iops, iopsPerGB, allowAutoIOPSPerGBIncrease, allowAutoIOPSIncreaseOnModify, throughput, encrypted, kmsKeyId, \
+                     volumeInitializationRate, blockAttachUntilInitialized, blockSize, inodeSize, bytesPerInode, numberOfInodes, ext4BigAlloc, \
+                     ext4ClusterSize, ext4EncryptionSupport, and tagSpecification_N";
+
+/// The parameters of a StorageClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct VolumeParameters {
+    /// `type`; EC2 decides whether the type exists.
+    pub volume_type: Option<String>,
+    /// `iops`.
+    pub iops: Option<u32>,
+    /// `iopsPerGB`.
+    pub iops_per_gib: Option<u32>,
+    /// `allowAutoIOPSPerGBIncrease`: raise a rate below the type's minimum.
+    pub raise_iops: bool,
+    /// `allowAutoIOPSIncreaseOnModify`, when given.
+    pub raise_iops_on_modify: Option<bool>,
+    /// `throughput` in MiB/s.
+    pub throughput: Option<u32>,
+    /// `encrypted`, when given.
+    pub encrypted: Option<bool>,
+    /// `kmsKeyId`.
+    pub kms_key: Option<String>,
+    /// `volumeInitializationRate` in MiB/s.
+    pub initialization_rate: Option<u32>,
+    /// `blockAttachUntilInitialized`.
+    pub wait_until_initialized: bool,
+    /// The formatting keys.
+    pub format: FormatKeys,
+    /// The claim that the volume is for.
+    pub claim: Claim,
+    /// Values of `tagSpecification_N`, in the order of their keys.
+    pub tags: Vec<String>,
+}
+
+impl VolumeParameters {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// An unknown key, a key given in two spellings, or an invalid value; the text names the key.
+    pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
+        let mut read = Self::default();
+        let mut seen: Vec<String> = Vec::new();
+        for (given, value) in sorted(parameters) {
+            // Only tag keys are matched as written: `TAGSPECIFICATION_1` has never been a tag key.
+            if given.starts_with(TAG_SPECIFICATION) {
+                read.tags.push(tag(LIST, given, value)?);
+                continue;
+            }
+            let key = given.to_ascii_lowercase();
+            if seen.contains(&key) {
+                return Err(Failure::invalid(
+                    LIST,
+                    format!("{key} is given twice, in different spellings; keep one"),
+                ));
+            }
+            read.take(given, &key, value)?;
+            seen.push(key);
+        }
+        exclude_both(LIST, read.iops, read.iops_per_gib)?;
+        Ok(read)
+    }
+
+    fn take(&mut self, given: &str, key: &str, value: &str) -> Result<(), Failure> {
+        match key {
+            "type" => self.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
+            "iops" => self.iops = number(LIST, given, value)?,
+            "iopspergb" => self.iops_per_gib = number(LIST, given, value)?,
+            "allowautoiopspergbincrease" => self.raise_iops = boolean(LIST, given, value),
+            "allowautoiopsincreaseonmodify" => {
+                self.raise_iops_on_modify = Some(boolean(LIST, given, value));
+            }
+            "throughput" => self.throughput = number(LIST, given, value)?,
+            "encrypted" => self.encrypted = Some(boolean(LIST, given, value)),
+            "kmskeyid" => self.kms_key = Some(value.to_owned()).filter(|v| !v.is_empty()),
+            "volumeinitializationrate" => {
+                self.initialization_rate = number(LIST, given, value)?;
+            }
+            "blockattachuntilinitialized" => {
+                self.wait_until_initialized = boolean(LIST, given, value);
+            }
+            "fstype" | "blockexpress" => {
+                tracing::warn!(
+                    parameter = given,
+                    "has no effect any more; the file system is csi.storage.k8s.io/fstype"
+                );
+            }
+            _ if self.claim.take(key, value) => {}
+            _ if self.format.take(key, value)? => {}
+            _ => return Err(unknown(LIST, given, KNOWN)),
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of the volume context, which a publish and the node read.
+    pub(crate) fn volume_context(&self) -> HashMap<String, String> {
+        let wait = self
+            .wait_until_initialized
+            .then_some((WAIT_UNTIL_INITIALIZED, "true"));
+        self.format
+            .entries()
+            .chain(wait)
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_proto::Condition;
+    use proptest::prelude::*;
+
+    fn parse(entries: &[(&str, &str)]) -> Result<VolumeParameters, Failure> {
+        let map = entries
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        VolumeParameters::parse(&map)
+    }
+
+    #[test]
+    fn storage_class_keys_parse_in_mixed_case() {
+        let read = parse(&[
+            ("TYPE", "io2"),
+            ("iopsPerGB", "10"),
+            ("AllowAutoIOPSPerGBIncrease", "true"),
+            ("allowautoiopsincreaseonmodify", "false"),
+            ("throughput", "250"),
+            ("Encrypted", "true"),
+            ("kmsKeyID", "arn:aws:kms:us-east-1:111122223333:key/k"),
+            ("volumeInitializationRate", "200"),
+            ("blockAttachUntilInitialized", "true"),
+            ("blockSize", "4096"),
+            ("inodeSize", "512"),
+            ("bytesPerInode", "8192"),
+            ("numberOfInodes", "100000"),
+            ("ext4BigAlloc", "true"),
+            ("ext4ClusterSize", "16384"),
+            ("ext4EncryptionSupport", "true"),
+            ("fsType", "xfs"),
+            ("blockExpress", "true"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+            ("tagSpecification_2", "b=2"),
+            ("tagSpecification_1", "a=1"),
+        ])
+        .unwrap();
+        assert_eq!(read.volume_type.as_deref(), Some("io2"));
+        assert_eq!((read.iops, read.iops_per_gib), (None, Some(10)));
+        assert!(read.raise_iops && read.wait_until_initialized);
+        assert_eq!(read.raise_iops_on_modify, Some(false));
+        assert_eq!(
+            (read.throughput, read.initialization_rate),
+            (Some(250), Some(200))
+        );
+        assert_eq!(read.encrypted, Some(true));
+        assert_eq!(read.claim.namespace, "shop");
+        assert_eq!(read.tags, ["a=1", "b=2"]);
+        let context = read.volume_context();
+        let mut keys: Vec<_> = context.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys,
+            [
+                "blockattachuntilinitialized",
+                "blocksize",
+                "bytesperinode",
+                "ext4bigalloc",
+                "ext4clustersize",
+                "ext4encryptionsupport",
+                "inodesize",
+                "numberofinodes"
+            ]
+        );
+        assert_eq!(context["blocksize"], "4096");
+    }
+
+    #[test]
+    fn invalid_parameter_is_refused_with_key_or_reason() {
+        let rows: [(&[(&str, &str)], &str); 10] = [
+            (&[("sype", "gp3")], "sype"),
+            (&[("iops", "many")], "iops"),
+            (&[("iops", "-1")], "-1"),
+            (&[("throughput", "9999999999")], "throughput"),
+            (&[("iops", "100"), ("iopsPerGB", "2")], "iopsPerGB"),
+            (&[("Type", "gp3"), ("type", "io2")], "twice"),
+            (&[("blockSize", "4k!")], "blocksize"),
+            (&[("TagSpecification_1", "a=b")], "TagSpecification_1"),
+            (
+                &[("tagSpecification_7", "team")],
+                "tagSpecification_7: \"team\" is not a tag; write it as key=value",
+            ),
+            (&[("tagSpecification", "=x")], "key=value"),
+        ];
+        for (entries, word) in rows {
+            let failure = parse(entries).unwrap_err();
+            assert_eq!(failure.condition(), Condition::InvalidField);
+            assert!(failure.text().contains(word), "{entries:?}: {failure}");
+        }
+    }
+
+    /// The value `True` of `encrypted` reads as false.
+    #[test]
+    fn iops_0_is_unset_and_only_true_encrypts() {
+        let read = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "True")]).unwrap();
+        assert_eq!((read.iops, read.iops_per_gib), (None, Some(3)));
+        assert_eq!(read.encrypted, Some(false));
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_arbitrary_parameters_never_panics(entries in proptest::collection::hash_map("(type|iops|Iops|throughput|blockSize|tagSpecification_1|[a-zA-Z]{1,6})", ".{0,12}", 0..6)) {
+            let _ = VolumeParameters::parse(&entries);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A VolumeAttributesClass's parameters: `mutable_parameters` of CreateVolume and of
+//! ControllerModifyVolume, with the same meaning in both.
+
+use std::collections::HashMap;
+
+use ebs_csi_proto::Failure;
+
+use super::{
+    Claim, TAG_DELETION, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, tag, unknown,
+};
+use crate::request::tag_key;
+
+const LIST: &str = "mutable_parameters";
+const KNOWN: &str = "type, volumeType, iops, throughput, iopspergb, allowautoiopsincreaseonmodify, tagSpecification_N and tagDeletion_N";
+
+/// The parameters of a VolumeAttributesClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct VolumeAttributes {
+    /// `type`, or its deprecated name `volumeType`.
+    pub volume_type: Option<String>,
+    /// `iops`.
+    pub iops: Option<u32>,
+    /// `throughput` in MiB/s.
+    pub throughput: Option<u32>,
+    /// `iopspergb`.
+    pub iops_per_gib: Option<u32>,
+    /// `allowautoiopsincreaseonmodify`, when given.
+    pub raise_iops_on_modify: Option<bool>,
+    /// Values of `tagSpecification_N`, in the order of their keys.
+    pub tags: Vec<String>,
+    /// Values of `tagDeletion_N`: keys of tags to delete.
+    pub tag_deletions: Vec<String>,
+    /// The claim, for tag templates.
+    pub claim: Claim,
+}
+
+impl VolumeAttributes {
+    /// Reads the parameters. Letter case matters.
+    ///
+    /// # Errors
+    /// An unknown key, an invalid value, or the deletion of a reserved tag; the text names the key.
+    pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
+        let mut read = Self::default();
+        let mut old_name = None;
+        for (key, value) in sorted(parameters) {
+            match key {
+                "type" => read.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
+                "volumeType" => old_name = Some(value.to_owned()).filter(|v| !v.is_empty()),
+                "iops" => read.iops = number(LIST, key, value)?,
+                "throughput" => read.throughput = number(LIST, key, value)?,
+                "iopspergb" => read.iops_per_gib = number(LIST, key, value)?,
+                "allowautoiopsincreaseonmodify" => {
+                    read.raise_iops_on_modify = Some(boolean(LIST, key, value));
+                }
+                _ if key.starts_with(TAG_SPECIFICATION) => read.tags.push(tag(LIST, key, value)?),
+                _ if key.starts_with(TAG_DELETION) => {
+                    if tag_key::is_reserved(value) {
+                        return Err(Failure::invalid(
+                            &format!("{LIST}.{key}"),
+                            format!("the tag {value:?} is the driver's own and stays"),
+                        ));
+                    }
+                    read.tag_deletions.push(value.to_owned());
+                }
+                _ if read.claim.take(key, value) => {}
+                _ => return Err(unknown(LIST, key, KNOWN)),
+            }
+        }
+        read.volume_type = read.volume_type.or(old_name);
+        exclude_both(LIST, read.iops, read.iops_per_gib)?;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(entries: &[(&str, &str)]) -> Result<VolumeAttributes, Failure> {
+        let map = entries
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        VolumeAttributes::parse(&map)
+    }
+
+    #[test]
+    fn attributes_parse_and_type_overrides_volume_type() {
+        let read = parse(&[
+            ("volumeType", "io1"),
+            ("type", "gp3"),
+            ("iopspergb", "5"),
+            ("throughput", "153"),
+            ("allowautoiopsincreaseonmodify", "yes"),
+            ("tagSpecification_1", "a=b"),
+            ("tagDeletion_1", "old"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+        ])
+        .unwrap();
+        assert_eq!(read.volume_type.as_deref(), Some("gp3"));
+        assert_eq!((read.iops_per_gib, read.throughput), (Some(5), Some(153)));
+        assert_eq!(read.raise_iops_on_modify, Some(false));
+        assert_eq!((read.tags.len(), read.tag_deletions.len()), (1, 1));
+        assert_eq!(read.claim.name, "data");
+        assert_eq!(
+            parse(&[("volumeType", "io1")])
+                .unwrap()
+                .volume_type
+                .as_deref(),
+            Some("io1")
+        );
+        assert_eq!(
+            parse(&[("iops", "3014"), ("throughput", "153")])
+                .unwrap()
+                .iops,
+            Some(3014)
+        );
+    }
+
+    #[test]
+    fn invalid_attribute_is_refused_with_key_or_reason() {
+        let rows: [(&[(&str, &str)], &str); 7] = [
+            (&[("Type", "gp3")], "Type"),
+            (&[("iopsPerGB", "1")], "iopsPerGB"),
+            (&[("iops", "1"), ("iopspergb", "1")], "exclude"),
+            (&[("iops", "-5")], "-5"),
+            (&[("tagDeletion_1", "CSIVolumeName")], "CSIVolumeName"),
+            (&[("encrypted", "true")], "encrypted"),
+            (
+                &[("tagSpecification_1", "team")],
+                "tagSpecification_1: \"team\" is not a tag; write it as key=value",
+            ),
+        ];
+        for (entries, word) in rows {
+            let failure = parse(entries).unwrap_err();
+            assert!(failure.text().contains(word), "{entries:?}: {failure}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Asks for kubelet's report about a volume, through the observers that read Node objects.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ebs_csi_proto::safe_detach::{Ask, Node, Report};
+use ebs_csi_safe_detach::{Fact, NodeReport, NodeWord, word};
+use ebs_csi_wire::InstanceId;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::request::Pair;
+
+/// How long a detach waits for an answer. The call's own deadline is usually later; the next call
+/// asks again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most unread questions to one observer. An observer that has this many gets no more.
+const MOST_ASKS: usize = 1024;
+
+/// The open questions, and the observers that can answer them. Clones share their state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KubeletReports(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last number of a question or observer; each number is used once.
+    last: u64,
+    open: HashMap<u64, oneshot::Sender<Vec<Node>>>,
+    observers: HashMap<u64, mpsc::Sender<Ask>>,
+}
+
+/// A connected observer, which answers questions until the connection ends.
+#[derive(Debug)]
+pub(super) struct Observer {
+    words: KubeletReports,
+    number: u64,
+}
+
+/// A question, which closes on drop.
+struct Question {
+    words: KubeletReports,
+    number: u64,
+    answer: oneshot::Receiver<Vec<Node>>,
+}
+
+impl KubeletReports {
+    /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
+    /// one.
+    pub(crate) async fn of(&self, pair: &Pair) -> Fact<NodeWord> {
+        let Some(mut question) = self.ask(&pair.node) else {
+            return Fact::Unknown;
+        };
+        let asked = Instant::now();
+        let nodes = match tokio::time::timeout(PATIENCE, &mut question.answer).await {
+            Ok(Ok(nodes)) => nodes,
+            // Nobody answered in time, or every observer that could have answered has left.
+            Ok(Err(_)) | Err(_) => return Fact::Unknown,
+        };
+        let reports: Vec<_> = nodes.into_iter().map(report).collect();
+        word(&reports, &pair.node, &pair.volume, asked.elapsed())
+    }
+
+    /// Sends the question; `None` when no observer accepts it.
+    fn ask(&self, instance: &InstanceId) -> Option<Question> {
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        let ask = Ask {
+            ask: number,
+            instance_id: instance.to_string(),
+        };
+        let taken = state
+            .observers
+            .values()
+            .filter(|observer| observer.try_send(ask.clone()).is_ok())
+            .count();
+        if taken == 0 {
+            return None;
+        }
+        let (open, answer) = oneshot::channel();
+        state.open.insert(number, open);
+        Some(Question {
+            words: self.clone(),
+            number,
+            answer,
+        })
+    }
+
+    /// Registers a new observer, and returns it with the stream of its questions.
+    pub(super) fn observe(&self) -> (Observer, mpsc::Receiver<Ask>) {
+        let (asks, receiver) = mpsc::channel(MOST_ASKS);
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        state.observers.insert(number, asks);
+        let words = self.clone();
+        (Observer { words, number }, receiver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The maps are consistent between two statements under the lock, so a panic elsewhere does
+        // not invalidate them.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer {
+    /// Passes on an answer. An answer to a closed question, or to none, is dropped.
+    pub(super) fn report(&self, report: Report) {
+        let open = self.words.lock().open.remove(&report.ask);
+        if let Some(open) = open {
+            // The asker may have just given up.
+            let _ = open.send(report.nodes);
+        }
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.words.lock().observers.remove(&self.number);
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.words.lock().open.remove(&self.number);
+    }
+}
+
+fn report(node: Node) -> NodeReport {
+    NodeReport {
+        provider_id: node.provider_id,
+        csi_node_id: node.csi_node_id,
+        ready: node.ready,
+        lease_age: node.lease_age_ms.map(Duration::from_millis),
+        in_use: node.volumes_in_use,
+        attached: node.volumes_attached,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_wire::VolumeId;
+
+    fn pair() -> Pair {
+        Pair {
+            volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
+            node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
+        }
+    }
+
+    fn node() -> Node {
+        Node {
+            provider_id: "aws:///us-east-1a/i-0aaaaaaaaaaaaaaa1".to_owned(),
+            ready: true,
+            lease_age_ms: Some(0),
+            ..Node::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_report_with_matching_number_answers_question() {
+        let words = KubeletReports::default();
+        assert_eq!(words.of(&pair()).await, Fact::Unknown, "nobody to ask");
+        let (observer, mut asks) = words.observe();
+        let asking = tokio::spawn({
+            let words = words.clone();
+            async move { words.of(&pair()).await }
+        });
+        let ask = asks.recv().await.unwrap();
+        assert_eq!(ask.instance_id, pair().node.as_str());
+        // To an earlier question, to a later one, and to none.
+        for number in [ask.ask - 1, ask.ask + 1, 0] {
+            observer.report(Report {
+                ask: number,
+                nodes: vec![node()],
+            });
+        }
+        tokio::task::yield_now().await;
+        assert!(!asking.is_finished());
+        observer.report(Report {
+            ask: ask.ask,
+            nodes: vec![node()],
+        });
+        assert_eq!(asking.await.unwrap(), Fact::Present(NodeWord::Released));
+        // An observer that does not answer, and one that has left.
+        assert_eq!(words.of(&pair()).await, Fact::Unknown);
+        drop(observer);
+        assert_eq!(words.of(&pair()).await, Fact::Unknown);
+        assert!(words.lock().open.is_empty());
+    }
+}

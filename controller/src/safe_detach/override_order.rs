@@ -1,0 +1,96 @@
+//! Override orders: a person's orders to detach exactly one attachment, received over the socket.
+
+use std::time::Duration;
+
+use ebs_csi_safe_detach::{AttachTime, BrokenGlass, Fact};
+
+use crate::operation::expiring_cache::ExpiringCache;
+use crate::request::Pair;
+
+/// How long an order is valid that is not repeated.
+const STANDS: Duration = Duration::from_secs(600);
+/// How long an attachment is not forced a second time.
+const FORCED: Duration = Duration::from_secs(3600);
+
+/// The current override orders. Clones share their state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OverrideOrders {
+    broken: ExpiringCache<AttachTime>,
+    forced: ExpiringCache<()>,
+}
+
+impl OverrideOrders {
+    /// Records an order for the attachment that EC2 accepted at `since`.
+    pub(super) fn break_for(&self, pair: &Pair, since: AttachTime) {
+        self.broken.put(&name(pair), since, STANDS);
+    }
+
+    /// Returns the order for this pair as `decide` reads it.
+    pub(crate) fn of(&self, pair: &Pair) -> Fact<BrokenGlass> {
+        match self.broken.get(&name(pair)) {
+            Some(since) => Fact::Present(BrokenGlass {
+                instance: pair.node.clone(),
+                since,
+                asked: pair.node.clone(),
+            }),
+            None => Fact::Absent,
+        }
+    }
+
+    /// Returns whether there is an order that has not been used to force the attachment yet.
+    pub(crate) fn is_unused(&self, pair: &Pair) -> bool {
+        let since = self.broken.get(&name(pair));
+        since.is_some_and(|since| self.forced.get(&attachment(pair, since)).is_none())
+    }
+
+    /// Uses the order. Returns `true` once for each attachment.
+    pub(crate) fn use_up(&self, pair: &Pair) -> bool {
+        let unused = self.is_unused(pair);
+        if let Some(since) = self.broken.get(&name(pair)).filter(|_| unused) {
+            self.forced.put(&attachment(pair, since), (), FORCED);
+        }
+        unused
+    }
+}
+
+fn name(pair: &Pair) -> String {
+    format!("{} {}", pair.volume, pair.node)
+}
+
+fn attachment(pair: &Pair, since: AttachTime) -> String {
+    format!("{} {}.{}", name(pair), since.seconds, since.nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_wire::{InstanceId, VolumeId};
+
+    #[tokio::test(start_paused = true)]
+    async fn override_order_expires_and_forces_each_attachment_once() {
+        let pair = Pair {
+            volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
+            node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
+        };
+        let other = Pair {
+            node: InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap(),
+            ..pair.clone()
+        };
+        let at = |seconds| AttachTime {
+            seconds,
+            nanoseconds: 0,
+        };
+        let glasses = OverrideOrders::default();
+        assert!(!glasses.use_up(&pair));
+        glasses.break_for(&pair, at(1));
+        assert!(matches!(glasses.of(&pair), Fact::Present(glass) if glass.since == at(1)));
+        assert_eq!(glasses.of(&other), Fact::Absent);
+        assert!(glasses.use_up(&pair));
+        glasses.break_for(&pair, at(1));
+        assert!(!glasses.use_up(&pair), "repeated, it is the same order");
+        glasses.break_for(&pair, at(2));
+        assert!(glasses.use_up(&pair), "another attachment");
+        tokio::time::advance(STANDS).await;
+        assert_eq!(glasses.of(&pair), Fact::Absent);
+    }
+}

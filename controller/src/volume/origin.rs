@@ -1,0 +1,106 @@
+//! The writer of a volume's first content, found by the tags of the snapshot or volume that it is a
+//! copy of. EC2 shows an account only the tags that the account itself set: a snapshot that another
+//! account shares bears none of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ec2::{Ec2, LookResult, Volume};
+use crate::operation::expiring_cache::ExpiringCache;
+use crate::request::tags::TagSettings;
+
+/// How long the look may delay an attach.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer is remembered.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Where a volume's first content came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The volume was made empty.
+    Blank,
+    /// The volume was restored from a snapshot.
+    Snapshot(Writer),
+    /// The volume was copied from a volume.
+    Volume(Writer),
+}
+
+/// Whose the source of a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// The source bears the tags of this driver and cluster.
+    Own,
+    /// The source bears other tags, or none.
+    Another,
+    /// EC2 does not show the source: it is gone, or the look failed.
+    Unseen,
+}
+
+/// Looks at the sources of volumes.
+#[derive(Clone, Debug)]
+pub(crate) struct Sources {
+    ec2: Ec2,
+    tags: Arc<TagSettings>,
+    known: ExpiringCache<Writer>,
+}
+
+impl Sources {
+    /// Creates the table, with nothing known.
+    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
+        Self {
+            ec2,
+            tags,
+            known: ExpiringCache::default(),
+        }
+    }
+
+    /// Returns where the volume's first content came from. A look that fails does not fail the
+    /// attach.
+    pub(crate) async fn of(&self, volume: &Volume) -> Origin {
+        let ec2 = self.ec2.by(Instant::now() + PATIENCE);
+        if let Some(snapshot) = &volume.snapshot {
+            let look = async { writer(&self.tags, ec2.look_snapshot(snapshot).await, |s| s.tags) };
+            return Origin::Snapshot(self.known_or(snapshot.as_str(), look).await);
+        }
+        if let Some(source) = &volume.source_volume {
+            let look = async { writer(&self.tags, ec2.look_volume(source).await, |v| v.tags) };
+            return Origin::Volume(self.known_or(source.as_str(), look).await);
+        }
+        Origin::Blank
+    }
+
+    async fn known_or(&self, id: &str, look: impl Future<Output = Option<Writer>>) -> Writer {
+        if let Some(known) = self.known.get(id) {
+            return known;
+        }
+        match look.await {
+            Some(seen) => {
+                self.known.put(id, seen, REMEMBERED);
+                seen
+            }
+            None => Writer::Unseen,
+        }
+    }
+}
+
+/// Returns the writer; `None` when the look failed, so that the next caller looks again.
+fn writer<T>(
+    settings: &TagSettings,
+    seen: LookResult<T>,
+    tags: impl FnOnce(T) -> BTreeMap<String, String>,
+) -> Option<Writer> {
+    match seen {
+        LookResult::Present(source) => Some(match settings.are_own(&tags(source)) {
+            true => Writer::Own,
+            false => Writer::Another,
+        }),
+        LookResult::Absent => Some(Writer::Unseen),
+        LookResult::Unknown(error) => {
+            tracing::warn!(%error, "the source of a volume cannot be seen; the node is told so, and mounts the copy as one of its own cluster");
+            None
+        }
+    }
+}
