@@ -11,7 +11,7 @@ fn how() -> ResolveFlags {
 /// link, and with EXDEV when the path leaves `root`.
 ///
 /// `flags` must not contain O_NOFOLLOW: together with O_PATH it would open a final link itself.
-pub fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     loop {
         match openat2(
             root.as_fd(),
@@ -29,39 +29,18 @@ pub fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno
 }
 
 /// Opens `path` with O_PATH: the descriptor names the file and permits no reading or writing.
-pub fn hold(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn hold(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     open(root, path, OFlags::PATH)
 }
 
 /// Opens the directory at `path` with O_PATH.
-pub fn hold_directory(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn hold_directory(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     open(root, path, OFlags::PATH | OFlags::DIRECTORY)
-}
-
-/// Reads the whole content of a small file (sysfs, procfs), at most `limit` bytes, and returns it
-/// without the final newline.
-pub fn read_text(root: impl AsFd, path: &str, limit: usize) -> Result<String, Errno> {
-    let file = open(root, path, OFlags::RDONLY)?;
-    let mut bytes = vec![0_u8; limit];
-    let mut length = 0;
-    while length < limit {
-        match rustix::io::read(&file, &mut bytes[length..]) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    bytes.truncate(length);
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text.trim_end_matches('\n').to_owned()),
-        Err(_) => Err(Errno::ILSEQ),
-    }
 }
 
 /// Splits a relative path into its parent ("." for a name directly beneath the root) and its last
 /// component.
-pub fn split(path: &str) -> (&str, &str) {
+pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or((".", path))
 }
 

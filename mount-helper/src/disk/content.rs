@@ -3,14 +3,14 @@
 //!
 //! [`Content::Blank`] is a proof: every area that could hold something recognisable was read,
 //! directly from the disk and without an error, and held only zeros.
+mod backup_superblock;
 pub mod checksum;
 pub mod ext;
 mod field;
-pub mod reference;
-mod remains;
-pub mod signature;
+pub(crate) mod reference;
+mod signature;
 pub mod xfs;
-pub mod xfs_reference;
+pub(crate) mod xfs_reference;
 
 use crate::sys;
 use ebs_csi_policy::blank;
@@ -77,7 +77,7 @@ pub fn look_within(
     if let Some(content) = recognise(head, now) {
         return Ok(content);
     }
-    let head = Seen::of(0, head);
+    let head = ReadArea::of(0, head);
     let end = size.saturating_sub(TAIL as u64) & !(ALIGNMENT as u64 - 1);
     let tail = reader.read(end, size - end)?;
     if let Some(kind) = signature::partition_table_at_end(tail) {
@@ -86,9 +86,9 @@ pub fn look_within(
     if let Some(kind) = signature::foreign_at_end(tail) {
         return Ok(Content::Foreign(kind));
     }
-    let tail = Seen::of(end, tail);
+    let tail = ReadArea::of(end, tail);
     if let Some(at) = first_set(&mut reader, size, &head, &tail, meanwhile)? {
-        return Ok(match remains::look(&mut reader, size)? {
+        return Ok(match backup_superblock::look(&mut reader, size)? {
             Some(signature) => Content::Damaged(signature),
             None => Content::Unknown { at },
         });
@@ -97,14 +97,14 @@ pub fn look_within(
 }
 
 /// What is kept of an area that was read.
-struct Seen {
+struct ReadArea {
     /// The area on the disk, in bytes.
     range: std::ops::Range<u64>,
     /// Offset on the disk of the area's first byte that is not zero.
     set: Option<u64>,
 }
 
-impl Seen {
+impl ReadArea {
     fn of(at: u64, bytes: &[u8]) -> Self {
         Self {
             range: at..at + bytes.len() as u64,
@@ -118,8 +118,8 @@ impl Seen {
 fn first_set(
     reader: &mut Reader<'_, impl AsFd>,
     size: u64,
-    head: &Seen,
-    tail: &Seen,
+    head: &ReadArea,
+    tail: &ReadArea,
     mut meanwhile: impl FnMut(),
 ) -> Result<Option<u64>, Errno> {
     if head.set.is_some() {

@@ -3,15 +3,15 @@
 mod arrivals;
 mod disk_roots;
 mod holders;
-pub mod opener;
+pub mod opener_requests;
 
 pub use disk_roots::{DiskRoots, XenDisk};
 pub use holders::Part;
 
-use crate::attachments::Attachment;
+use crate::disk::attachments::Attachment;
 use crate::sys;
 use ebs_csi_wire::Node;
-use opener::Asked;
+use opener_requests::OpenRequest;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
@@ -212,7 +212,7 @@ impl Device {
     /// disk, in whatever mount namespace.
     pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
         self.verify(roots)?;
-        let opened = roots.have_opened(&Asked {
+        let opened = roots.have_opened(&OpenRequest {
             partition: None,
             exclusive: true,
             ..self.asked(Access::ReadOnly)
@@ -228,8 +228,8 @@ impl Device {
     }
 
     /// Builds the request to open this disk.
-    fn asked(&self, access: Access) -> Asked {
-        Asked {
+    fn asked(&self, access: Access) -> OpenRequest {
+        OpenRequest {
             disk: self.disk.clone(),
             partition: self.partition,
             proof: self.proof.clone(),
@@ -240,7 +240,7 @@ impl Device {
     }
 
     /// Opens the same disk once more.
-    fn again(&self, roots: &DiskRoots, asked: &Asked) -> Result<OwnedFd, DeviceError> {
+    fn again(&self, roots: &DiskRoots, asked: &OpenRequest) -> Result<OwnedFd, DeviceError> {
         let again = roots.have_opened(asked)?;
         if again.number == self.number && again.sequence == self.sequence {
             Ok(again.fd)
@@ -251,7 +251,7 @@ impl Device {
 
     /// Opens the same disk once more, for direct reads that bypass the page cache.
     pub fn read_directly(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
-        let direct = Asked {
+        let direct = OpenRequest {
             direct: true,
             ..self.asked(Access::ReadOnly)
         };
@@ -274,8 +274,8 @@ impl Device {
 
     /// Claims the disk for this process alone. Waits briefly while a program that only reads disks
     /// (udev, a scanner) holds it.
-    pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<OwnedFd, DeviceError> {
-        let claim = Asked {
+    pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<Claim, DeviceError> {
+        let claim = OpenRequest {
             exclusive: true,
             ..self.asked(access)
         };
@@ -286,7 +286,7 @@ impl Device {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(25));
                 }
-                other => return other,
+                other => return other.map(Claim),
             }
         }
     }
@@ -294,6 +294,16 @@ impl Device {
     /// Writes back to the disk what the page cache holds of it.
     pub fn flush(&self) -> Result<(), Errno> {
         rustix::fs::fsync(&self.fd)
+    }
+}
+
+/// An exclusive open of a disk. It keeps others from the disk until it is dropped.
+#[derive(Debug)]
+pub struct Claim(OwnedFd);
+
+impl AsFd for Claim {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,31 +1,31 @@
 //! What this process remembers of disks for as long as they stay attached: which ones a checker has
 //! examined in full, and which ones were published raw. A new helper remembers nothing, and
 //! examines the disks again.
-use crate::attachments::Attachments;
-use crate::device::Device;
+use crate::disk::attachments::Attachments;
+use crate::disk::device::Device;
 
 /// The disks and partitions that were examined, and those that were published raw.
 #[derive(Debug, Default)]
-pub struct Examined {
+pub(crate) struct ExaminedDisks {
     sound: Attachments<()>,
     raw: Attachments<()>,
 }
 
-impl Examined {
+impl ExaminedDisks {
     /// Notes that the device was examined and that no error was left.
-    pub fn add(&self, device: &Device) {
+    pub(crate) fn add(&self, device: &Device) {
         self.sound.insert(device.attachment(), ());
     }
 
     /// Notes that the device can be written to other than through a file system.
-    pub fn used_raw(&self, device: &Device) {
+    pub(crate) fn used_raw(&self, device: &Device) {
         self.leave(device.sequence());
         self.raw.insert(device.attachment(), ());
     }
 
     /// Returns whether the device, or one that shares bytes with it, was published raw since it was
     /// attached.
-    pub fn was_used_raw(&self, device: &Device) -> bool {
+    pub(crate) fn was_used_raw(&self, device: &Device) -> bool {
         self.raw.known().keys().any(|(sequence, number)| {
             let (own, whole) = (device.number(), device.whole());
             *sequence == device.sequence() && (*number == own || *number == whole || own == whole)
@@ -37,7 +37,7 @@ impl Examined {
     }
 
     /// Returns whether the device was examined.
-    pub fn has(&self, device: &Device) -> bool {
+    pub(crate) fn has(&self, device: &Device) -> bool {
         self.sound.has(device.attachment())
     }
 }
@@ -45,11 +45,11 @@ impl Examined {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attachments::MOST;
+    use crate::disk::attachments::MOST;
 
     #[test]
     fn what_was_examined_is_known_until_it_is_forgotten_and_no_list_grows_for_ever() {
-        let examined = Examined::default();
+        let examined = ExaminedDisks::default();
         for sequence in 0..MOST as u64 + 1 {
             examined.sound.insert((sequence, 7), ());
         }

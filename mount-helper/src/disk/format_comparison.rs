@@ -1,10 +1,10 @@
 //! State of the comparisons between the content of a disk and a format of its volume that is made
 //! again in memory. One comparison runs at a time, with bounded memory and time. A difference that
 //! was found is remembered while the disk stays attached, so that the comparison is not repeated.
-use crate::attachments::Attachments;
-use crate::beneath;
-use crate::content::reference::Witness;
-use crate::device::Device;
+use crate::disk::attachments::Attachments;
+use crate::path_resolution;
+use crate::disk::content::reference::Witness;
+use crate::disk::device::Device;
 use ebs_csi_policy::facts::Content;
 use ebs_csi_wire::{FormatOptions, FsType};
 use rustix::fd::{AsFd, OwnedFd};
@@ -24,19 +24,19 @@ const MEMORY: u64 = 160 << 20;
 
 /// Longest time for all formats of one comparison. Formats with the usual options take some
 /// seconds.
-pub const TIME: Duration = Duration::from_secs(60);
+pub(crate) const TIME: Duration = Duration::from_secs(60);
 
 /// The inputs of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// The content that was found on the disk.
-    pub content: Content,
+    pub(crate) content: Content,
     /// Identifier that every format of the volume gets.
-    pub uuid: [u8; 16],
+    pub(crate) uuid: [u8; 16],
     /// The file system that the format makes.
-    pub fs: FsType,
+    pub(crate) fs: FsType,
     /// The options of the format.
-    pub format: FormatOptions,
+    pub(crate) format: FormatOptions,
 }
 
 /// The inputs of a comparison, and a piece of the disk that the format does not explain.
@@ -44,7 +44,7 @@ type Strange = (Compared, Option<Witness>);
 
 /// The comparisons of this process.
 #[derive(Debug, Default)]
-pub struct Comparisons {
+pub(crate) struct Comparisons {
     running: Mutex<()>,
     strange: Attachments<Strange>,
 }
@@ -52,7 +52,7 @@ pub struct Comparisons {
 impl Comparisons {
     /// Acquires the right to compare, which lasts until the guard is dropped; returns None while
     /// another comparison runs.
-    pub fn begin(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn begin(&self) -> Option<MutexGuard<'_, ()>> {
         match self.running.try_lock() {
             Ok(right) => Some(right),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -63,14 +63,14 @@ impl Comparisons {
     /// Returns the result of an earlier comparison with the same inputs that found something else
     /// than the format: a piece of the disk that the format does not explain, where there is one.
     /// Returns None when no such comparison is remembered.
-    pub fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
+    pub(crate) fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
         let strange = self.strange.known();
         let (before, witness) = strange.get(&device.attachment())?;
         (before == compared).then_some(*witness)
     }
 
     /// Remembers that the disk holds something else than the format.
-    pub fn found_strange(&self, device: &Device, compared: Compared, witness: Option<Witness>) {
+    pub(crate) fn found_strange(&self, device: &Device, compared: Compared, witness: Option<Witness>) {
         self.strange
             .insert(device.attachment(), (compared, witness));
     }
@@ -79,7 +79,7 @@ impl Comparisons {
 /// Makes a file with the size of a disk on a tmpfs of its own, which is mounted nowhere and is full
 /// when it holds [`MEMORY`] bytes. A file of memfd_create(2) has no such bound, and its memory is
 /// charged to the process that writes it first.
-pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
+pub(crate) fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "size", MEMORY.to_string())?;
     fsconfig_set_string(context.as_fd(), "nr_inodes", "4")?;
@@ -91,7 +91,7 @@ pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
     // The file has no name, and O_EXCL prevents that it gets one (open(2)).
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
-    let file = beneath::open(&mount, ".", flags)?;
+    let file = path_resolution::open(&mount, ".", flags)?;
     ftruncate(&file, disk_bytes)?;
     Ok(file)
 }
@@ -99,7 +99,7 @@ pub fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attachments::MOST;
+    use crate::disk::attachments::MOST;
 
     fn compared(at: u64) -> Strange {
         let compared = Compared {

@@ -2,12 +2,12 @@
 //! that somebody else switched (`blockdev --setro`) stays read-only.
 //!
 //! A disk is identified by the sequence number of its attachment (`diskseq`) and its device number.
-//! The record is a file beside the socket, as that of [`crate::taken`] is, with a line for each
-//! switch in either direction. A line is written before a disk becomes read-only and after it is
-//! writable again.
-use crate::device::Device;
+//! The record is a file beside the socket, as that of [`crate::disk::xen_disk_record`] is, with a
+//! line for each switch in either direction. A line is written before a disk becomes read-only and
+//! after it is writable again.
+use crate::disk::device::Device;
 use crate::journal;
-use crate::taken::{append, read, replace};
+use crate::disk::xen_disk_record::{append, read, replace};
 use rustix::fd::OwnedFd;
 use rustix::fs::ftruncate;
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ const END: &str = ".";
 
 /// The record of switched disks.
 #[derive(Debug, Default)]
-pub struct Switched {
+pub(crate) struct ReadOnlyRecord {
     file: Option<OwnedFd>,
     boot: String,
     /// Whether no earlier helper of this boot has kept a record.
@@ -36,9 +36,9 @@ struct Known {
     written: usize,
 }
 
-impl Switched {
+impl ReadOnlyRecord {
     /// Returns the path of the file for a helper that listens at a socket.
-    pub fn beside(socket: &Path) -> PathBuf {
+    pub(crate) fn beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".read-only");
         path.into()
@@ -47,7 +47,7 @@ impl Switched {
     /// Reads the record that an earlier helper of this boot left, drops the disks (sequence and
     /// number) that are not `still_there`, and continues the record. When the file cannot be
     /// written, the record ends with the process.
-    pub fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
+    pub(crate) fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
         let found = read(path);
         let mut disks = found
             .as_ref()
@@ -76,22 +76,22 @@ impl Switched {
     }
 
     /// Returns whether no record of an earlier helper was found.
-    pub fn is_first(&self) -> bool {
+    pub(crate) fn is_first(&self) -> bool {
         self.first
     }
 
     /// Returns whether this driver switched the disk to read-only.
-    pub fn has(&self, device: &Device) -> bool {
+    pub(crate) fn has(&self, device: &Device) -> bool {
         self.known().disks.contains(&device.attachment())
     }
 
     /// Notes that the disk is about to become read-only.
-    pub fn add(&self, device: &Device) -> Result<(), Errno> {
+    pub(crate) fn add(&self, device: &Device) -> Result<(), Errno> {
         self.insert(device.attachment())
     }
 
     /// Does the same as [`Self::add`] by sequence and number.
-    pub fn insert(&self, disk: (u64, u64)) -> Result<(), Errno> {
+    pub(crate) fn insert(&self, disk: (u64, u64)) -> Result<(), Errno> {
         let mut known = self.known();
         if known.disks.contains(&disk) {
             return Ok(());
@@ -114,7 +114,7 @@ impl Switched {
     }
 
     /// Notes that the disk is writable again.
-    pub fn remove(&self, device: &Device) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, device: &Device) -> Result<(), Errno> {
         self.forget(device.attachment())
     }
 
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn what_was_switched_outlives_the_process_only() {
         let directory = tempfile::tempdir().expect("tempdir");
-        let path = Switched::beside(&directory.path().join("helper.sock"));
-        let open = |boot| Switched::open(&path, boot, |sequence, _| sequence != 5);
+        let path = ReadOnlyRecord::beside(&directory.path().join("helper.sock"));
+        let open = |boot| ReadOnlyRecord::open(&path, boot, |sequence, _| sequence != 5);
         let first = open("boot-1");
         assert!(first.is_first());
         for disk in [(1, 7), (2, 7), (5, 7), (3, 8)] {
@@ -194,7 +194,7 @@ mod tests {
     fn the_file_stays_short() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("switched");
-        let switched = Switched::open(&path, "boot", |_, _| true);
+        let switched = ReadOnlyRecord::open(&path, "boot", |_, _| true);
         switched.insert((1, 1)).expect("note");
         for n in 0..60_000 {
             switched.insert((2, n)).expect("note");
@@ -202,7 +202,7 @@ mod tests {
         }
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(switched);
-        let again = Switched::open(&path, "boot", |_, _| true);
+        let again = ReadOnlyRecord::open(&path, "boot", |_, _| true);
         assert_eq!(
             again.known().disks.iter().copied().collect::<Vec<_>>(),
             [(1, 1)]

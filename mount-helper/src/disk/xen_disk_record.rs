@@ -7,7 +7,7 @@
 //! The record is a file beside the socket, so that it outlives this process; entries of another
 //! boot do not count. The file is opened before the process confines itself, and afterwards only
 //! appended to. When the file is lost, nothing counts as proved.
-use crate::device::{DiskRoots, XenDisk};
+use crate::disk::device::{DiskRoots, XenDisk};
 use crate::journal;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::OwnedFd;
@@ -26,7 +26,7 @@ const END: &str = ".";
 
 /// The record of disks without a serial.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub(crate) struct XenDiskRecord {
     file: Option<OwnedFd>,
     boot: String,
     entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
@@ -34,16 +34,16 @@ pub struct Taken {
 
 /// Why a disk cannot be recorded.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NotNoted {
+pub(crate) enum NotNoted {
     /// The disk was taken for another volume.
     Another,
     /// The record could not be written.
     Os(Errno),
 }
 
-impl Taken {
+impl XenDiskRecord {
     /// Returns the path of the file for a helper that listens at a socket.
-    pub fn beside(socket: &Path) -> PathBuf {
+    pub(crate) fn beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".disks");
         path.into()
@@ -52,7 +52,7 @@ impl Taken {
     /// Reads the record that an earlier helper of this boot left, drops the disks that are not
     /// `still_there`, and continues the record. A file that somebody else could have written counts
     /// as missing.
-    pub fn open(
+    pub(crate) fn open(
         path: &Path,
         boot: &str,
         still_there: impl Fn(&XenDisk) -> bool,
@@ -83,19 +83,19 @@ impl Taken {
     }
 
     /// Returns the volume that a disk was taken for.
-    pub fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
+    pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
         self.entries().get(disk).cloned()
     }
 
     /// Returns the disks that were taken for a volume, the latest first. Some may be gone.
-    pub fn disks_of(&self, volume: &VolumeId) -> Vec<XenDisk> {
+    pub(crate) fn disks_of(&self, volume: &VolumeId) -> Vec<XenDisk> {
         let entries = self.entries();
         let of_it = entries.iter().rev().filter(|(_, of)| *of == volume);
         of_it.map(|(disk, _)| *disk).collect()
     }
 
     /// Returns every disk and the volume that it was taken for. Some disks may be gone.
-    pub fn all(&self) -> Vec<(XenDisk, VolumeId)> {
+    pub(crate) fn all(&self) -> Vec<(XenDisk, VolumeId)> {
         let entries = self.entries();
         entries
             .iter()
@@ -105,7 +105,7 @@ impl Taken {
 
     /// Records that a disk is taken for a volume; returns whether that is new. The file is written
     /// before the entry counts.
-    pub fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, NotNoted> {
+    pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, NotNoted> {
         let mut entries = self.entries();
         match entries.get(&disk) {
             Some(known) if known == volume => return Ok(false),
@@ -124,7 +124,7 @@ impl Taken {
 }
 
 /// Returns the kernel's identifier of this boot. The error contains the path of the file.
-pub fn boot() -> Result<String, (String, io::Error)> {
+pub(crate) fn boot() -> Result<String, (String, io::Error)> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = std::fs::read_to_string(path).map_err(|why| (path.to_owned(), why))?;
     Ok(boot.trim().to_owned())
@@ -132,19 +132,19 @@ pub fn boot() -> Result<String, (String, io::Error)> {
 
 /// Makes `disks` accept disks without a serial by their name, and opens the record beside the
 /// socket. The error contains the path of the file.
-pub fn by_name(
+pub(crate) fn by_name(
     disks: DiskRoots,
     socket: &Path,
     boot: &str,
-) -> Result<(DiskRoots, Taken), (String, io::Error)> {
+) -> Result<(DiskRoots, XenDiskRecord), (String, io::Error)> {
     let disks = disks.taking_names();
     let at = |what: &Path| {
         let what = what.to_string_lossy().into_owned();
         move |why: io::Error| (what, why)
     };
-    let path = Taken::beside(socket);
+    let path = XenDiskRecord::beside(socket);
     let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
-    let taken = Taken::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
+    let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
     journal::warn(
         "disks-by-name",
         &[
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn what_was_noted_outlives_the_process_and_not_the_boot_nor_the_disk() {
         let directory = tempfile::tempdir().expect("tempdir");
-        let path = Taken::beside(&directory.path().join("helper.sock"));
-        let first = Taken::open(&path, "boot-1", |_| true).expect("open");
+        let path = XenDiskRecord::beside(&directory.path().join("helper.sock"));
+        let first = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
         for (sequence, of) in [(1, 1), (2, 2), (5, 1)] {
             assert_eq!(first.add(disk(sequence), &volume(of)), Ok(true));
         }
@@ -261,17 +261,17 @@ mod tests {
         assert_eq!(first.add(disk(1), &volume(2)), Err(NotNoted::Another));
         assert_eq!(first.disks_of(&volume(1)), [disk(5), disk(1)]);
         drop(first);
-        let again = Taken::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
+        let again = XenDiskRecord::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
         assert_eq!(
             again.all(),
             [(disk(1), volume(1)), (disk(2), volume(2))].to_vec()
         );
         drop(again);
         // The disk that was gone does not come back.
-        let third = Taken::open(&path, "boot-1", |_| true).expect("open");
+        let third = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
         assert_eq!(third.volume_of(&disk(5)), None);
         drop(third);
-        let booted = Taken::open(&path, "boot-2", |_| true).expect("open");
+        let booted = XenDiskRecord::open(&path, "boot-2", |_| true).expect("open");
         assert_eq!(booted.all(), []);
     }
 
@@ -279,14 +279,14 @@ mod tests {
     fn half_a_line_counts_for_nothing_and_spoils_nothing() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("disks");
-        let taken = Taken::open(&path, "boot", |_| true).expect("open");
+        let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
         let whole = line("boot", &disk(3), &volume(3));
         for length in 0..whole.len() - 1 {
             append(taken.file.as_ref().expect("file"), &whole[..length]).expect("write");
         }
         assert_eq!(taken.add(disk(4), &volume(4)), Ok(true));
         drop(taken);
-        let taken = Taken::open(&path, "boot", |_| true).expect("open");
+        let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
         assert_eq!(taken.all(), [(disk(4), volume(4))].to_vec());
     }
 
@@ -311,14 +311,14 @@ mod tests {
         std::os::unix::fs::symlink(&linked, &path).expect("symlink");
         assert_eq!(read(&path), Err(Errno::LOOP));
         // Such a file is replaced.
-        let taken = Taken::open(&path, "boot", |_| true).expect("open");
+        let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
         assert_eq!(taken.all(), []);
         assert_eq!(read(&path), Ok(String::new()));
     }
 
     #[test]
     fn without_a_file_nothing_is_taken() {
-        let none = Taken::default();
+        let none = XenDiskRecord::default();
         assert_eq!(
             none.add(disk(1), &volume(1)),
             Err(NotNoted::Os(Errno::BADF))

@@ -1,10 +1,10 @@
 //! Mounts are made detached, compared with what they should be, and only then attached to a held
 //! target. Each function that makes or ends a mount takes the policy's authorization as an
 //! argument.
-use crate::device::Device;
+use crate::disk::device::Device;
 use crate::outcome::{At, Done, failed};
 use crate::sys;
-use crate::volume_root;
+use crate::mount::volume_root;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Step};
@@ -19,7 +19,7 @@ use rustix::mount::{
 
 /// One parameter of a file system's mount context (fsconfig(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Parameter {
+pub(crate) enum Parameter {
     /// A parameter without a value.
     Flag(String),
     /// A parameter with a value.
@@ -40,7 +40,7 @@ impl Parameter {
 /// Returns the parameters that follow from a plan and the driver's own rules. `continues` says that
 /// the superblock of an ext file system asks to go on after an error; it counts unless the plan has
 /// an `errors` option.
-pub fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Parameter> {
+pub(crate) fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Parameter> {
     let mut parameters: Vec<Parameter> = plan
         .context
         .iter()
@@ -77,17 +77,17 @@ fn on_error(what: &str) -> Parameter {
 
 /// A mount that is not attached anywhere yet.
 #[derive(Debug)]
-pub struct Detached(OwnedFd);
+pub(crate) struct DetachedMount(OwnedFd);
 
 /// Makes a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, which are set before
 /// anybody can see the mount.
-pub fn create(
+pub(crate) fn create(
     _permit: &Authorized<StageDisk>,
     fs: FsType,
     device: &Device,
     parameters: &[Parameter],
     attributes: u64,
-) -> Done<Detached> {
+) -> Done<DetachedMount> {
     let attributes = MountAttrFlags::from_bits(u32::try_from(attributes).unwrap_or(u32::MAX))
         .ok_or(Refusal::MountFlag)?;
     let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
@@ -118,20 +118,20 @@ pub fn create(
     if fstat(&mount).at(Step::CreateMount)?.st_dev != device.number() {
         return Err(Refusal::DeviceMismatch.into());
     }
-    Ok(Detached(mount))
+    Ok(DetachedMount(mount))
 }
 
 /// A further mount of a file system that is mounted somewhere already, and the context that can
 /// reconfigure the file system for all its mounts.
 #[derive(Debug)]
-pub struct Joined {
+pub(crate) struct Joined {
     context: OwnedFd,
-    mount: Detached,
+    mount: DetachedMount,
 }
 
 /// Joins the live file system of this disk. Fails with `EBUSY` when anything else holds the disk,
 /// or when `read_only` differs from the state of the file system.
-pub fn join(
+pub(crate) fn join(
     _permit: &Authorized<Withdraw>,
     fs: FsType,
     device: &Device,
@@ -141,7 +141,7 @@ pub fn join(
 }
 
 /// Does the same as [`join`] for a stage.
-pub fn join_staged(
+pub(crate) fn join_staged(
     _permit: &Authorized<StageDisk>,
     fs: FsType,
     device: &Device,
@@ -173,19 +173,19 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
     }
     Ok(Joined {
         context,
-        mount: Detached(mount),
+        mount: DetachedMount(mount),
     })
 }
 
 impl Joined {
     /// Writes the file system back and makes it read-only for all its mounts. Fails with `EBUSY`
     /// while a file is open for writing.
-    pub fn make_read_only(&self) -> Result<(), Errno> {
+    pub(crate) fn make_read_only(&self) -> Result<(), Errno> {
         self.reconfigure("ro")
     }
 
     /// Makes the file system writable again.
-    pub fn make_writable(&self) -> Result<(), Errno> {
+    pub(crate) fn make_writable(&self) -> Result<(), Errno> {
         self.reconfigure("rw")
     }
 
@@ -197,13 +197,13 @@ impl Joined {
     }
 
     /// Returns the mount without the context.
-    pub fn into_mount(self) -> Detached {
+    pub(crate) fn into_mount(self) -> DetachedMount {
         self.mount
     }
 }
 
 /// Copies the mount at a held path, without what is mounted beneath it.
-pub fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<Detached> {
+pub(crate) fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<DetachedMount> {
     open_tree(
         of,
         "",
@@ -212,12 +212,12 @@ pub fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<Detached> {
             | OpenTreeFlags::AT_EMPTY_PATH,
     )
     .at(Step::CreateMount)
-    .map(Detached)
+    .map(DetachedMount)
 }
 
-impl Detached {
+impl DetachedMount {
     /// Sets and clears `MOUNT_ATTR_*` bits in one step.
-    pub fn change(&self, set: u64, clear: u64) -> Done<()> {
+    pub(crate) fn change(&self, set: u64, clear: u64) -> Done<()> {
         if set == 0 && clear == 0 {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl Detached {
 
     /// Attaches the mount to a held path. Consumes the handle, because an open one would keep the
     /// mount busy.
-    pub fn attach(self, target: impl AsFd) -> Done<()> {
+    pub(crate) fn attach(self, target: impl AsFd) -> Done<()> {
         move_mount(
             &self.0,
             "",
@@ -238,14 +238,14 @@ impl Detached {
     }
 
     /// Opens the root of the file system, for ioctls.
-    pub fn root(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
         volume_root::open(&self.0, ".")
     }
 }
 
 /// Unmounts what stands at `name` in a held directory. The caller must hold no descriptor on the
 /// mount: even an O_PATH descriptor keeps it busy.
-pub fn detach(_permit: &Authorized<Withdraw>, parent: impl AsFd, name: &str) -> Result<(), Errno> {
+pub(crate) fn unmount_at(_permit: &Authorized<Withdraw>, parent: impl AsFd, name: &str) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());
     unmount(path, UnmountFlags::NOFOLLOW)
 }

@@ -1,7 +1,7 @@
 //! A path beneath the kubelet root, and what stands there.
-use crate::beneath;
-use crate::directories::{Act, Directories, MADE_HERE};
-use crate::mount_table::{Mount, MountTable, mount_id_at};
+use crate::path_resolution;
+use crate::mount::directory_requests::{Act, Directories, MADE_HERE};
+use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
 use ebs_csi_wire::{KubeletPath, Refusal, Seen, Step};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The held kubelet root.
 #[derive(Debug)]
-pub struct Root {
+pub(crate) struct KubeletRoot {
     held: OwnedFd,
     path: KubeletPath,
     /// The same path with symbolic links resolved, as the mount table shows it in the paths of
@@ -22,9 +22,9 @@ pub struct Root {
     parents: Mutex<()>,
 }
 
-impl Root {
+impl KubeletRoot {
     /// Opens and holds the directory at `path`.
-    pub fn open(path: KubeletPath) -> Result<Self, Errno> {
+    pub(crate) fn open(path: KubeletPath) -> Result<Self, Errno> {
         use rustix::fs::{Mode, OFlags};
         let held = rustix::fs::open(
             path.as_str(),
@@ -43,23 +43,23 @@ impl Root {
     }
 
     /// Returns the path of the root.
-    pub fn path(&self) -> &KubeletPath {
+    pub(crate) fn path(&self) -> &KubeletPath {
         &self.path
     }
 
     /// Returns the descriptor of the root.
-    pub fn held(&self) -> &OwnedFd {
+    pub(crate) fn held(&self) -> &OwnedFd {
         &self.held
     }
 
     /// Opens a relative path with O_PATH.
-    pub fn hold(&self, relative: &str) -> Done<OwnedFd> {
-        at_path(beneath::hold(&self.held, relative))
+    pub(crate) fn hold(&self, relative: &str) -> Done<OwnedFd> {
+        at_path(path_resolution::hold(&self.held, relative))
     }
 
     /// Opens a relative path with O_PATH and refuses when something is mounted on it, so that a
     /// mount is never stacked on one that has appeared since the place was judged.
-    pub fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
+    pub(crate) fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
         let held = self.hold(relative)?;
         match mount_id_at(&held).at(Step::ResolvePath)? {
             None => Ok(held),
@@ -68,31 +68,31 @@ impl Root {
     }
 
     /// Returns the device number of the block device node at a relative path.
-    pub fn bound_node(&self, relative: &str) -> Option<u64> {
+    pub(crate) fn bound_node(&self, relative: &str) -> Option<u64> {
         let facts = fstat(self.hold(relative).ok()?).ok()?;
         (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
     }
 
     /// Opens the parent of a relative path with O_PATH, and returns it with the last component.
-    pub fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
-        let (parent, name) = beneath::split(relative);
-        let held = at_path(beneath::hold_directory(&self.held, parent))?;
+    pub(crate) fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
+        let (parent, name) = path_resolution::split(relative);
+        let held = at_path(path_resolution::hold_directory(&self.held, parent))?;
         Ok((held, name))
     }
 
     /// Returns what stands at a relative path.
-    pub fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
+    pub(crate) fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
         Ok(self.look_and_list(relative, table)?.0)
     }
 
     /// Does the same as [`Self::look`], and returns all mounts of the table when the path is a
     /// mount.
-    pub fn look_and_list(
+    pub(crate) fn look_and_list(
         &self,
         relative: &str,
         table: &MountTable,
     ) -> Done<(PathFacts, Vec<Mount>)> {
-        let held = match beneath::hold(&self.held, relative) {
+        let held = match path_resolution::hold(&self.held, relative) {
             Ok(held) => held,
             Err(Errno::NOENT) => return Ok((PathFacts::Missing, Vec::new())),
             Err(errno) => return at_path(Err(errno)),
@@ -151,13 +151,13 @@ impl Root {
     }
 
     /// Returns every place where the file system of a device is mounted.
-    pub fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
+    pub(crate) fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         Ok(self.those(&mounts, |mount| mount.device == device))
     }
 
     /// Returns those of `mounts` that `wanted` accepts, in the form that the judge takes.
-    pub fn those(&self, mounts: &[Mount], wanted: impl Fn(&Mount) -> bool) -> Vec<VolumeMount> {
+    pub(crate) fn those(&self, mounts: &[Mount], wanted: impl Fn(&Mount) -> bool) -> Vec<VolumeMount> {
         mounts
             .iter()
             .filter(|mount| wanted(mount))
@@ -169,7 +169,7 @@ impl Root {
     }
 
     /// Returns every mount of a device, wherever it is.
-    pub fn all_of(&self, device: u64, table: &MountTable) -> Done<Vec<Mount>> {
+    pub(crate) fn all_of(&self, device: u64, table: &MountTable) -> Done<Vec<Mount>> {
         let mut mounts = table.read().at(Step::ReadMountTable)?;
         mounts.retain(|mount| mount.device == device);
         Ok(mounts)
@@ -178,7 +178,7 @@ impl Root {
     /// Returns a place other than `relative` where the file system of a device is mounted, for a
     /// refusal that names it. None when there is no such place, or none with a name that can be
     /// reported.
-    pub fn other_mount(&self, device: u64, relative: &str, table: &MountTable) -> Option<Seen> {
+    pub(crate) fn other_mount(&self, device: u64, relative: &str, table: &MountTable) -> Option<Seen> {
         let mounts = table.read().ok()?;
         mounts
             .iter()
@@ -190,7 +190,7 @@ impl Root {
 
     /// Returns where a mount stands: beneath this root by the name that a request would use,
     /// elsewhere by the name in the table.
-    pub fn place_of(&self, mount: &Mount) -> Option<KubeletPath> {
+    pub(crate) fn place_of(&self, mount: &Mount) -> Option<KubeletPath> {
         match self.relative(mount) {
             Some(relative) => self.named(&relative),
             None => KubeletPath::parse(&mount.path).ok(),
@@ -199,12 +199,12 @@ impl Root {
 
     /// Returns the name that requests and answers use for a relative path; None when it has no form
     /// that a request may have.
-    pub fn named(&self, relative: &str) -> Option<KubeletPath> {
+    pub(crate) fn named(&self, relative: &str) -> Option<KubeletPath> {
         KubeletPath::parse(&format!("{}/{relative}", self.path)).ok()
     }
 
     /// Returns the path of a mount relative to this root; None when the mount stands elsewhere.
-    pub fn relative(&self, mount: &Mount) -> Option<String> {
+    pub(crate) fn relative(&self, mount: &Mount) -> Option<String> {
         mount
             .path
             .strip_prefix(self.in_table.as_str())?
@@ -213,29 +213,29 @@ impl Root {
     }
 
     /// Makes a directory, with its missing parents.
-    pub fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
+    pub(crate) fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
         self.make(Act::MakeDirectory, relative, directories)
     }
 
     /// Makes an empty file, with its missing parents.
-    pub fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
+    pub(crate) fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
         self.make(Act::MakeFile, relative, directories)
     }
 
     fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
         let _parents_stay = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
-        let (parents, name) = beneath::split(relative);
-        let mut parent = at_path(beneath::hold_directory(&self.held, "."))?;
+        let (parents, name) = path_resolution::split(relative);
+        let mut parent = at_path(path_resolution::hold_directory(&self.held, "."))?;
         for name in parents.split('/').filter(|name| *name != ".") {
-            parent = match beneath::hold_directory(&parent, name) {
+            parent = match path_resolution::hold_directory(&parent, name) {
                 Err(Errno::NOENT) => {
                     directories.make(Act::MakeParent, &parent, name)?;
-                    beneath::hold_directory(&parent, name).at(Step::MakeTarget)?
+                    path_resolution::hold_directory(&parent, name).at(Step::MakeTarget)?
                 }
                 other => at_path(other)?,
             };
         }
-        match beneath::hold(&parent, name) {
+        match path_resolution::hold(&parent, name) {
             Err(Errno::NOENT) => directories.make(act, &parent, name),
             other => at_path(other).map(drop),
         }
@@ -243,11 +243,11 @@ impl Root {
 
     /// Removes those of a path's parents that were made on the way to a target and are empty now,
     /// from the last one upwards.
-    pub fn remove_made_parents(&self, relative: &str, directories: &Directories) {
+    pub(crate) fn remove_made_parents(&self, relative: &str, directories: &Directories) {
         let _nobody_makes = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut path = beneath::split(relative).0;
+        let mut path = path_resolution::split(relative).0;
         while path != "." {
-            let made_here = match beneath::hold_directory(&self.held, path) {
+            let made_here = match path_resolution::hold_directory(&self.held, path) {
                 Ok(held) => fstat(&held)
                     .is_ok_and(|facts| facts.st_uid == 0 && facts.st_mode & 0o7777 == MADE_HERE),
                 // An interrupted request may have removed a parent already.
@@ -261,14 +261,14 @@ impl Root {
             {
                 return;
             }
-            path = beneath::split(path).0;
+            path = path_resolution::split(path).0;
         }
     }
 
     /// Removes an empty directory or a file; returns false when there was none.
-    pub fn remove(&self, act: Act, relative: &str, directories: &Directories) -> Done<bool> {
-        let (parent, name) = beneath::split(relative);
-        match beneath::hold_directory(&self.held, parent) {
+    pub(crate) fn remove(&self, act: Act, relative: &str, directories: &Directories) -> Done<bool> {
+        let (parent, name) = path_resolution::split(relative);
+        match path_resolution::hold_directory(&self.held, parent) {
             Ok(held) => directories.remove(act, held.as_fd(), name),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => at_path(Err(errno)),

@@ -2,9 +2,9 @@
 //! socket, and neither would know what the other is about to mount. The second helper waits until
 //! the first has ended, for example when a new pod of a DaemonSet starts before the old one is
 //! gone.
-use crate::beneath;
+use crate::path_resolution;
 use crate::journal;
-use crate::place::Root;
+use crate::mount::kubelet_root::KubeletRoot;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -25,11 +25,11 @@ const PAUSE: Timespec = Timespec {
 /// The lock on the kubelet root. The kernel releases it when the last process that holds it ends,
 /// however that process ends.
 #[derive(Debug)]
-pub struct Sole(#[expect(dead_code, reason = "held for as long as this lives")] OwnedFd);
+pub(crate) struct KubeletRootLock(#[expect(dead_code, reason = "held for as long as this lives")] OwnedFd);
 
 /// Why this helper does not serve.
 #[derive(Debug)]
-pub enum NotSole {
+pub(crate) enum NotLocked {
     /// It received a signal to end while it waited.
     Told,
     /// The other helper did not end in time.
@@ -38,17 +38,17 @@ pub enum NotSole {
     Os(io::Error),
 }
 
-impl<E: Into<io::Error>> From<E> for NotSole {
+impl<E: Into<io::Error>> From<E> for NotLocked {
     fn from(error: E) -> Self {
         Self::Os(error.into())
     }
 }
 
 /// Locks the kubelet root. `grace` is the time that a helper has to end.
-pub fn lock(root: &Root, grace: Duration) -> Result<Sole, NotSole> {
-    let held = beneath::open(root.held(), ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<KubeletRootLock, NotLocked> {
+    let held = path_resolution::open(root.held(), ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
     if tried(&held)? {
-        return Ok(Sole(held));
+        return Ok(KubeletRootLock(held));
     }
     // Process 1 of a container gets only the signals that it handles itself.
     let signals = sys::signal_descriptor()?;
@@ -72,14 +72,14 @@ pub fn lock(root: &Root, grace: Duration) -> Result<Sole, NotSole> {
         }
         while let Some(signal) = sys::next_signal(&signals)? {
             if signal != libc::SIGCHLD {
-                return Err(NotSole::Told);
+                return Err(NotLocked::Told);
             }
         }
         if tried(&held)? {
-            return Ok(Sole(held));
+            return Ok(KubeletRootLock(held));
         }
     }
-    Err(NotSole::Other)
+    Err(NotLocked::Other)
 }
 
 fn tried(held: &OwnedFd) -> Result<bool, Errno> {

@@ -6,31 +6,31 @@ use rustix::io::Errno;
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The kernel's id of the mount, as statx(2) reports it for a path (`STATX_MNT_ID`).
-    pub id: u64,
+    pub(crate) id: u64,
     /// Device number of the superblock.
-    pub device: u64,
+    pub(crate) device: u64,
     /// Path within the file system that is the root of this mount.
-    pub root: String,
+    pub(crate) root: String,
     /// Where it is mounted, as this process sees it.
-    pub path: String,
+    pub(crate) path: String,
     /// Whether mounts beneath this one appear in other mount namespaces, too (mount_namespaces(7),
     /// "shared subtrees").
-    pub shared: bool,
+    pub(crate) shared: bool,
     /// Whether this mount is read-only.
-    pub read_only: bool,
+    pub(crate) read_only: bool,
     /// Whether the superblock itself is read-only.
-    pub superblock_read_only: bool,
+    pub(crate) superblock_read_only: bool,
     /// Whether the kernel accepts no more writes to the file system after an error.
-    pub turned_read_only: bool,
+    pub(crate) turned_read_only: bool,
     /// Whether the kernel has shut the file system down after an error, so that it accepts neither
     /// reads nor writes.
-    pub shut_down: bool,
+    pub(crate) shut_down: bool,
     /// The kernel's name of the file system.
-    pub fs_type: String,
+    pub(crate) fs_type: String,
     /// Source, as the mount call named it.
-    pub source: String,
+    pub(crate) source: String,
 }
 
 impl Mount {
@@ -38,7 +38,7 @@ impl Mount {
     /// `/dev`. When the kernel has removed the node since, because the disk left, `//deleted`
     /// stands behind the path (Linux, fs/d_path.c).
     #[must_use]
-    pub fn root_name(&self) -> &str {
+    pub(crate) fn root_name(&self) -> &str {
         let root = self.root.strip_suffix("//deleted").unwrap_or(&self.root);
         root.rsplit('/').next().unwrap_or_default()
     }
@@ -46,7 +46,7 @@ impl Mount {
 
 /// The held directory `/proc/self` of the process that reads its own table.
 #[derive(Debug)]
-pub struct MountTable {
+pub(crate) struct MountTable {
     directory: OwnedFd,
 }
 
@@ -55,7 +55,7 @@ const LONGEST: usize = 64 << 20;
 
 impl MountTable {
     /// Holds `/proc/self` of the calling process. A process that forks must open its own.
-    pub fn open() -> Result<Self, Errno> {
+    pub(crate) fn open() -> Result<Self, Errno> {
         Ok(Self {
             directory: rustix::fs::open(
                 "/proc/self/",
@@ -67,8 +67,8 @@ impl MountTable {
 
     /// Reads every mount, in the kernel's order. A line that cannot be parsed is an error: an
     /// unknown fact must not look like an absent one.
-    pub fn read(&self) -> Result<Vec<Mount>, Errno> {
-        let file = crate::beneath::open(&self.directory, "mountinfo", OFlags::RDONLY)?;
+    pub(crate) fn read(&self) -> Result<Vec<Mount>, Errno> {
+        let file = crate::path_resolution::open(&self.directory, "mountinfo", OFlags::RDONLY)?;
         let mut text = Vec::new();
         let mut part = [0_u8; 16 << 10];
         loop {
@@ -87,7 +87,7 @@ impl MountTable {
 }
 
 /// Returns the id of the mount that the held path lies on.
-pub fn mount_of(path: impl AsFd) -> Result<u64, Errno> {
+pub(crate) fn mount_of(path: impl AsFd) -> Result<u64, Errno> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     Ok(statx(path, "", flags, StatxFlags::MNT_ID)?.stx_mnt_id)
@@ -95,7 +95,7 @@ pub fn mount_of(path: impl AsFd) -> Result<u64, Errno> {
 
 /// Returns the id of the mount whose root is the held path; None when the path is not the root of a
 /// mount (`STATX_ATTR_MOUNT_ROOT`).
-pub fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
+pub(crate) fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
     use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
     let facts = statx(
         path,

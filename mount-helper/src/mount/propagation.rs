@@ -3,15 +3,15 @@
 //! A mount beneath a private or slave mount stays in this mount namespace. Kubelet and the pods
 //! would see an empty directory instead, and would write to the node's own disk what was meant for
 //! the volume.
-use crate::beneath;
+use crate::path_resolution;
 use crate::journal;
-use crate::mount_table::{MountTable, mount_of};
-use crate::place::Root;
+use crate::mount::mount_table::{MountTable, mount_of};
+use crate::mount::kubelet_root::KubeletRoot;
 use rustix::io::Errno;
 
 /// The directories beneath which the places of `policy/mounts.toml` lie. Each may be a mount of its
 /// own.
-pub const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
+pub(crate) const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
 
 /// The advice for the author of the container's specification.
 const WAY_OUT: &str = "not a shared mount: what is mounted beneath it stays unseen by kubelet and pods; give the container's volume mount \
@@ -19,7 +19,7 @@ const WAY_OUT: &str = "not a shared mount: what is mounted beneath it stays unse
 
 /// Returns whether mounts appear where they are used, or `allow_private` says that they need not.
 /// Logs the reason otherwise.
-pub fn suffices(root: &Root, table: &MountTable, allow_private: bool) -> bool {
+pub(crate) fn suffices(root: &KubeletRoot, table: &MountTable, allow_private: bool) -> bool {
     match first_private(root, table) {
         Ok(None) => true,
         Ok(Some(place)) if allow_private => {
@@ -39,7 +39,7 @@ pub fn suffices(root: &Root, table: &MountTable, allow_private: bool) -> bool {
 }
 
 /// Returns the first place whose mounts nobody else would see; None when all are shared.
-fn first_private(root: &Root, table: &MountTable) -> Result<Option<String>, Errno> {
+fn first_private(root: &KubeletRoot, table: &MountTable) -> Result<Option<String>, Errno> {
     let mounts = table.read()?;
     for place in PLACES {
         let held = deepest(root, place)?;
@@ -53,11 +53,11 @@ fn first_private(root: &Root, table: &MountTable) -> Result<Option<String>, Errn
 }
 
 /// Opens the place, or the deepest directory above it that exists already, with O_PATH.
-fn deepest(root: &Root, place: &str) -> Result<rustix::fd::OwnedFd, Errno> {
+fn deepest(root: &KubeletRoot, place: &str) -> Result<rustix::fd::OwnedFd, Errno> {
     let mut place = place;
     loop {
-        match beneath::hold_directory(root.held(), place) {
-            Err(Errno::NOENT) if place != "." => place = beneath::split(place).0,
+        match path_resolution::hold_directory(root.held(), place) {
+            Err(Errno::NOENT) if place != "." => place = path_resolution::split(place).0,
             other => return other,
         }
     }

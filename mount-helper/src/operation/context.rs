@@ -1,18 +1,18 @@
 //! Everything that an operation may use, opened before the process confined itself.
-use crate::comparison::Comparisons;
-use crate::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
-use crate::directories::Directories;
-use crate::examined::Examined;
-use crate::lanes::Lanes;
-use crate::mount_table::MountTable;
-use crate::mounted::Mounted;
-use crate::operation::CopiedMounts;
+use crate::disk::format_comparison::Comparisons;
+use crate::disk::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
+use crate::mount::directory_requests::Directories;
+use crate::disk::examined_disks::ExaminedDisks;
+use crate::operation::path_reservation::PathReservations;
+use crate::mount::mount_table::MountTable;
+use crate::disk::mounted_disks::MountedDisks;
+use crate::settings::CopiedMounts;
 use crate::outcome::{At, Done};
-use crate::place::Root;
-use crate::runners::Runners;
-use crate::sole::Sole;
-use crate::switched::Switched;
-use crate::taken::Taken;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::tool::runner_requests::Runners;
+use crate::mount::kubelet_root_lock::KubeletRootLock;
+use crate::disk::read_only_record::ReadOnlyRecord;
+use crate::disk::xen_disk_record::XenDiskRecord;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
@@ -22,53 +22,53 @@ use std::time::Duration;
 
 /// The broker's held directories, its state and its connections to the other processes.
 #[derive(Debug)]
-pub struct World {
+pub(crate) struct OperationContext {
     /// The kubelet root, beneath which every path of a request lies.
-    pub root: Root,
+    pub(crate) root: KubeletRoot,
     /// The directories in which disks are looked for.
-    pub disks: DiskRoots,
+    pub(crate) disks: DiskRoots,
     /// The mount table of this process.
-    pub table: MountTable,
+    pub(crate) mount_table: MountTable,
     /// The connection to the process that makes and removes targets.
-    pub directories: Directories,
+    pub(crate) directories: Directories,
     /// The connection to the processes that run tools.
-    pub runners: Runners,
+    pub(crate) runners: Runners,
     /// The compiled rules, as narrowed by the settings.
-    pub rules: Ceiling,
+    pub(crate) rules: Ceiling,
     /// Which disks need not be examined again.
-    pub examined: Examined,
+    pub(crate) examined_disks: ExaminedDisks,
     /// Which disks this helper has mounted.
-    pub mounted: Mounted,
+    pub(crate) mounted_disks: MountedDisks,
     /// The comparisons between the content of disks and formats of their volumes.
-    pub comparisons: Comparisons,
+    pub(crate) comparisons: Comparisons,
     /// What to do about copies of mounts in other namespaces.
-    pub copied_mounts: CopiedMounts,
+    pub(crate) copied_mounts: CopiedMounts,
     /// Which volumes disks without a serial were taken for.
-    pub taken: Taken,
+    pub(crate) xen_disk_record: XenDiskRecord,
     /// Which disks this driver made read-only.
-    pub switched: Switched,
+    pub(crate) read_only_record: ReadOnlyRecord,
     /// The places that running operations have reserved.
-    pub lanes: Lanes,
+    pub(crate) path_reservations: PathReservations,
     /// The lock that keeps other helpers from serving this root.
-    pub sole: Sole,
+    pub(crate) lock: KubeletRootLock,
 }
 
-impl World {
+impl OperationContext {
     /// Returns a path of a request relative to the root. The caller has checked before the
     /// operation began that the policy allows the path.
-    pub fn relative<'p>(&self, path: &'p KubeletPath) -> Done<&'p str> {
+    pub(crate) fn relative<'p>(&self, path: &'p KubeletPath) -> Done<&'p str> {
         path.strip_root(self.root.path())
             .map(|relative| relative.as_str())
             .ok_or_else(|| Refusal::PathOutside.into())
     }
 
     /// Returns what stands at a relative path.
-    pub fn look(&self, relative: &str) -> Done<PathFacts> {
-        self.root.look(relative, &self.table)
+    pub(crate) fn look(&self, relative: &str) -> Done<PathFacts> {
+        self.root.look(relative, &self.mount_table)
     }
 
     /// Returns whose disk is mounted at a place. A place without a mount counts as the volume's.
-    pub fn owner(&self, place: &PathFacts, volume: &VolumeId) -> Done<Owner> {
+    pub(crate) fn owner(&self, place: &PathFacts, volume: &VolumeId) -> Done<Owner> {
         let PathFacts::Mounted(MountFacts { device, block, .. }) = place else {
             return Ok(Owner::ThisVolume);
         };
@@ -92,7 +92,7 @@ impl World {
     /// Returns whether a mount of a disk that is gone looks like one of a volume: made by a mount
     /// call of this helper, or one like it, on a disk that could be a volume's.
     fn was_a_volumes(&self, device: u64, block: bool) -> Done<bool> {
-        let mounts = self.table.read().at(Step::ReadMountTable)?;
+        let mounts = self.mount_table.read().at(Step::ReadMountTable)?;
         Ok(mounts.iter().any(|mount| {
             let named = if block {
                 let bound = || self.root.bound_node(&self.root.relative(mount)?);
@@ -118,7 +118,7 @@ impl World {
             let now = self.disks.open_known(disk, None, Access::ReadOnly);
             !block && now.and_then(|device| device.is_free(&self.disks)) == Ok(true)
         };
-        Ok(match self.taken.volume_of(&disk) {
+        Ok(match self.xen_disk_record.volume_of(&disk) {
             Some(known) if known == *volume => Owner::ThisVolume,
             Some(_) => Owner::Another,
             None if self.mounted_elsewhere(disk)? => Owner::Another,
@@ -129,9 +129,9 @@ impl World {
 
     /// Returns whether the disk, or a partition of it, is mounted where no volume is, as the
     /// machine's own disk is.
-    pub fn mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
+    pub(crate) fn mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
         for number in self.disks.numbers_of(disk).at(Step::FindDevice)? {
-            let mounts = self.root.mounts_of(number, &self.table)?;
+            let mounts = self.root.mounts_of(number, &self.mount_table)?;
             if mounts.iter().any(|mount| mount.path.is_none()) {
                 return Ok(true);
             }
@@ -141,7 +141,7 @@ impl World {
 
     /// Finds a volume's disk for a request that does not say where it is: by its serial, or by what
     /// is remembered of disks without one.
-    pub fn find_known(
+    pub(crate) fn find_known(
         &self,
         volume: &VolumeId,
         partition: Option<NonZeroU32>,
@@ -150,7 +150,7 @@ impl World {
         let mut found = self
             .disks
             .find_part(&volume.serial(), partition, access, Duration::ZERO);
-        for disk in self.taken.disks_of(volume) {
+        for disk in self.xen_disk_record.disks_of(volume) {
             match found {
                 Err(DeviceError::Absent) => {
                     found = self.disks.open_known(disk, partition, access);
@@ -163,7 +163,7 @@ impl World {
 
     /// Returns the number of the partition that is mounted or bound at a place; None for a whole
     /// disk.
-    pub fn partition_at(&self, place: &PathFacts) -> Option<NonZeroU32> {
+    pub(crate) fn partition_at(&self, place: &PathFacts) -> Option<NonZeroU32> {
         match place {
             PathFacts::Mounted(mount) => self.disks.partition_of(mount.device),
             _ => None,
@@ -172,20 +172,20 @@ impl World {
 
     /// Builds the refusal for a disk that is in use, with a place other than `relative` where the
     /// disk is mounted.
-    pub fn in_use(&self, reason: Refusal, device: u64, relative: &str) -> Refused {
+    pub(crate) fn in_use(&self, reason: Refusal, device: u64, relative: &str) -> Refused {
         Refused {
             reason,
-            seen: self.root.other_mount(device, relative, &self.table),
+            seen: self.root.other_mount(device, relative, &self.mount_table),
         }
     }
 
     /// Checks that the disk is still the one that was found.
-    pub fn verify(&self, device: &Device) -> Done<()> {
+    pub(crate) fn verify(&self, device: &Device) -> Done<()> {
         device.verify(&self.disks).at(Step::FindDevice)
     }
 
     /// Returns whether the place is one for staging, not for a pod's use.
-    pub fn looks_staged(&self, relative: &str) -> bool {
+    pub(crate) fn looks_staged(&self, relative: &str) -> bool {
         !relative.starts_with("pods/")
     }
 }

@@ -6,29 +6,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The places that are reserved.
 #[derive(Debug, Default)]
-pub struct Lanes(Mutex<Vec<KubeletPath>>);
+pub(crate) struct PathReservations(Mutex<Vec<KubeletPath>>);
 
 /// A place that is reserved for one operation until this is dropped.
 #[derive(Debug)]
-pub struct Lane<'l> {
-    lanes: &'l Lanes,
+pub(crate) struct PathReservation<'l> {
+    reservations: &'l PathReservations,
     place: Option<KubeletPath>,
 }
 
-impl Lanes {
+impl PathReservations {
     /// Reserves the place that an operation changes; reserves nothing for an operation that changes
     /// none. Fails when the operation of another volume has reserved the place: two volumes never
     /// share a place, so no honest caller meets this error.
-    pub fn enter(&self, operation: &Operation) -> Result<Lane<'_>, Taken> {
+    pub(crate) fn enter(&self, operation: &Operation) -> Result<PathReservation<'_>, PathReserved> {
         let place = changed(operation).cloned();
         if let Some(place) = &place {
             let mut taken = self.taken();
             if taken.iter().any(|other| meet(other, place)) {
-                return Err(Taken);
+                return Err(PathReserved);
             }
             taken.push(place.clone());
         }
-        Ok(Lane { lanes: self, place })
+        Ok(PathReservation { reservations: self, place })
     }
 
     fn taken(&self) -> MutexGuard<'_, Vec<KubeletPath>> {
@@ -36,17 +36,17 @@ impl Lanes {
     }
 }
 
-impl Drop for Lane<'_> {
+impl Drop for PathReservation<'_> {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
-            self.lanes.taken().retain(|other| other != place);
+            self.reservations.taken().retain(|other| other != place);
         }
     }
 }
 
 /// Another operation has reserved the place.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken;
+pub(crate) struct PathReserved;
 
 /// Returns the place at which an operation attaches or removes something.
 fn changed(operation: &Operation) -> Option<&KubeletPath> {
@@ -87,26 +87,26 @@ mod tests {
 
     #[test]
     fn a_place_is_one_operations_with_all_above_and_beneath() {
-        let lanes = Lanes::default();
-        let lane = lanes.enter(&unpublish("/k/pods/a")).expect("free");
+        let reservations = PathReservations::default();
+        let reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
         for place in ["/k/pods/a", "/k/pods/a/b", "/k/pods"] {
-            assert_eq!(lanes.enter(&unpublish(place)).err(), Some(Taken), "{place}");
+            assert_eq!(reservations.enter(&unpublish(place)).err(), Some(PathReserved), "{place}");
         }
-        let beside = lanes.enter(&unpublish("/k/pods/ab")).expect("free");
-        drop(lane);
-        let again = lanes.enter(&unpublish("/k/pods/a/b")).expect("free again");
+        let beside = reservations.enter(&unpublish("/k/pods/ab")).expect("free");
+        drop(reservation);
+        let again = reservations.enter(&unpublish("/k/pods/a/b")).expect("free again");
         drop((beside, again));
-        assert!(lanes.taken().is_empty());
+        assert!(reservations.taken().is_empty());
     }
 
     #[test]
     fn who_only_looks_takes_no_place() {
-        let lanes = Lanes::default();
-        let _lane = lanes.enter(&unpublish("/k/pods/a")).expect("free");
+        let reservations = PathReservations::default();
+        let _reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
         let stats = Operation::Stats(Stats {
             volume: volume(),
             path: KubeletPath::parse("/k/pods/a").expect("path"),
         });
-        assert!(lanes.enter(&stats).is_ok());
+        assert!(reservations.enter(&stats).is_ok());
     }
 }

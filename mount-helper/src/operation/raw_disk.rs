@@ -3,25 +3,25 @@
 //! A read-only bind mount of a device node prevents no write, because the node is only a name of
 //! the disk. Instead, the disk itself is switched (`BLKROSET`), for all users on the node, so that
 //! all raw publications of a disk are either read-only or writable.
-use crate::device::{Access, Device, DeviceError};
-use crate::mount_table::Mount;
+use crate::disk::device::{Access, Device, DeviceError};
+use crate::mount::mount_table::Mount;
 use crate::outcome::{At, Done};
 use crate::sys;
-use crate::world::World;
+use crate::operation::context::OperationContext;
 use ebs_csi_policy::facts::VolumeMount;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
 
 /// Returns every place beneath the kubelet root where the node of this device is bound, or the node
 /// of a device that shares bytes with it: a partition of this disk, or the disk that this is a
 /// partition of.
-pub(super) fn publications(world: &World, device: &Device) -> Done<Vec<VolumeMount>> {
-    let mounts = world.table.read().at(Step::ReadMountTable)?;
-    Ok(publications_among(world, device, &mounts))
+pub(super) fn publications(context: &OperationContext, device: &Device) -> Done<Vec<VolumeMount>> {
+    let mounts = context.mount_table.read().at(Step::ReadMountTable)?;
+    Ok(publications_among(context, device, &mounts))
 }
 
 /// Does the same as [`publications`] in a table that was read already.
 pub(super) fn publications_among(
-    world: &World,
+    context: &OperationContext,
     device: &Device,
     mounts: &[Mount],
 ) -> Vec<VolumeMount> {
@@ -33,10 +33,10 @@ pub(super) fn publications_among(
             if !name.starts_with(device.disk()) {
                 return None;
             }
-            let relative = world.root.relative(mount)?;
-            let node = world.root.bound_node(&relative)?;
+            let relative = context.root.relative(mount)?;
+            let node = context.root.bound_node(&relative)?;
             device
-                .overlaps(&world.disks, name, node)
+                .overlaps(&context.disks, name, node)
                 .then_some(VolumeMount {
                     path: Some(relative),
                     read_only: mount.read_only,
@@ -46,15 +46,15 @@ pub(super) fn publications_among(
 }
 
 /// Returns whether the mount is of a file system that shares bytes with the device.
-pub(super) fn is_over(world: &World, device: &Device, mount: &Mount) -> bool {
+pub(super) fn is_over(context: &OperationContext, device: &Device, mount: &Mount) -> bool {
     let name = mount.source.rsplit('/').next().unwrap_or_default();
-    device.overlaps(&world.disks, name, mount.device)
+    device.overlaps(&context.disks, name, mount.device)
 }
 
 /// Has the kernel refuse or accept writes before the disk is published. A disk that somebody else
 /// made read-only can be published read-only, and is never made writable.
-pub(super) fn switch(world: &World, device: &Device, read_only: bool) -> Done<()> {
-    let switched = &world.switched;
+pub(super) fn switch(context: &OperationContext, device: &Device, read_only: bool) -> Done<()> {
+    let switched = &context.read_only_record;
     match (is_read_only(device)?, read_only) {
         (true, true) => Ok(()),
         (false, false) => switched.remove(device).at(Step::ReadDevice),
@@ -89,50 +89,50 @@ fn set(device: &Device, read_only: bool) -> Done<()> {
 /// Makes the disk writable for a request that writes to it. A helper that was killed may have left
 /// the disk read-only. Refuses while the disk is still published read-only, or when somebody else
 /// made it read-only.
-pub(super) fn writable(world: &World, device: &Device) -> Done<()> {
+pub(super) fn writable(context: &OperationContext, device: &Device) -> Done<()> {
     if is_read_only(device)?
-        && world.switched.has(device)
-        && let Some(other) = publications(world, device)?.first()
+        && context.read_only_record.has(device)
+        && let Some(other) = publications(context, device)?.first()
     {
-        return Err(held_at(world, other).into());
+        return Err(held_at(context, other).into());
     }
-    switch(world, device, false)
+    switch(context, device, false)
 }
 
 /// Makes the disk writable again after its last raw publication is gone. Does nothing for a disk
 /// that has left the node.
-pub(super) fn released(world: &World, volume: &VolumeId) -> Done<()> {
-    let device = match world.find_known(volume, None, Access::ReadOnly) {
+pub(super) fn released(context: &OperationContext, volume: &VolumeId) -> Done<()> {
+    let device = match context.find_known(volume, None, Access::ReadOnly) {
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,
     };
-    if world.switched.has(&device) && publications(world, &device)?.is_empty() {
-        switch(world, &device, false)?;
+    if context.read_only_record.has(&device) && publications(context, &device)?.is_empty() {
+        switch(context, &device, false)?;
     }
     Ok(())
 }
 
 /// Records the read-only raw publications of a helper that kept no such record.
-pub fn take_over(world: &World) {
-    let Ok(mounts) = world.table.read() else {
+pub(crate) fn take_over(context: &OperationContext) {
+    let Ok(mounts) = context.mount_table.read() else {
         return;
     };
     for mount in mounts.iter().filter(|mount| mount.read_only) {
-        let relative = world.root.relative(mount);
-        let Some(number) = relative.and_then(|relative| world.root.bound_node(&relative)) else {
+        let relative = context.root.relative(mount);
+        let Some(number) = relative.and_then(|relative| context.root.bound_node(&relative)) else {
             continue;
         };
-        if let Some(sequence) = world.disks.sequence_of(number) {
+        if let Some(sequence) = context.disks.sequence_of(number) {
             // When this fails, the disk stays read-only, and a later refusal says so.
-            let _ = world.switched.insert((sequence, number));
+            let _ = context.read_only_record.insert((sequence, number));
         }
     }
 }
 
 /// Builds the refusal that names another raw publication.
-pub(super) fn held_at(world: &World, other: &VolumeMount) -> Refused {
+pub(super) fn held_at(context: &OperationContext, other: &VolumeMount) -> Refused {
     let place = other.path.as_deref().unwrap_or_default();
-    let seen = world.root.named(place);
+    let seen = context.root.named(place);
     Refused {
         reason: Refusal::StillHeld,
         seen: seen.map(Seen::MountedAt),

@@ -2,11 +2,11 @@
 //! that work, because no thread is started after the system call filter is in place.
 use crate::channel;
 use crate::journal;
-use crate::supervisor::STOP;
-use crate::table::{self, Table};
-use crate::talk;
-use crate::work;
-use crate::world::World;
+use crate::roles::supervisor::STOP;
+use crate::session::operation_table;
+use crate::session::event_loop;
+use crate::session::worker;
+use crate::session::broker_state::BrokerState;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -21,35 +21,18 @@ const QUIET: Duration = Duration::from_secs(5);
 /// the heap.
 const STACK: usize = 128 << 10;
 
-/// The state that the threads share.
-#[derive(Debug)]
-pub struct Broker {
-    /// The kernel interfaces and state that operations work with.
-    pub world: World,
-    /// The operations that run or wait.
-    pub table: Table,
-    /// The only uid that may send requests.
-    pub peer_uid: u32,
-    /// Digest of the policy that is enforced.
-    pub digest: &'static str,
-    /// Whether simulated devices are recognised.
-    pub sandbox: bool,
-    /// The kernel's Landlock ABI, by which the other processes are confined unless it is 0.
-    pub landlock: u8,
-}
-
 /// Starts the pool. Until there is work, the threads only wait and make no call that the filter
 /// forbids.
-pub fn start(broker: &Arc<Broker>, listener: &Arc<OwnedFd>) -> io::Result<()> {
+pub(crate) fn start(broker: &Arc<BrokerState>, listener: &Arc<OwnedFd>) -> io::Result<()> {
     let (talker, listener) = (Arc::clone(broker), Arc::clone(listener));
     // A broker that can receive no request must not go on.
     spawn("talk".to_owned(), move || {
-        let why = talk::serve(&talker, &listener);
+        let why = event_loop::serve(&talker, &listener);
         panic!("the thread that talks has ended: {why}")
     })?;
-    for number in 0..table::workers() {
+    for number in 0..operation_table::workers() {
         let broker = Arc::clone(broker);
-        spawn(format!("work-{number}"), move || work::serve(&broker))?;
+        spawn(format!("work-{number}"), move || worker::serve(&broker))?;
     }
     Ok(())
 }
@@ -64,7 +47,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Watches the supervisor until it asks this process to stop or is gone, and returns the exit
 /// status of this process.
-pub fn watch(broker: &Broker, supervisor: &OwnedFd, grace: Duration) -> u8 {
+pub(crate) fn watch(broker: &BrokerState, supervisor: &OwnedFd, grace: Duration) -> u8 {
     loop {
         match poll(&mut [PollFd::new(supervisor, PollFlags::IN)], None) {
             Ok(_) => {}

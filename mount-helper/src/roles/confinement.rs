@@ -1,6 +1,6 @@
 //! Which profile each part of the helper enters, and with which places.
 use crate::journal;
-use crate::place::Root;
+use crate::mount::kubelet_root::KubeletRoot;
 use crate::sys;
 use ebs_csi_confine::tool::{self, Filters};
 use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
@@ -11,7 +11,7 @@ use rustix::fd::AsFd;
 use std::io;
 
 /// Closes the inherited descriptors from number 3 on and clears the inherited environment.
-pub fn sanitise() -> io::Result<()> {
+pub(crate) fn sanitise() -> io::Result<()> {
     start::close_strays(&[])?;
     // The helper uses no environment variable, and each tool gets an environment of its own.
     start::keep_environment(&[])
@@ -20,7 +20,7 @@ pub fn sanitise() -> io::Result<()> {
 /// Moves the process into namespaces of its own for the network, System V objects and the host
 /// name. All processes of the helper inherit these namespaces. A socket that is bound already keeps
 /// working.
-pub fn namespaces() -> Result<(), Fault> {
+pub(crate) fn namespaces() -> Result<(), Fault> {
     sys::leave_namespaces().map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
         _ => Fault::Namespaces(error),
@@ -45,7 +45,7 @@ pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Enteri
 }
 
 /// Confines the directories process, from the first step to the last.
-pub fn directories(root: &Root, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+pub(crate) fn directories(root: &KubeletRoot, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
     let held = root
         .held()
         .as_fd()
@@ -72,18 +72,18 @@ pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
 }
 
 /// Applies limits and Landlock in the child that becomes a tool.
-pub fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
+pub(crate) fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
     tool::restrict(id, Places::new(), allow_missing_landlock)
         .map(drop)
         .map_err(io::Error::other)
 }
 
 /// Installs the filters in the child that becomes a tool.
-pub fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
+pub(crate) fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
     filters.install(id).map_err(io::Error::other)
 }
 
 /// Logs the confinement that the kernel confirmed.
-pub fn confirmed(enforced: &Enforced) {
+pub(crate) fn confirmed(enforced: &Enforced) {
     journal::info("confined", &[("as", &enforced.to_string())]);
 }

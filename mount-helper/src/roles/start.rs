@@ -2,32 +2,34 @@
 //! and lets each part give up what it does not need before anything is served.
 mod opener;
 
-use crate::bell::Bell;
-use crate::broker::{self, Broker};
+use crate::session::wake_event::WakeEvent;
+use crate::roles::broker;
+use crate::session::broker_state::BrokerState;
 use crate::channel;
-use crate::comparison::Comparisons;
-use crate::confinement;
-use crate::device::{DiskRoots, Recognition, opener::lanes};
-use crate::directories::{self, Directories};
-use crate::examined::Examined;
+use crate::disk::format_comparison::Comparisons;
+use crate::roles::confinement;
+use crate::disk::device::{DiskRoots, Recognition, opener_requests::lanes};
+use crate::mount::directory_requests::Directories;
+use crate::roles::directories;
+use crate::disk::examined_disks::ExaminedDisks;
 use crate::journal::{self, Format};
-use crate::lanes::Lanes;
-use crate::mount_table::MountTable;
-use crate::mounted::Mounted;
+use crate::operation::path_reservation::PathReservations;
+use crate::mount::mount_table::MountTable;
+use crate::disk::mounted_disks::MountedDisks;
 use crate::operation;
-use crate::place::Root;
-use crate::propagation;
-use crate::runner;
-use crate::runners::Runners;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::mount::propagation;
+use crate::roles::runner;
+use crate::tool::runner_requests::Runners;
 use crate::settings::{self, Command, HELP, Settings};
-use crate::sole::{self, NotSole, Sole};
-use crate::supervisor::{Supervisor, Turn};
-use crate::switched::Switched;
+use crate::mount::kubelet_root_lock::{self, NotLocked, KubeletRootLock};
+use crate::roles::supervisor::{Supervisor, Turn};
+use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::sys::{self, Fork};
-use crate::table::Table;
-use crate::taken::{self, Taken};
-use crate::tool_places::ToolPlaces;
-use crate::world::World;
+use crate::session::operation_table::OperationTable;
+use crate::disk::xen_disk_record::{self, XenDiskRecord};
+use crate::tool::tool_places::ToolPlaces;
+use crate::operation::context::OperationContext;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::block_nodes::BlockNodes;
@@ -98,11 +100,11 @@ fn print(text: &str) -> ExitCode {
 
 /// What is opened while the process can still open files by name.
 struct Opened {
-    root: Root,
-    sole: Sole,
+    root: KubeletRoot,
+    lock: KubeletRootLock,
     disks: DiskRoots,
-    taken: Taken,
-    switched: Switched,
+    xen_disk_record: XenDiskRecord,
+    read_only_record: ReadOnlyRecord,
     listener: OwnedFd,
     rules: Ceiling,
     nodes: BlockNodes,
@@ -165,18 +167,18 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
         },
     )
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
-    let root = Root::open(settings.kubelet_root.clone())
+    let root = KubeletRoot::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
     // The lock comes before everything that an earlier helper may still use: its files about disks,
     // its socket.
-    let sole = match sole::lock(&root, settings.grace) {
-        Ok(sole) => sole,
-        Err(NotSole::Told) => return Ok(None),
-        Err(NotSole::Other) => {
+    let lock = match kubelet_root_lock::lock(&root, settings.grace) {
+        Ok(lock) => lock,
+        Err(NotLocked::Told) => return Ok(None),
+        Err(NotLocked::Other) => {
             let why = "another mount-helper serves it";
             return Err((settings.kubelet_root.to_string(), io::Error::other(why)));
         }
-        Err(NotSole::Os(why)) => return Err((settings.kubelet_root.to_string(), why)),
+        Err(NotLocked::Os(why)) => return Err((settings.kubelet_root.to_string(), why)),
     };
     let recognition = if policy.simulated_devices {
         Recognition::LoopFile
@@ -184,15 +186,15 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
         Recognition::Nvme
     };
     let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
-    let boot = taken::boot()?;
-    let (disks, taken) = match rules.disks_without_serial() {
+    let boot = xen_disk_record::boot()?;
+    let (disks, xen_disk_record) = match rules.disks_without_serial() {
         DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
-            taken::by_name(disks, &settings.listen, &boot)?
+            xen_disk_record::by_name(disks, &settings.listen, &boot)?
         }
-        _ => (disks, Taken::default()),
+        _ => (disks, XenDiskRecord::default()),
     };
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
-    let switched = Switched::open(&Switched::beside(&settings.listen), &boot, still_there);
+    let read_only_record = ReadOnlyRecord::open(&ReadOnlyRecord::beside(&settings.listen), &boot, still_there);
     let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
         .map_err(|e| ("/dev".to_owned(), e))?;
     let listener =
@@ -200,10 +202,10 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
     say_what_is_closed(&nodes);
     Ok(Some(Opened {
         root,
-        sole,
+        lock,
         disks,
-        taken,
-        switched,
+        xen_disk_record,
+        read_only_record,
         listener,
         rules,
         nodes,
@@ -374,39 +376,39 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         return CONFIG;
     }
     let policy = *opened.rules.policy();
-    let bell = match Bell::new() {
-        Ok(bell) => bell,
+    let wake_event = match WakeEvent::new() {
+        Ok(wake_event) => wake_event,
         Err(e) => {
             journal::error("start", &[("what", "eventfd"), ("why", &e.to_string())]);
             return 1;
         }
     };
     let places = Arc::<ToolPlaces>::default();
-    let broker = Arc::new(Broker {
-        world: World {
+    let broker = Arc::new(BrokerState {
+        context: OperationContext {
             root: opened.root,
             disks: opened.disks.opened_by(lanes),
             table,
             directories: Directories::new(names),
             runners: Runners::new(jobs, Arc::clone(&places)),
             rules: opened.rules,
-            examined: Examined::default(),
-            mounted: Mounted::default(),
+            examined_disks: ExaminedDisks::default(),
+            mounted_disks: MountedDisks::default(),
             comparisons: Comparisons::default(),
             copied_mounts: settings.copied_mounts,
-            taken: opened.taken,
-            switched: opened.switched,
-            lanes: Lanes::default(),
-            sole: opened.sole,
+            xen_disk_record: opened.xen_disk_record,
+            read_only_record: opened.read_only_record,
+            path_reservations: PathReservations::default(),
+            lock: opened.lock,
         },
-        table: Table::new(places, bell),
+        table: OperationTable::new(places, wake_event),
         peer_uid: profile::NODE_AGENT.identity.uid,
         digest: policy.digest,
         sandbox: policy.simulated_devices,
         landlock: ebs_csi_confine::landlock_abi(),
     });
-    if broker.world.switched.is_first() {
-        operation::take_over(&broker.world);
+    if broker.context.read_only_record.is_first() {
+        operation::take_over(&broker.context);
     }
     if let Err(e) = broker::start(&broker, &Arc::new(opened.listener)) {
         journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
@@ -442,17 +444,17 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
     sys::ignore_stop_signals();
     let Opened {
         root,
-        sole,
+        lock,
         disks,
-        taken,
-        switched,
+        xen_disk_record,
+        read_only_record,
         listener,
         rules: _,
         nodes: _,
     } = opened;
     // The broker uses the lock, the listener, the device directories and the stored facts about
     // disks.
-    drop((sole, disks, taken, switched, listener));
+    drop((lock, disks, xen_disk_record, read_only_record, listener));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::confirmed(&enforced),

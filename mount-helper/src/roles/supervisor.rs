@@ -3,17 +3,14 @@
 //! ends when any part of the tree has ended.
 use crate::channel;
 use crate::sys::{self, Fork};
+use crate::tool::tool_process::kill;
+use crate::tool::{RUNNERS, RUNNER_WANTED};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Message by which the broker asks for a runner, and by which the supervisor answers.
-pub const RUNNER_WANTED: &[u8] = b"runner";
-/// Largest number of runners at one time, whatever the broker asks for; a further request waits
-/// until a runner ends. Each runner is a process, and the broker is not trusted to count them.
-pub const RUNNERS: usize = 8;
 /// Message that tells the broker to finish and end.
 pub const STOP: &[u8] = b"stop";
 
@@ -211,9 +208,4 @@ impl Supervisor {
 fn code(how: WaitStatus) -> u8 {
     how.exit_status()
         .map_or(1, |status| u8::try_from(status).unwrap_or(1))
-}
-
-/// Kills a runner or tool that does not end by itself.
-pub fn kill(pid: Pid) {
-    let _ = rustix::process::kill_process(pid, Signal::KILL);
 }

@@ -1,8 +1,8 @@
 //! One connection, which serves one request after the other. A peer that violates the protocol is
 //! disconnected.
-use crate::broker::Broker;
+use crate::session::broker_state::BrokerState;
 use crate::journal;
-use crate::table::{Asker, Caller, Submitted};
+use crate::session::operation_table::{Asker, Caller, Submitted};
 use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
@@ -20,7 +20,7 @@ const INSPECT_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// The connection goes on.
     Goes,
     /// The connection has ended or must be closed.
@@ -29,8 +29,8 @@ pub enum Next {
 
 /// One connection.
 #[derive(Debug)]
-pub struct Session<'b> {
-    broker: &'b Broker,
+pub(crate) struct Connection<'b> {
+    broker: &'b BrokerState,
     number: u64,
     socket: OwnedFd,
     greeted: bool,
@@ -45,9 +45,9 @@ pub struct Session<'b> {
     _caller: Caller<'b>,
 }
 
-impl<'b> Session<'b> {
+impl<'b> Connection<'b> {
     /// Creates a session for a peer that is permitted to send requests.
-    pub fn new(broker: &'b Broker, number: u64, socket: OwnedFd) -> Self {
+    pub(crate) fn new(broker: &'b BrokerState, number: u64, socket: OwnedFd) -> Self {
         Self {
             broker,
             number,
@@ -64,7 +64,7 @@ impl<'b> Session<'b> {
 
     /// Returns the events that the session waits for. poll(2) reports the end of the peer in any
     /// case.
-    pub fn awaited(&self) -> (&OwnedFd, PollFlags) {
+    pub(crate) fn awaited(&self) -> (&OwnedFd, PollFlags) {
         let flags = if !self.unsent.is_empty() {
             PollFlags::OUT
         } else if self.asked.is_some() {
@@ -76,7 +76,7 @@ impl<'b> Session<'b> {
     }
 
     /// Returns when the next event must have happened.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         if !self.unsent.is_empty() {
             return Some(self.since + FRAME_TIME);
         }
@@ -89,12 +89,12 @@ impl<'b> Session<'b> {
 
     /// Returns since when the peer has sent nothing or only a part of a frame; None while a request
     /// is being served.
-    pub fn silent_since(&self) -> Option<Instant> {
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
         (self.asked.is_none() && self.unsent.is_empty()).then_some(self.since)
     }
 
     /// Handles events that the kernel has reported for the socket.
-    pub fn ready(&mut self, told: PollFlags, room: &mut [u8]) -> Next {
+    pub(crate) fn ready(&mut self, told: PollFlags, room: &mut [u8]) -> Next {
         if !self.unsent.is_empty() {
             return match self.flush() {
                 Next::Goes if self.unsent.is_empty() => self.go_on(),
@@ -124,7 +124,7 @@ impl<'b> Session<'b> {
     }
 
     /// Sends the outcome if the peer waits for it.
-    pub fn answer(&mut self, asker: Asker, outcome: Outcome) -> Next {
+    pub(crate) fn answer(&mut self, asker: Asker, outcome: Outcome) -> Next {
         match self.asked {
             Some((id, _)) if id == asker.id => {
                 self.asked = None;
@@ -138,7 +138,7 @@ impl<'b> Session<'b> {
     }
 
     /// Handles a deadline that has passed.
-    pub fn overdue(&mut self) -> Next {
+    pub(crate) fn overdue(&mut self) -> Next {
         if !self.unsent.is_empty() {
             return Next::Ends;
         }
@@ -244,7 +244,7 @@ impl<'b> Session<'b> {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for Connection<'_> {
     fn drop(&mut self) {
         // The operation that this connection requested goes on.
         self.broker.table.give_up(self.number);
@@ -256,7 +256,7 @@ fn cut_off(why: &str) -> Next {
     Next::Ends
 }
 
-fn greet(broker: &Broker, theirs: Hello) -> Outcome {
+fn greet(broker: &BrokerState, theirs: Hello) -> Outcome {
     match Hello::OURS.common(theirs) {
         Some(version) => Outcome::Welcome(Welcome {
             version,

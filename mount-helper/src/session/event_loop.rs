@@ -1,8 +1,8 @@
 //! The thread that serves the sockets: all connections at once, so that a connection that is silent
 //! or waits does not delay the others.
-use crate::broker::Broker;
+use crate::session::broker_state::BrokerState;
 use crate::journal;
-use crate::session::{Next, Session};
+use crate::session::connection::{Next, Connection};
 use crate::sys;
 use ebs_csi_wire::frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,60 +23,60 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TELL: Duration = Duration::from_secs(5);
 
 /// Serves all connections; returns the error that ends this.
-pub fn serve(broker: &Broker, listener: &OwnedFd) -> Errno {
+pub(crate) fn serve(broker: &BrokerState, listener: &OwnedFd) -> Errno {
     let flags = fcntl_getfl(listener);
     if let Err(errno) = flags.and_then(|flags| fcntl_setfl(listener, flags | OFlags::NONBLOCK)) {
         return errno;
     }
-    let mut talk = Talk {
+    let mut event_loop = EventLoop {
         broker,
         listener,
-        sessions: BTreeMap::new(),
+        connections: BTreeMap::new(),
         next: 0,
         listens_at: Instant::now(),
         tells_at: Instant::now() + TELL,
         room: vec![0; frame::PREFIX + frame::MAX_FRAME],
     };
     loop {
-        if let Err(errno) = talk.turn() {
+        if let Err(errno) = event_loop.turn() {
             return errno;
         }
     }
 }
 
-struct Talk<'b> {
-    broker: &'b Broker,
+struct EventLoop<'b> {
+    broker: &'b BrokerState,
     listener: &'b OwnedFd,
     /// Keyed by the connection's number; no number is used twice.
-    sessions: BTreeMap<u64, Session<'b>>,
+    connections: BTreeMap<u64, Connection<'b>>,
     next: u64,
     listens_at: Instant,
     tells_at: Instant,
     room: Vec<u8>,
 }
 
-impl Talk<'_> {
+impl EventLoop<'_> {
     /// Waits until something happens, and handles all of it.
     fn turn(&mut self) -> Result<(), Errno> {
         let (told, called) = self.wait()?;
-        self.broker.table.bell().silence();
+        self.broker.table.wake_event().reset();
         for (asker, outcome) in self.broker.table.answers() {
-            if let Some(session) = self.sessions.get_mut(&asker.connection)
-                && session.answer(asker, outcome) == Next::Ends
+            if let Some(connection) = self.connections.get_mut(&asker.connection)
+                && connection.answer(asker, outcome) == Next::Ends
             {
-                self.sessions.remove(&asker.connection);
+                self.connections.remove(&asker.connection);
             }
         }
         for (number, flags) in told {
-            if let Some(session) = self.sessions.get_mut(&number)
-                && session.ready(flags, &mut self.room) == Next::Ends
+            if let Some(connection) = self.connections.get_mut(&number)
+                && connection.ready(flags, &mut self.room) == Next::Ends
             {
-                self.sessions.remove(&number);
+                self.connections.remove(&number);
             }
         }
         let now = Instant::now();
-        self.sessions.retain(|_, session| {
-            session.deadline().is_none_or(|end| end > now) || session.overdue() == Next::Goes
+        self.connections.retain(|_, connection| {
+            connection.deadline().is_none_or(|end| end > now) || connection.overdue() == Next::Goes
         });
         if called {
             self.accept();
@@ -88,13 +88,13 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Returns the events that the kernel reports for the sessions, and whether a new connection
+    /// Returns the events that the kernel reports for the connections, and whether a new connection
     /// waits.
     fn wait(&self) -> Result<(Vec<(u64, PollFlags)>, bool), Errno> {
         let now = Instant::now();
-        let bell = self.broker.table.bell();
-        let mut fds = vec![PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
-        let mut end = self.sessions.values().filter_map(Session::deadline).min();
+        let wake_event = self.broker.table.wake_event();
+        let mut fds = vec![PollFd::from_borrowed_fd(wake_event.as_fd(), PollFlags::IN)];
+        let mut end = self.connections.values().filter_map(Connection::deadline).min();
         let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
         if journal::suppresses() {
             wake_at(self.tells_at);
@@ -103,8 +103,8 @@ impl Talk<'_> {
         if listens && now < self.listens_at {
             wake_at(self.listens_at);
         }
-        for session in self.sessions.values() {
-            let (socket, flags) = session.awaited();
+        for connection in self.connections.values() {
+            let (socket, flags) = connection.awaited();
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), flags));
         }
         let listens = listens && now >= self.listens_at;
@@ -124,20 +124,20 @@ impl Talk<'_> {
             Err(errno) => return Err(errno),
         }
         let mut flags = fds[1..].iter().map(PollFd::revents);
-        let told = self.sessions.keys().copied().zip(flags.by_ref());
+        let told = self.connections.keys().copied().zip(flags.by_ref());
         let told = told.filter(|(_, flags)| !flags.is_empty()).collect();
         Ok((told, flags.next().is_some_and(|flags| !flags.is_empty())))
     }
 
     fn has_room(&self) -> bool {
-        self.sessions.len() < MOST || self.silent_longest().is_some()
+        self.connections.len() < MOST || self.silent_longest().is_some()
     }
 
     fn silent_longest(&self) -> Option<u64> {
         let silent = self
-            .sessions
+            .connections
             .iter()
-            .filter_map(|(number, session)| Some((session.silent_since()?, *number)));
+            .filter_map(|(number, connection)| Some((connection.silent_since()?, *number)));
         silent.min().map(|(_, number)| number)
     }
 
@@ -167,13 +167,13 @@ impl Talk<'_> {
         }
         // The connection that has been silent for the longest is closed; an agent connects again
         // when it has a request.
-        if self.sessions.len() >= MOST
+        if self.connections.len() >= MOST
             && let Some(number) = self.silent_longest()
         {
-            self.sessions.remove(&number);
+            self.connections.remove(&number);
         }
-        let session = Session::new(self.broker, self.next, socket);
-        self.sessions.insert(self.next, session);
+        let connection = Connection::new(self.broker, self.next, socket);
+        self.connections.insert(self.next, connection);
         self.next += 1;
     }
 }

@@ -9,18 +9,18 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::bell::Bell;
-use crate::tool_places::ToolPlaces;
+use crate::session::wake_event::WakeEvent;
+use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_wire::{Operation, Outcome, Refusal};
 use lane::{Class, Lane};
 use state::{Behind, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use state::Work;
+pub(crate) use state::Work;
 
 /// Returns the number of worker threads: the sum over all classes.
-pub const fn workers() -> usize {
+pub(crate) const fn workers() -> usize {
     let (mut sum, mut index) = (0, 0);
     while index < Class::ALL.len() {
         sum += Class::ALL[index].workers();
@@ -31,19 +31,19 @@ pub const fn workers() -> usize {
 
 /// One request of a connection. A connection makes one request at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asker {
+pub(crate) struct Asker {
     /// The connection.
-    pub connection: u64,
+    pub(crate) connection: u64,
     /// The peer's number for the request.
-    pub id: u64,
+    pub(crate) id: u64,
 }
 
 /// The result of submitting a request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Submitted {
+pub(crate) enum Submitted {
     /// The request is answered at once.
     Answer(Outcome),
-    /// The answer will be among [`Table::answers`], unless the connection gives up.
+    /// The answer will be among [`OperationTable::answers`], unless the connection gives up.
     Later,
     /// The table accepts no more requests.
     Closed,
@@ -51,23 +51,23 @@ pub enum Submitted {
 
 /// The table, which the thread that serves the sockets shares with the workers.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct OperationTable {
     state: Mutex<State>,
     places: Arc<ToolPlaces>,
-    bell: Bell,
+    wake_event: WakeEvent,
     /// Notified when work is waiting; wakes one worker.
     offered: Condvar,
     /// Notified when something has ended; wakes the thread that ends the process.
     ended: Condvar,
 }
 
-impl Table {
-    /// Creates an empty table. The bell is rung when there are answers.
-    pub fn new(places: Arc<ToolPlaces>, bell: Bell) -> Self {
+impl OperationTable {
+    /// Creates an empty table. The event is signalled when there are answers.
+    pub(crate) fn new(places: Arc<ToolPlaces>, wake_event: WakeEvent) -> Self {
         Self {
             state: Mutex::default(),
             places,
-            bell,
+            wake_event,
             offered: Condvar::new(),
             ended: Condvar::new(),
         }
@@ -75,7 +75,7 @@ impl Table {
 
     /// Starts the operation, or joins the same one that is running. A request that does not wait is
     /// answered at once.
-    pub fn submit(&self, operation: Operation, waits: bool, asker: Asker) -> Submitted {
+    pub(crate) fn submit(&self, operation: Operation, waits: bool, asker: Asker) -> Submitted {
         let mut state = self.lock();
         state.inspections += 1;
         let Some(lane) = Lane::of(&operation, state.inspections) else {
@@ -88,8 +88,8 @@ impl Table {
     }
 
     /// Ends the wait of a connection and returns the answer for it. Returns None when the answer is
-    /// among [`Table::answers`], or when the connection does not wait.
-    pub fn give_up(&self, connection: u64) -> Option<Outcome> {
+    /// among [`OperationTable::answers`], or when the connection does not wait.
+    pub(crate) fn give_up(&self, connection: u64) -> Option<Outcome> {
         let mut state = self.lock();
         let waits = |behind: &Behind| behind.asker.connection == connection;
         if let Some(index) = state.behind.iter().position(waits) {
@@ -105,18 +105,18 @@ impl Table {
     }
 
     /// Takes the outcomes for the connections that wait.
-    pub fn answers(&self) -> Vec<(Asker, Outcome)> {
+    pub(crate) fn answers(&self) -> Vec<(Asker, Outcome)> {
         std::mem::take(&mut self.lock().answers)
     }
 
-    /// Returns the bell that rings when there are answers.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    /// Returns the event that is signalled when there are answers.
+    pub(crate) fn wake_event(&self) -> &WakeEvent {
+        &self.wake_event
     }
 
     /// Takes the next piece of work, and waits for one. Returns None when the table is closed and
     /// has no work for this worker.
-    pub fn take(&self) -> Option<Work> {
+    pub(crate) fn take(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
             if let Some((work, place)) = state.next() {
@@ -136,7 +136,7 @@ impl Table {
     }
 
     /// Records the outcome of work. The thread that took the work must call this.
-    pub fn finish(&self, work: &Work, outcome: &Outcome) {
+    pub(crate) fn finish(&self, work: &Work, outcome: &Outcome) {
         let mut state = self.lock();
         state.taken[Class::of(&work.operation).index()] -= 1;
         if let Some(run) = state.runs.remove(&work.lane) {
@@ -152,7 +152,7 @@ impl Table {
 
     /// Returns work that needs a tool while no place for a tool is free. The operation is started
     /// again when there is one.
-    pub fn park(&self, work: &Work) {
+    pub(crate) fn park(&self, work: &Work) {
         let mut state = self.lock();
         state.taken[Class::of(&work.operation).index()] -= 1;
         let ending = state.ending || state.closed;
@@ -173,7 +173,7 @@ impl Table {
     }
 
     /// Returns the running operations and their start times.
-    pub fn running(&self) -> Vec<(Arc<Operation>, Instant)> {
+    pub(crate) fn running(&self) -> Vec<(Arc<Operation>, Instant)> {
         let state = self.lock();
         let runs = state.runs.values();
         runs.map(|run| (Arc::clone(&run.operation), run.since))
@@ -181,19 +181,19 @@ impl Table {
     }
 
     /// Counts a connected caller until the returned value is dropped.
-    pub fn caller(&self) -> Caller<'_> {
+    pub(crate) fn caller(&self) -> Caller<'_> {
         self.lock().callers += 1;
         Caller(self)
     }
 
     /// Notes that a request has arrived, also one that is answered without this table.
-    pub fn asked(&self) {
+    pub(crate) fn asked(&self) {
         self.lock().asked = Some(Instant::now());
     }
 
     /// Starts no more operations that may take long, and serves other requests until no caller is
     /// connected, no caller has sent a request for `quiet`, or `patience` is over.
-    pub fn serve_last(&self, quiet: Duration, patience: Duration) {
+    pub(crate) fn serve_last(&self, quiet: Duration, patience: Duration) {
         let begun = Instant::now();
         let mut state = self.lock();
         state.ending = true;
@@ -218,7 +218,7 @@ impl Table {
 
     /// Accepts no more work and waits, at most `patience`, until the running changes have ended.
     /// Returns whether all of them have.
-    pub fn drain(&self, patience: Duration) -> bool {
+    pub(crate) fn drain(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.lock();
         state.closed = true;
@@ -239,7 +239,7 @@ impl Table {
     /// Notifies all threads that may wait for this change.
     fn changed(&self, state: MutexGuard<'_, State>) {
         if !state.answers.is_empty() {
-            self.bell.ring();
+            self.wake_event.signal();
         }
         drop(state);
         self.offered.notify_one();
@@ -270,7 +270,7 @@ impl Table {
 
 /// A connection whose caller may send further requests.
 #[derive(Debug)]
-pub struct Caller<'t>(&'t Table);
+pub(crate) struct Caller<'t>(&'t OperationTable);
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {

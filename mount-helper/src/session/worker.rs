@@ -1,10 +1,10 @@
 //! A worker: carries out one operation after the other, logs each one, and lists the volumes on the
 //! node.
-use crate::broker::Broker;
+use crate::session::broker_state::BrokerState;
 use crate::journal;
 use crate::operation;
 use crate::outcome::Stop;
-use crate::table::Work;
+use crate::session::operation_table::Work;
 use ebs_csi_wire::{Inventory, Operation, Outcome, Reply, RunningOperation, ToolEnd, frame};
 use std::io;
 
@@ -13,11 +13,11 @@ use std::io;
 const PAGE: usize = 16;
 
 /// Works until the table is closed.
-pub fn serve(broker: &Broker) {
+pub(crate) fn serve(broker: &BrokerState) {
     while let Some(work) = broker.table.take() {
         let outcome = match work.operation() {
             Operation::Inspect(asked) => inspect(broker, asked.first),
-            operation => operation::run(&broker.world, operation),
+            operation => operation::run(&broker.context, operation),
         };
         match outcome {
             Some(outcome) => {
@@ -29,8 +29,8 @@ pub fn serve(broker: &Broker) {
     }
 }
 
-fn inspect(broker: &Broker, first: u32) -> Option<Outcome> {
-    let held = match operation::inventory(&broker.world) {
+fn inspect(broker: &BrokerState, first: u32) -> Option<Outcome> {
+    let held = match operation::inventory(&broker.context) {
         Ok(held) => held,
         Err(stop) => return Stop::outcome(stop),
     };

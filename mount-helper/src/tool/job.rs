@@ -6,7 +6,7 @@ use ebs_csi_wire::{FormatOptions, FsType};
 
 /// How a tool ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// It exited with this status.
     Exited(u8),
     /// It was ended by this signal.
@@ -19,19 +19,19 @@ pub enum End {
 
 /// The result of a tool run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// How it ended.
-    pub end: End,
+    pub(crate) end: End,
     /// The end of the tool's output. For the journal only: it may repeat content of the disk.
-    pub tail: String,
+    pub(crate) tail: String,
 }
 
 /// Length of the longest tail that is kept, in bytes.
-pub const TAIL: usize = 1024;
+pub(crate) const TAIL: usize = 1024;
 
 impl Report {
     /// Reports a tool that could not be started.
-    pub fn not_run(error: &std::io::Error) -> Self {
+    pub(crate) fn not_run(error: &std::io::Error) -> Self {
         Self {
             end: End::NotRun(error.raw_os_error().unwrap_or(0)),
             tail: error.to_string(),
@@ -39,7 +39,7 @@ impl Report {
     }
 
     /// Encodes the report as one datagram.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let (kind, code) = match self.end {
             End::Exited(code) => (0_u8, i32::from(code)),
             End::Signalled(signal) => (1, signal),
@@ -54,7 +54,7 @@ impl Report {
     }
 
     /// Decodes a datagram; returns None when it is not a report.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (code, tail) = rest.split_at_checked(4)?;
         let code = i32::from_le_bytes(code.try_into().ok()?);
@@ -75,19 +75,19 @@ impl Report {
 /// The inputs of a tool run: the tool's entry in the policy's table, and the values that the policy
 /// leaves open. The runner builds the command line from the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Job {
+pub(crate) struct Job {
     /// The program.
-    pub tool: ToolId,
+    pub(crate) tool: ToolId,
     /// The file system.
-    pub fs: FsType,
+    pub(crate) fs: FsType,
     /// Identifier of the file system, when the tool makes one.
-    pub uuid: [u8; 16],
+    pub(crate) uuid: [u8; 16],
     /// Options of the file system, when the tool makes one.
-    pub format: FormatOptions,
+    pub(crate) format: FormatOptions,
     /// The creation time that the tool writes into a new file system, in seconds since 1970.
-    pub time: u64,
+    pub(crate) time: u64,
     /// Longest run time, in seconds, where the policy would allow more.
-    pub deadline: u64,
+    pub(crate) deadline: u64,
 }
 
 /// Length of an encoded job: tool, file system, identifier, seven numbers, one byte of switches.
@@ -95,7 +95,7 @@ const JOB: usize = 1 + 1 + 16 + 7 * 8 + 1;
 
 impl Job {
     /// Encodes the job as one datagram.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let format = self.format.unchecked();
         let mut bytes = vec![self.tool.number(), self.fs.to_wire().to_le_bytes()[0]];
         bytes.extend_from_slice(&self.uuid);
@@ -120,7 +120,7 @@ impl Job {
 
     /// Decodes a datagram; returns None when it is not a job. Checks every value again, because the
     /// runner does not trust the broker.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; JOB] = bytes.try_into().ok()?;
         let number = |index: usize| {
             let at = 18 + index * 8;

@@ -1,8 +1,8 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
-use crate::job::{Job, Report};
-use crate::supervisor::RUNNER_WANTED;
-use crate::tool_places::{TOOLS, ToolPlaces};
+use crate::tool::job::{Job, Report};
+use crate::tool::{DISK_IS_HERE, RUNNERS, RUNNER_WANTED};
+use crate::tool::tool_places::{TOOLS, ToolPlaces};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -17,14 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WAITING: usize = 4;
 
 // The supervisor permits at least as many runners as may run and wait at once.
-const _: () = assert!(TOOLS + WAITING <= crate::supervisor::RUNNERS);
-
-/// Message that carries the disk to a runner.
-pub const DISK_IS_HERE: &[u8] = b"disk";
+const _: () = assert!(TOOLS + WAITING <= RUNNERS);
 
 /// The socket to the supervisor.
 #[derive(Debug)]
-pub struct Runners {
+pub(crate) struct Runners {
     supervisor: OwnedFd,
     /// Locked while an answer of the supervisor is received.
     answers: Mutex<()>,
@@ -38,25 +35,25 @@ struct Early(Mutex<usize>);
 
 /// One early start, given back when it is dropped.
 #[derive(Debug)]
-struct Place<'r>(&'r Early);
+struct EarlyStart<'r>(&'r Early);
 
-impl Drop for Place<'_> {
+impl Drop for EarlyStart<'_> {
     fn drop(&mut self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 }
 
 impl Early {
-    fn take(&self) -> Option<Place<'_>> {
+    fn take(&self) -> Option<EarlyStart<'_>> {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *free = free.checked_sub(1)?;
-        Some(Place(self))
+        Some(EarlyStart(self))
     }
 }
 
 /// The supervisor's answer to a request.
 #[derive(Debug)]
-enum Answer {
+enum SupervisorAnswer {
     /// Not received yet.
     Awaited,
     /// The socket of a runner, to which the job was sent.
@@ -68,17 +65,17 @@ enum Answer {
 /// A runner that was requested, gets its job, confines its tool, and waits for the disk: the tool
 /// starts when the disk arrives. When this is dropped first, the tool never starts.
 #[derive(Debug)]
-pub struct Waiting<'r> {
+pub(crate) struct WaitingRunner<'r> {
     runners: &'r Runners,
     job: Job,
-    runner: Answer,
-    _place: Option<Place<'r>>,
+    runner: SupervisorAnswer,
+    _place: Option<EarlyStart<'r>>,
 }
 
-impl Waiting<'_> {
+impl WaitingRunner<'_> {
     /// Sends the runner its job if the runner is there.
-    pub fn go_on(&mut self) {
-        if matches!(self.runner, Answer::Awaited) && self.runners.answered() {
+    pub(crate) fn go_on(&mut self) {
+        if matches!(self.runner, SupervisorAnswer::Awaited) && self.runners.answered() {
             // An error here also occurs when the runner is needed, and is reported then.
             let _ = self.employ();
         }
@@ -87,7 +84,7 @@ impl Waiting<'_> {
     /// Sends a claimed disk and waits for the tool's end. A lost runner is an error: whether the
     /// tool did its work is then unknown, and the disk's content is recognised again before
     /// anything else happens.
-    pub fn run(mut self, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
+    pub(crate) fn run(mut self, disk: impl AsFd, deadline: Duration) -> io::Result<Report> {
         let socket = self.employ()?;
         match channel::send(socket, DISK_IS_HERE, &[disk.as_fd()]) {
             // The runner has ended before: its report has the reason.
@@ -103,23 +100,23 @@ impl Waiting<'_> {
 
     /// Returns the runner's socket, after the job was sent.
     fn employ(&mut self) -> io::Result<&OwnedFd> {
-        if matches!(self.runner, Answer::Awaited) {
+        if matches!(self.runner, SupervisorAnswer::Awaited) {
             // The answer counts as taken, whatever follows.
-            self.runner = Answer::Lost;
+            self.runner = SupervisorAnswer::Lost;
             let socket = self.runners.receive()?;
             channel::send(&socket, &self.job.encode(), &[])?;
-            self.runner = Answer::Employed(socket);
+            self.runner = SupervisorAnswer::Employed(socket);
         }
         match &self.runner {
-            Answer::Employed(socket) => Ok(socket),
+            SupervisorAnswer::Employed(socket) => Ok(socket),
             _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingRunner<'_> {
     fn drop(&mut self) {
-        if matches!(self.runner, Answer::Awaited) {
+        if matches!(self.runner, SupervisorAnswer::Awaited) {
             // This answer belongs to this request, and nobody else would receive it.
             let _ = self.runners.receive();
         }
@@ -128,7 +125,7 @@ impl Drop for Waiting<'_> {
 
 impl Runners {
     /// Uses the supervisor at the other end of `socket`.
-    pub fn new(socket: OwnedFd, places: Arc<ToolPlaces>) -> Self {
+    pub(crate) fn new(socket: OwnedFd, places: Arc<ToolPlaces>) -> Self {
         Self {
             supervisor: socket,
             answers: Mutex::new(()),
@@ -139,30 +136,30 @@ impl Runners {
 
     /// Registers the operation on this thread as one that may run tools from now on; returns false
     /// when no place is free.
-    pub fn take_place(&self) -> bool {
+    pub(crate) fn take_place(&self) -> bool {
         self.places.take()
     }
 
-    /// Runs one job on a claimed disk; see [`Waiting::run`].
-    pub fn run(&self, job: &Job, disk: &OwnedFd, deadline: Duration) -> io::Result<Report> {
+    /// Runs one job on a claimed disk; see [`WaitingRunner::run`].
+    pub(crate) fn run(&self, job: &Job, disk: impl AsFd, deadline: Duration) -> io::Result<Report> {
         self.ask(job, None)?.run(disk, deadline)
     }
 
     /// Requests a runner for a job that may become necessary, because starting a runner takes as
     /// long as reading a disk. Returns None when no runner can be spared.
-    pub fn ask_early(&self, job: &Job) -> Option<Waiting<'_>> {
+    pub(crate) fn ask_early(&self, job: &Job) -> Option<WaitingRunner<'_>> {
         // A runner that could not run its tool is not started.
         let place = self.early.take().filter(|_| self.places.at_hand())?;
         // An error here would also prevent the run, which reports it.
         self.ask(job, Some(place)).ok()
     }
 
-    fn ask<'r>(&'r self, job: &Job, place: Option<Place<'r>>) -> io::Result<Waiting<'r>> {
+    fn ask<'r>(&'r self, job: &Job, place: Option<EarlyStart<'r>>) -> io::Result<WaitingRunner<'r>> {
         channel::send(&self.supervisor, RUNNER_WANTED, &[])?;
-        Ok(Waiting {
+        Ok(WaitingRunner {
             runners: self,
             job: *job,
-            runner: Answer::Awaited,
+            runner: SupervisorAnswer::Awaited,
             _place: place,
         })
     }
@@ -203,7 +200,7 @@ fn readable(fd: &OwnedFd, patience: Duration) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::End;
+    use crate::tool::job::End;
     use ebs_csi_policy::tool::ToolId;
     use ebs_csi_wire::{FormatOptions, FsType};
 

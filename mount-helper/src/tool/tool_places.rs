@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 /// Largest number of operations that have a tool at one time.
-pub const TOOLS: usize = 4;
+pub(crate) const TOOLS: usize = 4;
 
-/// The places. The table of operations shares them to pass them on, and [`crate::runners`] to take
-/// them.
+/// The places. The table of operations shares them to pass them on, and
+/// [`crate::tool::runner_requests`] to take them.
 #[derive(Debug)]
-pub struct ToolPlaces(Mutex<Places>);
+pub(crate) struct ToolPlaces(Mutex<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -35,7 +35,7 @@ impl Default for ToolPlaces {
 impl ToolPlaces {
     /// Takes a place for the operation on this thread, until the operation ends; returns whether it
     /// has one.
-    pub fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         let mut places = self.lock();
         let this = thread::current().id();
         if places.held_by.contains(&this) {
@@ -50,13 +50,13 @@ impl ToolPlaces {
     }
 
     /// Returns whether [`Self::take`] would succeed on this thread now.
-    pub fn at_hand(&self) -> bool {
+    pub(crate) fn at_hand(&self) -> bool {
         let places = self.lock();
         places.free > 0 || places.held_by.contains(&thread::current().id())
     }
 
     /// Takes a place for an operation that is on no thread yet; returns whether there was one.
-    pub fn reserve(&self) -> bool {
+    pub(crate) fn reserve(&self) -> bool {
         let mut places = self.lock();
         let left = places.free.checked_sub(1);
         places.free = left.unwrap_or(0);
@@ -64,13 +64,13 @@ impl ToolPlaces {
     }
 
     /// Gives a reserved place to the operation that begins on this thread.
-    pub fn adopt(&self) {
+    pub(crate) fn adopt(&self) {
         self.lock().held_by.push(thread::current().id());
     }
 
     /// Notes that the operation on this thread has ended. Returns whether it had a place, which is
     /// reserved from then on.
-    pub fn leave(&self) -> bool {
+    pub(crate) fn leave(&self) -> bool {
         let mut places = self.lock();
         let this = thread::current().id();
         let held = places.held_by.iter().position(|thread| *thread == this);
@@ -79,7 +79,7 @@ impl ToolPlaces {
     }
 
     /// Frees a reserved place that nobody needs.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.lock().free += 1;
     }
 

@@ -9,42 +9,41 @@
 //! program.
 use crate::channel;
 use crate::fault_point;
-use crate::job::{End, Report, TAIL};
-use crate::runners::DISK_IS_HERE;
-use crate::supervisor::kill;
+use crate::tool::job::{End, Report, TAIL};
+use crate::tool::DISK_IS_HERE;
 use crate::sys::{self, Fork, OpenAsked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, waitpid};
 use std::ffi::CString;
 use std::io;
 use std::time::{Duration, Instant};
 
 /// Path by which a tool opens the disk.
-pub const DISK: &str = "/proc/self/fd/3";
+pub(crate) const DISK: &str = "/proc/self/fd/3";
 const DISK_NUMBER: i32 = 3;
 /// Exit status of a child that could not execute the tool.
 const NOT_BECOME: i32 = 126;
 
 /// The program to run.
 #[derive(Debug)]
-pub struct Program {
+pub(crate) struct Program {
     /// Absolute path.
-    pub path: CString,
+    pub(crate) path: CString,
     /// All arguments, the program's name first.
-    pub arguments: Vec<CString>,
+    pub(crate) arguments: Vec<CString>,
     /// The whole environment.
-    pub environment: Vec<CString>,
+    pub(crate) environment: Vec<CString>,
     /// How long the program may run.
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
 }
 
 /// Runs `program` on the disk that comes from `broker`. The child confines itself as the policy
 /// says, in two steps: `restrict` does what needs to open files, then `filter` forbids system
 /// calls. The run ends early when the other end of `broker` is closed.
-pub fn run(
+pub(crate) fn run(
     program: &Program,
     broker: &OwnedFd,
     restrict: impl FnOnce() -> io::Result<()>,
@@ -288,4 +287,9 @@ fn answer(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
     } else {
         sys::let_open_go_on(listener, asked.id)
     }
+}
+
+/// Kills a runner or tool that does not end by itself.
+pub(crate) fn kill(pid: Pid) {
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
 }

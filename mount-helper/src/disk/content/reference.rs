@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 /// Size of the largest disk whose format is made again in memory, in bytes: its metadata takes
 /// about 60 MiB.
-pub const LARGEST: u64 = 4 << 40;
+pub(crate) const LARGEST: u64 = 4 << 40;
 
 /// Largest number of times that are tried as the time of the format. One format uses one time.
 const TIMES: usize = 3;
@@ -31,7 +31,7 @@ const PIECE: usize = 64 << 10;
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// This format wrote all of it.
     Explained,
     /// At least one byte comes from something else. The value is a piece of the disk with such a
@@ -44,7 +44,7 @@ pub enum Verdict {
 
 /// A piece of a disk, as it was found, that no format of its volume explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Witness {
+pub(crate) struct Witness {
     at: u64,
     length: u64,
     checksum: u32,
@@ -60,7 +60,7 @@ impl Witness {
     }
 
     /// Returns whether the piece is unchanged on `disk`, which is read directly.
-    pub fn stands(&self, disk: impl AsFd) -> Result<bool, Errno> {
+    pub(crate) fn stands(&self, disk: impl AsFd) -> Result<bool, Errno> {
         let mut memory = Memory::of(PIECE);
         let piece = memory.aligned();
         let found = Reader {
@@ -73,7 +73,7 @@ impl Witness {
 }
 
 /// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
-pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
+pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let loose = Loose::of(&memory)?;
     let areas = areas(&memory, size)?;
     let (mut witness, mut set) = (None, 0);
@@ -104,7 +104,7 @@ pub(super) fn areas(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Err
 
 /// Returns the times that the disk has at the places where the format in `memory`, made at `time`,
 /// has `time`. All are in seconds since 1970.
-pub fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result<Vec<u64>, Errno> {
+pub(crate) fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result<Vec<u64>, Errno> {
     let areas = written(&memory, size)?;
     let mut times = Vec::new();
     side_by_side(disk, memory, &areas, |_, found, expected| {

@@ -87,7 +87,7 @@ fn found(bytes: &[u8], at: usize, wanted: &[u8]) -> bool {
 }
 
 /// Finds a foreign signature in the first bytes of a disk.
-pub fn foreign(head: &[u8]) -> Option<Kind> {
+pub(super) fn foreign(head: &[u8]) -> Option<Kind> {
     let listed = FOREIGN
         .iter()
         .find(|s| s.at.iter().any(|at| found(head, *at, s.bytes)))
@@ -96,7 +96,7 @@ pub fn foreign(head: &[u8]) -> Option<Kind> {
 }
 
 /// Finds a foreign signature in the last bytes of a disk.
-pub fn foreign_at_end(tail: &[u8]) -> Option<Kind> {
+pub(super) fn foreign_at_end(tail: &[u8]) -> Option<Kind> {
     FOREIGN_AT_END
         .iter()
         .find(|s| {
@@ -122,7 +122,7 @@ fn zfs(head: &[u8]) -> bool {
 }
 
 /// Finds a partition table in the first bytes of a disk.
-pub fn partition_table(head: &[u8]) -> Option<Kind> {
+pub(super) fn partition_table(head: &[u8]) -> Option<Kind> {
     if found(head, 512, b"EFI PART") || found(head, 4096, b"EFI PART") {
         return Some(Kind::Gpt);
     }
@@ -141,7 +141,7 @@ pub fn partition_table(head: &[u8]) -> Option<Kind> {
 }
 
 /// Finds the backup header of a GPT in the last bytes of a disk, for sectors of 512 or 4096 bytes.
-pub fn partition_table_at_end(tail: &[u8]) -> Option<Kind> {
+pub(super) fn partition_table_at_end(tail: &[u8]) -> Option<Kind> {
     [512, 4096]
         .into_iter()
         .filter_map(|back| tail.len().checked_sub(back))

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 /// Size of the largest disk whose format is made again in memory, in bytes: up to this size the
 /// log, which is filled with zeros, takes 128 MiB.
-pub const LARGEST: u64 = 256 << 30;
+pub(crate) const LARGEST: u64 = 256 << 30;
 
 /// Least number of bytes that must agree. Fewer could come from anybody.
 const LEAST: usize = 16;
@@ -24,7 +24,7 @@ const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 
 /// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
-pub fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
+pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let mut made = vec![0; BLOCK];
     fill(&memory, 0, &mut made)?;
     let mut layout = Layout::of(&made);

@@ -1,13 +1,13 @@
 //! The held directories `/sys` and `/dev`, in which disks are looked for.
-mod by_name;
 mod opening;
+mod xen_disk;
 
-pub use by_name::XenDisk;
+pub use xen_disk::XenDisk;
 
 use super::arrivals::Arrivals;
-use super::opener::Opener;
+use super::opener_requests::Opener;
 use super::{Access, Device, DeviceError, Proof, Recognition};
-use crate::beneath;
+use crate::path_resolution;
 use crate::sys;
 use ebs_csi_wire::Disk;
 use rustix::fd::OwnedFd;
@@ -79,7 +79,7 @@ impl DiskRoots {
             }
             Proof::Serial(_) => {
                 let name = format!("{}.0xd0", device.disk);
-                let file = match beneath::open(&self.devices, &name, OFlags::RDONLY) {
+                let file = match path_resolution::open(&self.devices, &name, OFlags::RDONLY) {
                     Err(Errno::NOENT) => return Ok(None),
                     other => other?,
                 };
@@ -240,7 +240,7 @@ impl DiskRoots {
     /// Returns the kernel names of the disks of the recognised kind that have a node here. A disk
     /// without a node cannot be worked on, and a machine may know a hundred such disks.
     fn names(&self) -> Result<Vec<String>, Errno> {
-        let directory = beneath::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory = path_resolution::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(directory)? {
             if let Ok(name) = entry?.file_name().to_str()
@@ -305,7 +305,7 @@ impl DiskRoots {
     }
 
     fn node_is(&self, name: &str, number: u64) -> bool {
-        beneath::hold(&self.devices, name)
+        path_resolution::hold(&self.devices, name)
             .and_then(fstat)
             .is_ok_and(|facts| {
                 FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice

@@ -1,7 +1,7 @@
 //! Whether a disk is held, as far as the kernel shows it without naming the holder: by the
 //! exclusive claim, which every mount, swap area and layered device makes in whatever namespace,
 //! and by sysfs.
-use super::{Access, Asked, Device, DeviceError, DiskRoots};
+use super::{Access, OpenRequest, Device, DeviceError, DiskRoots};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
@@ -50,7 +50,7 @@ impl Device {
     /// partitions is claimed, and a partition while its disk is. A part without a node cannot be
     /// opened, and counts as claimed.
     pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
-        let asked = Asked {
+        let asked = OpenRequest {
             partition: part.partition,
             exclusive: true,
             ..self.asked(Access::ReadOnly)

@@ -1,15 +1,14 @@
 //! Full examination of a file system that was made elsewhere, before anybody can see it mounted.
-use super::prepare;
-use crate::device::Device;
-use crate::mounts::{self, Parameter};
+use super::claimed_disk;
+use crate::disk::device::{Claim, Device};
+use crate::mount::detached_mount::{self, Parameter};
 use crate::outcome::{At, Done};
-use crate::tools::{self, Check};
-use crate::world::World;
+use super::filesystem_tools::{self, Check};
+use crate::operation::context::OperationContext;
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Stage, Step};
-use rustix::fd::OwnedFd;
 use rustix::mount::MountAttrFlags;
 
 /// Number of check passes. A file system that still needs repairs after them is left to a person.
@@ -19,17 +18,17 @@ const PASSES: usize = 3;
 /// For ext, the check is `full`. Returns the claim, which may be a new one, and whether something
 /// was repaired.
 pub(super) fn all_of_it(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
     content: &Content,
-    claim: OwnedFd,
+    claim: Claim,
     full: Check,
-) -> Done<(OwnedFd, bool)> {
+) -> Done<(Claim, bool)> {
     match asked.fs {
         FsType::Ext3 | FsType::Ext4 if asked.read_only => {
-            if !tools::sound(world, permit, ToolId::E2fsckLook, &claim)? {
+            if !filesystem_tools::sound(context, permit, ToolId::E2fsckLook, &claim)? {
                 return Err(errors(asked.fs).into());
             }
             Ok((claim, false))
@@ -41,11 +40,11 @@ pub(super) fn all_of_it(
             // A full check that replays a journal itself also corrects the counters in the
             // superblock, which a running kernel keeps only in memory, and reports this as a
             // repair.
-            if prepare::to_replay(content) {
-                repaired = tools::check(world, permit, asked.fs, &claim, Check::Usual)?;
+            if to_replay(content) {
+                repaired = filesystem_tools::check(context, permit, asked.fs, &claim, Check::Usual)?;
             }
             for _ in 0..PASSES {
-                if !tools::check(world, permit, asked.fs, &claim, full)? {
+                if !filesystem_tools::check(context, permit, asked.fs, &claim, full)? {
                     return Ok((claim, repaired));
                 }
                 repaired = true;
@@ -57,20 +56,20 @@ pub(super) fn all_of_it(
                 Content::Xfs(facts) => ToolId::looks_at_xfs(facts.groups),
                 _ => ToolId::XfsRepairMany,
             };
-            Ok((xfs(world, asked, device, permit, tool, claim)?, false))
+            Ok((xfs(context, asked, device, permit, tool, claim)?, false))
         }
     }
 }
 
 fn xfs(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
     tool: ToolId,
-    claim: OwnedFd,
-) -> Done<OwnedFd> {
-    if sound_xfs(world, device, permit, tool)? {
+    claim: Claim,
+) -> Done<Claim> {
+    if sound_xfs(context, device, permit, tool)? {
         return Ok(claim);
     }
     if asked.read_only {
@@ -84,11 +83,11 @@ fn xfs(
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let alone = [Parameter::Flag("nouuid".to_owned())];
-    let mount = mounts::create(permit, asked.fs, device, &alone, attributes.bits().into())?;
+    let mount = detached_mount::create(permit, asked.fs, device, &alone, attributes.bits().into())?;
     drop(mount);
-    let claim = prepare::claim(world, device, asked)?;
-    world.verify(device)?;
-    if sound_xfs(world, device, permit, tool)? {
+    let claim = claimed_disk::claim(context, device, asked)?;
+    context.verify(device)?;
+    if sound_xfs(context, device, permit, tool)? {
         Ok(claim)
     } else {
         Err(errors(asked.fs).into())
@@ -98,13 +97,13 @@ fn xfs(
 /// Runs the checker with direct reads, because the page cache of the disk may be older than what a
 /// mount wrote.
 fn sound_xfs(
-    world: &World,
+    context: &OperationContext,
     device: &Device,
     permit: &Authorized<StageDisk>,
     tool: ToolId,
 ) -> Done<bool> {
-    let disk = device.read_directly(&world.disks).at(Step::ReadDevice)?;
-    tools::sound(world, permit, tool, &disk)
+    let disk = device.read_directly(&context.disks).at(Step::ReadDevice)?;
+    filesystem_tools::sound(context, permit, tool, &disk)
 }
 
 fn errors(fs: FsType) -> Refused {
@@ -113,4 +112,9 @@ fn errors(fs: FsType) -> Refused {
         state: ContentState::Damaged,
     };
     Refused::because(Refusal::FilesystemErrors, damaged)
+}
+
+/// Returns whether an ext journal has to be replayed.
+pub(super) fn to_replay(content: &Content) -> bool {
+    matches!(content, Content::Ext(facts) if facts.needs_recovery)
 }

@@ -1,24 +1,25 @@
 //! What happens between finding a disk and mounting it: recognising its content, and running the
 //! tool that the content calls for. The claim on the disk is held without a gap from the first read
 //! to the end of the tool, which works through the same claim.
-use super::{by_name, examine, grow};
-use crate::comparison::{self, Compared};
-use crate::content::reference::{self as ext_reference, Verdict};
-use crate::content::{self, xfs_reference};
-use crate::device::{Access, Device, DeviceError};
+use super::claimed_disk::{claim, directly, look, now};
+use super::examine::{self, to_replay};
+use crate::disk::format_comparison::{self, Compared};
+use crate::disk::content::reference::{self as ext_reference, Verdict};
+use crate::disk::content::{self, xfs_reference};
+use crate::disk::device::{Claim, Device};
 use crate::fault_point;
 use crate::outcome::{At, Done, Stop, broken};
-use crate::privilege;
-use crate::runners::Waiting;
-use crate::tools::{self, Check};
-use crate::world::World;
+use crate::mount::privilege;
+use crate::tool::runner_requests::WaitingRunner;
+use super::filesystem_tools::{self, Check};
+use crate::disk::filesystem_identifier;
+use crate::operation::context::OperationContext;
+use crate::operation::{grow, xen_disk};
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence, ExtFacts};
 use ebs_csi_policy::growth;
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Refused, Stage, Step, ToolEnd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
 /// What was done to the disk.
@@ -57,29 +58,29 @@ impl Prepared {
 
 /// Recognises the content of the disk and does what the policy allows.
 pub(super) fn prepare(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     device: &Device,
     facts: &DiskFacts,
 ) -> Done<Prepared> {
-    let mut claim = claim(world, device, asked)?;
+    let mut claim = claim(context, device, asked)?;
     // A blank disk needs a format. Its runner gets ready while the rest of the disk is read.
     let mut wanted = !asked.read_only && asked.disk.origin == Origin::Blank;
-    let mut format: Option<Waiting<'_>> = None;
+    let mut format: Option<WaitingRunner<'_>> = None;
     let content = directly(&claim, || {
         content::look_and(&claim, now(), || {
             if let Some(waiting) = &mut format {
                 waiting.go_on();
             } else if std::mem::take(&mut wanted) {
-                format = tools::ask_for_format(world, asked, now());
+                format = filesystem_tools::ask_for_format(context, asked, now());
             }
         })
     })?;
-    let evidence = evidence(world, asked, device, &content, &claim)?;
+    let evidence = evidence(context, asked, device, &content, &claim)?;
     fault_point::reached("stage-looked");
-    let permit = judged(world, asked, facts, &content, evidence)?;
+    let permit = judged(context, asked, facts, &content, evidence)?;
     let mut prepared = Prepared::as_it_is(permit);
-    by_name::remember(world, &asked.disk, device)?;
+    xen_disk::remember(context, &asked.disk, device)?;
     let preparation = prepared.permit.act().preparation;
     // The kernel journals what it changes on a mounted file system; resize2fs does not.
     let offline = prepared.permit.act().grow && !privilege::has_resource();
@@ -90,25 +91,25 @@ pub(super) fn prepare(
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
-            world.verify(device)?;
+            context.verify(device)?;
             // The tool flushes its writes before it reports success, and `look` reads from the
             // disk.
-            tools::format(world, &prepared.permit, asked, &claim, format, now())?;
+            filesystem_tools::format(context, &prepared.permit, asked, &claim, format, now())?;
             made(asked, &look(&claim)?)?;
             fault_point::reached("stage-made");
-            world.verify(device)?;
+            context.verify(device)?;
             prepared.formatted = true;
             fault_point::reached("stage-formatted");
         }
         Preparation::Check => {
-            world.verify(device)?;
+            context.verify(device)?;
             prepared.repaired =
-                tools::check(world, &prepared.permit, asked.fs, &claim, Check::Usual)?;
+                filesystem_tools::check(context, &prepared.permit, asked.fs, &claim, Check::Usual)?;
         }
         Preparation::Examine => {
-            world.verify(device)?;
+            context.verify(device)?;
             (claim, prepared.repaired) = examine::all_of_it(
-                world,
+                context,
                 asked,
                 device,
                 &prepared.permit,
@@ -121,26 +122,26 @@ pub(super) fn prepare(
     if matches!(preparation, Preparation::Check | Preparation::Examine) {
         prepared.checked = true;
         prepared.replayed = !asked.read_only && to_replay(&content);
-        finish(world, device)?;
+        finish(context, device)?;
         fault_point::reached("stage-checked");
         // A check may have replayed a journal that held a newer superblock.
         let evidence = Evidence {
             examined: preparation == Preparation::Examine || evidence.examined,
             ..evidence
         };
-        prepared.permit = judged(world, asked, facts, &look(&claim)?, evidence)?;
+        prepared.permit = judged(context, asked, facts, &look(&claim)?, evidence)?;
     }
     if prepared.permit.act().grow && privilege::has_resource() {
         prepared.grow_mounted = true;
     } else if prepared.permit.act().grow {
         let checked = preparation == Preparation::Examine && full != Check::Full;
-        let offline = grow_claimed(world, asked, device, &prepared.permit, &claim, checked)?;
+        let offline = grow_claimed(context, asked, device, &prepared.permit, &claim, checked)?;
         prepared.repaired |= offline.repaired;
         prepared.checked = true;
         prepared.grown = offline.grown;
     }
     if preparation == Preparation::Examine {
-        world.examined.add(device);
+        context.examined_disks.add(device);
     }
     Ok(prepared)
 }
@@ -155,26 +156,26 @@ pub(super) struct Offline {
 
 /// Grows an ext file system that the kernel could not grow once it was mounted.
 pub(super) fn grow_offline(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
 ) -> Done<Offline> {
-    let claim = claim(world, device, asked)?;
-    grow_claimed(world, asked, device, permit, &claim, false)
+    let claim = claim(context, device, asked)?;
+    grow_claimed(context, asked, device, permit, &claim, false)
 }
 
 /// Grows the file system on the claimed disk. `checked` says that the full check before it has been
 /// done; otherwise it is done here.
 fn grow_claimed(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     device: &Device,
     permit: &Authorized<StageDisk>,
-    claim: &OwnedFd,
+    claim: &Claim,
     checked: bool,
 ) -> Done<Offline> {
-    world.verify(device)?;
+    context.verify(device)?;
     let mut repaired = false;
     // resize2fs works only on a file system that was checked in full since its last mount.
     if !checked {
@@ -182,18 +183,18 @@ fn grow_claimed(
             return Err(broken(Step::Grow));
         };
         let full = before_growth(&facts);
-        repaired = tools::check(world, permit, asked.fs, claim, full)?;
-        finish(world, device)?;
+        repaired = filesystem_tools::check(context, permit, asked.fs, claim, full)?;
+        finish(context, device)?;
         fault_point::reached("stage-marked");
     }
-    let grown = tools::grow_ext(world, permit, claim)?;
-    finish(world, device)?;
+    let grown = filesystem_tools::grow_ext(context, permit, claim)?;
+    finish(context, device)?;
     if !grown {
         // The file system keeps its size. A full check confirms that it is still sound before
         // anybody uses it.
         grow::not_grown(asked.fs, "resize2fs does not grow it");
-        repaired |= tools::check(world, permit, asked.fs, claim, Check::Full)?;
-        finish(world, device)?;
+        repaired |= filesystem_tools::check(context, permit, asked.fs, claim, Check::Full)?;
+        finish(context, device)?;
     }
     fault_point::reached("stage-grown");
     Ok(Offline { repaired, grown })
@@ -204,66 +205,36 @@ fn before_growth(facts: &ExtFacts) -> Check {
     Check::FullBeforeGrowth(growth::time(facts.uuid, now()))
 }
 
-/// Returns whether an ext journal has to be replayed.
-pub(super) fn to_replay(content: &Content) -> bool {
-    matches!(content, Content::Ext(facts) if facts.needs_recovery)
-}
-
 pub(super) fn judged(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     facts: &DiskFacts,
     content: &Content,
     evidence: Evidence,
 ) -> Done<Authorized<StageDisk>> {
-    let images = world.rules.untrusted_images();
+    let images = context.rules.untrusted_images();
     judge::stage_disk(asked, facts, content, evidence, images).map_err(|reason| {
         let seen = content.seen(facts.bytes);
         Refused { reason, seen }.into()
     })
 }
 
-/// Claims the disk for this process alone, with the access that the request needs.
-pub(super) fn claim(world: &World, device: &Device, asked: &Stage) -> Done<OwnedFd> {
-    let access = if asked.read_only {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
-    match device.claim(&world.disks, access) {
-        Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
-        other => other.at(Step::ClaimDevice),
-    }
-}
-
-/// Recognises the content of the disk.
-fn look(claim: &OwnedFd) -> Done<Content> {
-    directly(claim, || content::look(claim, now()))
-}
-
-/// Returns the current time, in seconds since 1970.
-pub(super) fn now() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
 /// Collects the evidence of what was done to this disk before, above all of an unfinished format of
 /// this volume.
 fn evidence(
-    world: &World,
+    context: &OperationContext,
     asked: &Stage,
     device: &Device,
     content: &Content,
-    claim: &OwnedFd,
+    claim: &Claim,
 ) -> Done<Evidence> {
-    let uuid = tools::identifier(&asked.disk.volume);
+    let uuid = filesystem_identifier::identifier(&asked.disk.volume);
     let marked = matches!(content, Content::Xfs(facts) if facts.in_progress && facts.uuid == uuid);
     let as_it_is = |unfinished| Evidence {
         uuid,
         unfinished,
-        examined: world.examined.has(device),
-        used_raw: world.examined.was_used_raw(device),
+        examined: context.examined_disks.has(device),
+        used_raw: context.examined_disks.was_used_raw(device),
     };
     // Skips the comparison when it cannot change the decision.
     let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
@@ -288,7 +259,7 @@ fn evidence(
         fs: asked.fs,
         format: asked.format,
     };
-    if let Some(witness) = world.comparisons.known(device, &compared) {
+    if let Some(witness) = context.comparisons.known(device, &compared) {
         // The remembered difference counts while its piece is still on the disk. Whoever erased the
         // piece may have erased everything that was not the format's, so the comparison runs again.
         let stands = witness.map(|witness| directly(claim, || witness.stands(claim)));
@@ -296,22 +267,22 @@ fn evidence(
             return Ok(as_it_is(false));
         }
     }
-    let Some(_alone) = world.comparisons.begin() else {
+    let Some(_alone) = context.comparisons.begin() else {
         return Err(Refusal::Busy.into());
     };
     let reference = Reference {
-        world,
+        context,
         asked,
         claim,
         bytes,
-        end: Instant::now() + comparison::TIME,
+        end: Instant::now() + format_comparison::TIME,
     };
     let verdict = match asked.fs {
         FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
         FsType::Xfs => reference.explains_xfs()?,
     };
     if let Verdict::Strange(witness) = verdict {
-        world.comparisons.found_strange(device, compared, witness);
+        context.comparisons.found_strange(device, compared, witness);
     }
     Ok(as_it_is(match verdict {
         Verdict::Explained => true,
@@ -322,9 +293,9 @@ fn evidence(
 
 /// The format that the request would make on its disk, made again in memory.
 struct Reference<'r> {
-    world: &'r World,
+    context: &'r OperationContext,
     asked: &'r Stage,
-    claim: &'r OwnedFd,
+    claim: &'r Claim,
     bytes: u64,
     /// When the time for the comparison ends.
     end: Instant,
@@ -338,7 +309,7 @@ impl Reference<'_> {
         if left < Duration::from_secs(1) {
             return Ok(None);
         }
-        match tools::reference(self.world, self.asked, self.bytes, time, left) {
+        match filesystem_tools::reference(self.context, self.asked, self.bytes, time, left) {
             Ok(memory) => Ok(Some(memory)),
             Err(Stop::Failed(Failed {
                 tool: Some(ToolEnd::Exited(_)),
@@ -393,20 +364,10 @@ impl Reference<'_> {
     }
 }
 
-/// Sets O_DIRECT for the duration of `read`, so that the reads see the disk and not the page cache.
-/// The flag is cleared afterwards, because tools read at offsets that direct reads refuse.
-fn directly<T>(claim: &OwnedFd, read: impl FnOnce() -> Result<T, Errno>) -> Done<T> {
-    let flags = fcntl_getfl(claim).at(Step::ReadDevice)?;
-    fcntl_setfl(claim, flags | OFlags::DIRECT).at(Step::ReadDevice)?;
-    let result = read();
-    fcntl_setfl(claim, flags - OFlags::DIRECT).at(Step::ReadDevice)?;
-    result.at(Step::ReadDevice)
-}
-
 /// Flushes what a tool wrote, and checks that the disk is still the volume's.
-fn finish(world: &World, device: &Device) -> Done<()> {
+fn finish(context: &OperationContext, device: &Device) -> Done<()> {
     device.flush().at(Step::Sync)?;
-    world.verify(device)
+    context.verify(device)
 }
 
 /// Checks that a format tool that reported success made what was asked for.

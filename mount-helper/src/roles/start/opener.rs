@@ -1,8 +1,8 @@
 //! The process that opens disks, from its fork on.
 use super::{Opened, READY, not_confined};
 use crate::channel;
-use crate::confinement;
-use crate::device::opener;
+use crate::roles::confinement;
+use crate::roles::opener;
 use crate::journal;
 use crate::settings::Settings;
 use crate::sys;
@@ -16,16 +16,16 @@ pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life:
     sys::ignore_stop_signals();
     let Opened {
         root,
-        sole,
+        lock,
         disks,
-        taken,
-        switched,
+        xen_disk_record,
+        read_only_record,
         listener,
         rules: _,
         nodes,
     } = opened;
     // The broker uses the lock, the listener, the kubelet root and the stored facts about disks.
-    drop((root, sole, taken, switched, listener));
+    drop((root, lock, xen_disk_record, read_only_record, listener));
     let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),

@@ -56,7 +56,7 @@ impl Class {
             Self::Look | Self::Release => 6,
             Self::Inspect => 2,
             // Workers for the operations that have a tool, and six more for those that have none.
-            Self::Disk => crate::tool_places::TOOLS + 6,
+            Self::Disk => crate::tool::tool_places::TOOLS + 6,
         }
     }
 

@@ -53,7 +53,7 @@ pub(super) struct State {
 
 /// One piece of work that a worker has taken.
 #[derive(Debug)]
-pub struct Work {
+pub(crate) struct Work {
     pub(super) lane: Lane,
     pub(super) operation: Arc<Operation>,
     since: Instant,
@@ -61,12 +61,12 @@ pub struct Work {
 
 impl Work {
     /// Returns the operation to carry out.
-    pub fn operation(&self) -> &Operation {
+    pub(crate) fn operation(&self) -> &Operation {
         &self.operation
     }
 
     /// Returns when the operation was requested.
-    pub fn since(&self) -> Instant {
+    pub(crate) fn since(&self) -> Instant {
         self.since
     }
 }

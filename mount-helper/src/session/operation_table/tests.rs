@@ -38,8 +38,8 @@ fn stage(volume: &str) -> Operation {
     })
 }
 
-fn table() -> Table {
-    Table::new(Arc::default(), Bell::new().expect("bell"))
+fn table() -> OperationTable {
+    OperationTable::new(Arc::default(), WakeEvent::new().expect("eventfd"))
 }
 
 /// Returns a request of a connection.
@@ -207,7 +207,7 @@ fn who_finds_no_place_for_a_tool_waits_without_a_worker() {
     let (go_on, held) = std::sync::mpsc::channel::<()>();
     let held = Mutex::new(held);
     thread::scope(|scope| {
-        let holding: Vec<_> = (0..crate::tool_places::TOOLS)
+        let holding: Vec<_> = (0..crate::tool::tool_places::TOOLS)
             .map(|_| {
                 scope.spawn(|| {
                     let work = table.take().expect("work");
@@ -240,7 +240,7 @@ fn who_finds_no_place_for_a_tool_waits_without_a_worker() {
         }
     });
     assert_eq!(table.answers().len(), 6);
-    for _ in 0..crate::tool_places::TOOLS {
+    for _ in 0..crate::tool::tool_places::TOOLS {
         assert!(table.places.reserve(), "a place is lost");
     }
 }
@@ -249,7 +249,7 @@ fn who_finds_no_place_for_a_tool_waits_without_a_worker() {
 fn the_end_waits_for_callers_and_begins_nothing_long() {
     let table = table();
     let caller = table.caller();
-    for _ in 0..crate::tool_places::TOOLS {
+    for _ in 0..crate::tool::tool_places::TOOLS {
         assert!(table.places.reserve());
     }
     table.submit(stage(&numbered(77)), true, of(5));

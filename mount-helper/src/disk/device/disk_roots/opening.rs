@@ -1,8 +1,8 @@
 //! Opening a disk that was found: in this process, or through the opener, which has the right to.
 use super::DiskRoots;
-use crate::beneath;
-use crate::device::opener::Asked;
-use crate::device::{Access, Device, DeviceError, Proof, errno};
+use crate::path_resolution;
+use crate::disk::device::opener_requests::OpenRequest;
+use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
 use crate::sys;
 use ebs_csi_wire::Node;
 use rustix::fd::OwnedFd;
@@ -28,7 +28,7 @@ impl DiskRoots {
                 _ => return Err(DeviceError::Absent),
             }
         }
-        let opened = self.have_opened(&Asked {
+        let opened = self.have_opened(&OpenRequest {
             disk: disk.to_owned(),
             partition,
             proof,
@@ -49,7 +49,7 @@ impl DiskRoots {
     }
 
     /// Opens a disk through the opener, or here when there is no opener, and holds it.
-    pub(in crate::device) fn have_opened(&self, asked: &Asked) -> Result<Device, DeviceError> {
+    pub(in crate::disk::device) fn have_opened(&self, asked: &OpenRequest) -> Result<Device, DeviceError> {
         match &self.opener {
             Some(opener) => opener.ask(asked),
             None => self.open_here(asked),
@@ -58,7 +58,7 @@ impl DiskRoots {
 
     /// Opens a disk in this process, and checks before and after the open that it is the requested
     /// one.
-    pub(in crate::device) fn open_here(&self, asked: &Asked) -> Result<Device, DeviceError> {
+    pub(crate) fn open_here(&self, asked: &OpenRequest) -> Result<Device, DeviceError> {
         let (name, directory) = named(&asked.disk, asked.partition);
         let number = self.number_beneath(&directory)?;
         if !self.proves(&asked.disk, &asked.proof) || !self.node_is(&name, number) {
@@ -92,7 +92,7 @@ impl DiskRoots {
     }
 
     /// Returns whether the disk of this kernel name still has the property by which it was found.
-    pub(in crate::device) fn proves(&self, disk: &str, proof: &Proof) -> bool {
+    pub(in crate::disk::device) fn proves(&self, disk: &str, proof: &Proof) -> bool {
         match proof {
             Proof::Serial(serial) => {
                 self.recognition.is_disk(disk) && self.serial(disk).as_ref() == Some(serial)
@@ -103,16 +103,16 @@ impl DiskRoots {
 
     /// Opens a node by its name. When access to the node is denied, the error has the node's owner
     /// and mode.
-    pub(in crate::device) fn open_node(
+    pub(in crate::disk::device) fn open_node(
         &self,
         name: &str,
         flags: OFlags,
     ) -> Result<OwnedFd, DeviceError> {
-        let opened = beneath::open(&self.devices, name, flags);
+        let opened = path_resolution::open(&self.devices, name, flags);
         let Err(errno @ (Errno::ACCESS | Errno::PERM)) = opened else {
             return Ok(opened?);
         };
-        let facts = beneath::hold(&self.devices, name).and_then(fstat);
+        let facts = path_resolution::hold(&self.devices, name).and_then(fstat);
         Err(facts.map_or(DeviceError::Os(errno), |facts| {
             DeviceError::Closed(Node {
                 uid: facts.st_uid,

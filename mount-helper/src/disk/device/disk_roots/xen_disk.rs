@@ -1,7 +1,7 @@
 //! Disks without a serial: those of Xen, which the kernel names after the device name that EC2 was
 //! told.
 use super::DiskRoots;
-use crate::device::{Access, Device, DeviceError, Proof, Recognition};
+use crate::disk::device::{Access, Device, DeviceError, Proof, Recognition};
 use ebs_csi_wire::{DeviceName, Disk};
 use rustix::fs::{Dir, OFlags};
 use rustix::io::Errno;
@@ -152,7 +152,7 @@ impl DiskRoots {
     }
 
     /// Returns whether the directory describes a whole disk of Xen without a serial.
-    pub(in crate::device) fn says_nothing(&self, directory: &str) -> bool {
+    pub(in crate::disk::device) fn says_nothing(&self, directory: &str) -> bool {
         let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}"));
         read("device/modalias").is_ok_and(|text| text == XEN_DISK)
             && SERIALS.iter().all(|attribute| match read(attribute) {
@@ -166,7 +166,7 @@ impl DiskRoots {
             .is_ok_and(|text| text == XEN_DISK)
     }
 
-    pub(in crate::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
+    pub(in crate::disk::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
         let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(held)? {

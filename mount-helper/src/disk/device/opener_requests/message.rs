@@ -1,6 +1,6 @@
 //! The requests of the broker to the opener and the opener's answers: words, one datagram for each
 //! message.
-use crate::device::{Access, Device, DeviceError, Proof};
+use crate::disk::device::{Access, Device, DeviceError, Proof};
 use ebs_csi_wire::Node;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -9,24 +9,24 @@ use std::str::FromStr;
 
 /// A request to open a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::device) struct Asked {
+pub(crate) struct OpenRequest {
     /// The kernel's name of the whole disk.
-    pub(in crate::device) disk: String,
+    pub(in crate::disk::device) disk: String,
     /// The partition to open, or None for the whole disk.
-    pub(in crate::device) partition: Option<NonZeroU32>,
+    pub(in crate::disk::device) partition: Option<NonZeroU32>,
     /// The property that the disk must have.
-    pub(in crate::device) proof: Proof,
-    pub(in crate::device) access: Access,
+    pub(in crate::disk::device) proof: Proof,
+    pub(crate) access: Access,
     /// Whether the disk must be claimed; when that fails, it is not opened at all.
-    pub(in crate::device) exclusive: bool,
+    pub(crate) exclusive: bool,
     /// Whether reads bypass the page cache.
-    pub(in crate::device) direct: bool,
+    pub(in crate::disk::device) direct: bool,
 }
 
 /// Length of the longest name that is accepted for a disk.
 const LONGEST_NAME: usize = 32;
 
-pub(super) fn ask(asked: &Asked) -> Vec<u8> {
+pub(super) fn ask(asked: &OpenRequest) -> Vec<u8> {
     let (proof, serial) = match &asked.proof {
         Proof::Serial(serial) => ("serial", serial.as_str()),
         Proof::Name => ("name", ""),
@@ -42,7 +42,7 @@ pub(super) fn ask(asked: &Asked) -> Vec<u8> {
 }
 
 /// Parses a request; returns None for a message that this driver's broker never sends.
-pub(super) fn asked(request: &[u8]) -> Option<Asked> {
+pub(crate) fn asked(request: &[u8]) -> Option<OpenRequest> {
     let text = std::str::from_utf8(request).ok()?;
     let lines: Vec<&str> = text.split('\n').collect();
     let &[proof, serial, disk, partition, access, exclusive, direct] = lines.as_slice() else {
@@ -57,7 +57,7 @@ pub(super) fn asked(request: &[u8]) -> Option<Asked> {
         "1" => Some(true),
         _ => None,
     };
-    Some(Asked {
+    Some(OpenRequest {
         disk: plain.then(|| disk.to_owned())?,
         partition: NonZeroU32::new(partition.parse().ok()?),
         proof: match proof {
@@ -76,7 +76,7 @@ pub(super) fn asked(request: &[u8]) -> Option<Asked> {
 }
 
 /// Encodes the answer for an opened disk, whose descriptor is sent along.
-pub(super) fn found(device: &Device) -> Vec<u8> {
+pub(crate) fn found(device: &Device) -> Vec<u8> {
     let Device {
         name,
         number,
@@ -91,7 +91,7 @@ pub(super) fn found(device: &Device) -> Vec<u8> {
     format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
 }
 
-pub(super) fn refused(error: &DeviceError) -> Vec<u8> {
+pub(crate) fn refused(error: &DeviceError) -> Vec<u8> {
     match error {
         DeviceError::Absent => "absent".to_owned(),
         DeviceError::Ambiguous => "ambiguous".to_owned(),
@@ -107,7 +107,7 @@ pub(super) fn refused(error: &DeviceError) -> Vec<u8> {
 pub(super) fn answer(
     answer: &[u8],
     descriptor: Option<OwnedFd>,
-    asked: &Asked,
+    asked: &OpenRequest,
 ) -> Result<Device, DeviceError> {
     let broken = || DeviceError::Os(Errno::PIPE);
     let text = std::str::from_utf8(answer).map_err(|_| broken())?;
@@ -149,7 +149,7 @@ pub(super) fn answer(
 
 fn device(
     descriptor: Option<OwnedFd>,
-    asked: &Asked,
+    asked: &OpenRequest,
     name: &str,
     numbers: [&str; 5],
     start: &str,
@@ -181,8 +181,8 @@ fn parsed<T: FromStr>(text: &str) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn example() -> Asked {
-        Asked {
+    fn example() -> OpenRequest {
+        OpenRequest {
             disk: "nvme1n1".to_owned(),
             partition: NonZeroU32::new(2),
             proof: Proof::Serial("vol0123456789abcdef0".to_owned()),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_request_arrives_as_it_was_sent() {
-        let by_name = Asked {
+        let by_name = OpenRequest {
             disk: "xvdba".to_owned(),
             partition: None,
             proof: Proof::Name,

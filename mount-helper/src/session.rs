@@ -1,0 +1,8 @@
+//! The broker's conversations with the node-agent: one thread serves all connections, and workers
+//! carry out the operations that the connections asked for.
+pub(crate) mod broker_state;
+mod connection;
+pub(crate) mod event_loop;
+pub(crate) mod operation_table;
+pub(crate) mod wake_event;
+pub(crate) mod worker;
